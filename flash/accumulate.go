@@ -22,8 +22,8 @@ const (
 	AccumulateJoin = AccumulateRule(kernel.AccumulateJoin)
 )
 
-// AccumulateProblem is a running sum or merge for a loop over blocks of keys ([Problem].Within), kept in fp32. Each block costs one rounding, and
-// memory does not grow with their number:
+// AccumulateProblem is a running sum or merge for a loop over blocks of keys ([Problem].Within), kept in fp32. Each block costs one
+// rounding, and memory does not grow with their number:
 //
 //	copy   y = x
 //	add    y = y + x
@@ -81,8 +81,8 @@ func (p *AccumulateProblem) operands() []attn.Operand {
 type Accumulate struct {
 	X, Y *Tensor // of any strides whose last is 1
 
-	// Of AccumulateJoin, nil otherwise: fp32 [batch, heads, rows, 1]. XLSE has the rows of a head one behind the other, of any strides else; YLSE and LSE
-	// are in row-major order. LSE is an output, and not YLSE: two tensors take turns.
+	// Of AccumulateJoin, nil otherwise: fp32 [batch, heads, rows, 1]. XLSE has the rows of a head one behind the other, of any strides
+	// else; YLSE and LSE are in row-major order. LSE is an output, and not YLSE: two tensors take turns.
 	XLSE, YLSE, LSE *Tensor
 }
 
@@ -94,7 +94,8 @@ type AccumulatePlan struct {
 	table   []attn.Operand
 }
 
-// PlanAccumulate builds the kernel. The error is an [*ArgumentError] for a problem that cannot be, an [*UnsupportedError] where the device cannot.
+// PlanAccumulate builds the kernel. The error is an [*ArgumentError] for a problem that cannot be, an [*UnsupportedError] where the device
+// cannot.
 func (d *Device) PlanAccumulate(p AccumulateProblem) (_ *AccumulatePlan, err error) {
 	defer during("PlanAccumulate", &err)
 	if err := p.check(); err != nil {
@@ -112,7 +113,8 @@ func (d *Device) PlanAccumulate(p AccumulateProblem) (_ *AccumulatePlan, err err
 	}
 	plan := &AccumulatePlan{problem: p}
 	plan.dev, plan.name, plan.table = d, "AccumulatePlan", plan.problem.operands()
-	plan.program, err = kernel.NewAccumulateProgram(d.env, &kernel.Accumulate{Rule: int(p.Rule), Shape: p.Shape, DType: attn.DType(t), XF32: p.X == F32, YF32: p.Y == F32})
+	plan.program, err = kernel.NewAccumulateProgram(d.env, &kernel.Accumulate{Rule: int(p.Rule), Shape: p.Shape, DType: attn.DType(t),
+		XF32: p.X == F32, YF32: p.Y == F32})
 	if err != nil {
 		return nil, d.fail(err)
 	}
@@ -130,8 +132,8 @@ func (p *AccumulatePlan) made() error {
 	return nil
 }
 
-// Accumulate does it and waits. The error is an [*ArgumentError] for a tensor that does not fit its place, the context's own where it is cancelled,
-// after the device has finished.
+// Accumulate does it and waits. The error is an [*ArgumentError] for a tensor that does not fit its place, the context's own where it is
+// cancelled, after the device has finished.
 func (p *AccumulatePlan) Accumulate(ctx context.Context, a Accumulate) (err error) {
 	defer during("Accumulate", &err)
 	if err := p.made(); err != nil {
@@ -150,8 +152,8 @@ func (p *AccumulatePlan) Close() (err error) {
 	return p.release()
 }
 
-// AccumulateRecording holds the commands, with descriptors of its own. It can be written into any number of command buffers, or submitted by itself
-// again and again, one submission at a time. It belongs to one goroutine at a time.
+// AccumulateRecording holds the commands, with descriptors of its own. It can be written into any number of command buffers, or submitted
+// by itself again and again, one submission at a time. It belongs to one goroutine at a time.
 type AccumulateRecording struct {
 	smallRecording
 	plan *AccumulatePlan
@@ -200,7 +202,8 @@ func (r *AccumulateRecording) Accumulate(a Accumulate) (err error) {
 	}
 	defer r.mu.Unlock()
 	o := &r.ops
-	r.all = [...]given{{tensor: a.X, to: &o.X}, {tensor: a.Y, to: &o.Y}, {tensor: a.XLSE, to: &o.XLSE}, {tensor: a.YLSE, to: &o.YLSE}, {tensor: a.LSE, to: &o.NewLSE}}
+	r.all = [...]given{{tensor: a.X, to: &o.X}, {tensor: a.Y, to: &o.Y}, {tensor: a.XLSE, to: &o.XLSE}, {tensor: a.YLSE, to: &o.YLSE},
+		{tensor: a.LSE, to: &o.NewLSE}}
 	if err := place("Accumulate", r.plan.table, r.all[:], r.dev, nil); err != nil {
 		return err
 	}
@@ -237,8 +240,8 @@ func (r *AccumulateRecording) Submit() (err error) {
 	return r.submit()
 }
 
-// Wait waits for the latest submission. A cancelled context makes it return the context's error, but not before the device has finished with the
-// memory. Without a submission it returns at once.
+// Wait waits for the latest submission. A cancelled context makes it return the context's error, but not before the device has finished
+// with the memory. Without a submission it returns at once.
 func (r *AccumulateRecording) Wait(ctx context.Context) (err error) {
 	defer during("AccumulateRecording.Wait", &err)
 	if err := r.made(); err != nil {

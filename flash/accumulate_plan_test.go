@@ -9,7 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestAccumulate compares copies, sums and running merges with float64, in aligned and odd layouts, with rows that one side or both have nothing of.
+// TestAccumulate compares copies, sums and running merges with float64, in aligned and odd layouts, with rows that one side or both have
+// nothing of.
 func TestAccumulate(t *testing.T) {
 	d := testDevice(t)
 	r := rand.New(rand.NewPCG(3, 9))
@@ -22,7 +23,8 @@ func TestAccumulate(t *testing.T) {
 				for _, layout := range []int{0, 1, inUnits} {
 					shape := [4]int{2, 3, 5, []int{24, 7, 16}[layout%3]}
 					p := AccumulateProblem{Rule: rule, Shape: shape, X: types[0], Y: types[1]}
-					t.Run(fmt.Sprintf("%v %v to %v layout %d", rule, p.X, p.Y, layout), func(t *testing.T) { testAccumulate(t, d, r, p, layout) })
+					t.Run(fmt.Sprintf("%v %v to %v layout %d", rule, p.X, p.Y, layout),
+						func(t *testing.T) { testAccumulate(t, d, r, p, layout) })
 				}
 			}
 		}

@@ -8,28 +8,31 @@ import (
 	"github.com/vkattn/vkattn/internal/kernel"
 )
 
-// AppendProblem writes new keys [Batch, KeyHeads, Rows, HeadDim] and values [Batch, KeyHeads, Rows, ValueDim] into caches of CacheRows rows:
+// AppendProblem writes new keys [Batch, KeyHeads, Rows, HeadDim] and values [Batch, KeyHeads, Rows, ValueDim] into caches of CacheRows
+// rows:
 //
 //	KeyCache[b, h, at_b + i, :]   = K[b, h, i, :]       turned by Rotary, where there is one
 //	ValueCache[b, h, at_b + i, :] = V[b, h, i, :]
 //
-// or, of a Circular cache, to row at_b + i modulo CacheRows. Rows outside the cache are not written, and other rows keep what they hold. The position
-// by which row i is turned is at_b + i, unless Rotary.Positions says that they are given. ONNX calls this TensorScatter; at are its write_indices, of
-// any sign here.
+// or, of a Circular cache, to row at_b + i modulo CacheRows. Rows outside the cache are not written, and other rows keep what they hold.
+// The position by which row i is turned is at_b + i, unless Rotary.Positions says that they are given. ONNX calls this TensorScatter; at
+// are its write_indices, of any sign here.
 //
-// With Counts, entry b has only the first counts_b rows, from 0 to Rows, so that one plan serves entries that have a chunk of a prompt and others
-// that have one token. With Tokens instead of Rows, rows are packed, [1, KeyHeads, Tokens, ·] (memory [Tokens, KeyHeads, ·] is a tensor of
-// NewTensorBNHD): token t is row Positions[t] of batch entry TokenBatch[t], and is not written where that is no entry of the batch, such as −1 for
-// padding. That is the form of FlashInfer's append_paged_kv_cache. Which of several tokens of one entry and position is kept is not defined.
+// With Counts, entry b has only the first counts_b rows, from 0 to Rows, so that one plan serves entries that have a chunk of a prompt and
+// others that have one token. With Tokens instead of Rows, rows are packed, [1, KeyHeads, Tokens, ·] (memory [Tokens, KeyHeads, ·] is a
+// tensor of NewTensorBNHD): token t is row Positions[t] of batch entry TokenBatch[t], and is not written where that is no entry of the
+// batch, such as −1 for padding. That is the form of FlashInfer's append_paged_kv_cache. Which of several tokens of one entry and position
+// is kept is not defined.
 //
-// With Pages the caches are pools: row p of entry b is row p mod Size of the page that the table has for b at p / Size. Rows beyond the table, and of
-// pages whose number is outside of the pool, are not written.
+// With Pages the caches are pools: row p of entry b is row p mod Size of the page that the table has for b at p / Size. Rows beyond the
+// table, and of pages whose number is outside of the pool, are not written.
 //
-// Caches of KeyType and ValueType Q8_0, Q4_0 and F8E4M3 hold rows as [DType] says, made of their fp32 values after the turn: blocks to the bit as ggml's,
-// of F8E4M3 x/scale to nearest even. Blocks of numbers that are all below 2⁻¹¹⁸ are zeros; what becomes of blocks with infinities or NaNs is undefined.
+// Caches of KeyType and ValueType Q8_0, Q4_0 and F8E4M3 hold rows as [DType] says, made of their fp32 values after the turn: blocks to the
+// bit as ggml's, of F8E4M3 x/scale to nearest even. Blocks of numbers that are all below 2⁻¹¹⁸ are zeros; what becomes of blocks with
+// infinities or NaNs is undefined.
 //
-// With Heads > 0, queries Q [Batch, Heads, Rows, HeadDim], or [1, Heads, Tokens, HeadDim], are turned at the same positions in the same dispatch, those
-// of rows that are not written too; rows that no entry has (Counts, TokenBatch) stay what they were.
+// With Heads > 0, queries Q [Batch, Heads, Rows, HeadDim], or [1, Heads, Tokens, HeadDim], are turned at the same positions in the same
+// dispatch, those of rows that are not written too; rows that no entry has (Counts, TokenBatch) stay what they were.
 type AppendProblem struct {
 	Batch, KeyHeads    int
 	Rows               int // of each entry, or with Counts the most; 0 with Tokens
@@ -46,11 +49,12 @@ type AppendProblem struct {
 	Heads              int     // of queries that are turned too, 0 for none
 }
 
-// Append names the tensors of new rows and the caches that they are written into. K, V, Q and RotatedQ, caches, Cos and Sin may have any strides whose
-// last is 1, the others are in row-major order. What the problem does not have is nil.
+// Append names the tensors of new rows and the caches that they are written into. K, V, Q and RotatedQ, caches, Cos and Sin may have any
+// strides whose last is 1, the others are in row-major order. What the problem does not have is nil.
 type Append struct {
-	K, V                 *Tensor // inputs; V is nil with KeysOnly
-	KeyCache, ValueCache *Tensor // [Batch, KeyHeads, CacheRows, ·] or pools [Pages.Count, KeyHeads, Pages.Size, ·]; they overlap no other tensor
+	K, V *Tensor // inputs; V is nil with KeysOnly
+	// [Batch, KeyHeads, CacheRows, ·] or pools [Pages.Count, KeyHeads, Pages.Size, ·]; they overlap no other tensor
+	KeyCache, ValueCache *Tensor
 	At                   *Tensor // first row that is written, for each batch entry: Int32 [1, 1, 1, Batch]; nil with Tokens
 	Counts               *Tensor // rows of each batch entry: Int32 [1, 1, 1, Batch]
 	TokenBatch           *Tensor // batch entry of each token: Int32 [1, 1, 1, Tokens]
@@ -62,15 +66,16 @@ type Append struct {
 	Q, RotatedQ *Tensor // queries, and where they go turned; RotatedQ nil: Q is turned in place
 
 	Uses struct {
-		K, V, KeyCache, ValueCache, At, Counts, TokenBatch, Cos, Sin, Positions, PageTable, PageStarts, KeyScales, ValueScales, Q, RotatedQ TensorUse
+		K, V, KeyCache, ValueCache, At, Counts, TokenBatch, Cos, Sin, Positions, PageTable, PageStarts, KeyScales, ValueScales, Q,
+		RotatedQ TensorUse
 	}
 }
 
-// PlanAppend builds the kernel that writes rows into caches. Errors are as of PlanRotate. Quantised caches need the device's storageBuffer16BitAccess
-// whatever the type of the rows is.
+// PlanAppend builds the kernel that writes rows into caches. Errors are as of PlanRotate. Quantised caches need the device's
+// storageBuffer16BitAccess whatever the type of the rows is.
 //
-// Which rows are moved sixteen columns at a time is as PlanRotate says, of ValueDim as of HeadDim; rows of quantised caches must begin at multiples of
-// 4 bytes for it, of 8 if a row is a multiple of 8 bytes long.
+// Which rows are moved sixteen columns at a time is as PlanRotate says, of ValueDim as of HeadDim; rows of quantised caches must begin at
+// multiples of 4 bytes for it, of 8 if a row is a multiple of 8 bytes long.
 func (d *Device) PlanAppend(p AppendProblem) (_ *RowPlan, err error) {
 	defer during("PlanAppend", &err)
 	if p.ValueDim == 0 && !p.KeysOnly {
@@ -80,8 +85,9 @@ func (d *Device) PlanAppend(p AppendProblem) (_ *RowPlan, err error) {
 		return nil, err
 	}
 	r := kernel.Rows{Batch: p.Batch, Heads: p.KeyHeads, Rows: p.Rows, Dim: p.HeadDim, ValueDim: p.ValueDim, DType: attn.DType(p.DType),
-		KeyType: storedAs(p.KeyType, p.DType), ValueType: storedAs(p.ValueType, p.DType), Scattered: true, CacheRows: p.CacheRows, Circular: p.Circular,
-		Pages: attn.Pages(p.Pages), Counts: p.Counts, QueryHeads: p.Heads}
+		KeyType: storedAs(p.KeyType, p.DType), ValueType: storedAs(p.ValueType, p.DType), Scattered: true, CacheRows: p.CacheRows,
+		Circular: p.Circular,
+		Pages:    attn.Pages(p.Pages), Counts: p.Counts, QueryHeads: p.Heads}
 	if p.Tokens != 0 {
 		r.Rows, r.Packed, r.Positions = p.Tokens, true, true
 	}
@@ -186,9 +192,12 @@ func (r *RowRecording) Append(t Append) (err error) {
 	}
 	defer r.mu.Unlock()
 	o, u, table := &r.ops, &t.Uses, r.plan.table
-	all := [...]given{{t.K, u.K, &o.K}, {t.V, u.V, &o.V}, {t.KeyCache, u.KeyCache, &o.X}, {t.ValueCache, u.ValueCache, &o.Y}, {t.At, u.At, &o.At},
-		{t.Counts, u.Counts, &o.Counts}, {t.TokenBatch, u.TokenBatch, &r.entries}, {t.PageTable, u.PageTable, &o.Table}, {t.PageStarts, u.PageStarts, &o.Starts},
-		{t.KeyScales, u.KeyScales, &o.KeyScales}, {t.ValueScales, u.ValueScales, &o.ValueScales}, {t.Q, u.Q, &o.Q}, {t.RotatedQ, u.RotatedQ, &o.Z},
+	all := [...]given{{t.K, u.K, &o.K}, {t.V, u.V, &o.V}, {t.KeyCache, u.KeyCache, &o.X}, {t.ValueCache, u.ValueCache, &o.Y},
+		{t.At, u.At, &o.At},
+		{t.Counts, u.Counts, &o.Counts}, {t.TokenBatch, u.TokenBatch, &r.entries}, {t.PageTable, u.PageTable, &o.Table},
+		{t.PageStarts, u.PageStarts, &o.Starts},
+		{t.KeyScales, u.KeyScales, &o.KeyScales}, {t.ValueScales, u.ValueScales, &o.ValueScales}, {t.Q, u.Q, &o.Q},
+		{t.RotatedQ, u.RotatedQ, &o.Z},
 		{t.Cos, u.Cos, &o.Cos}, {t.Sin, u.Sin, &o.Sin}, {t.Positions, u.Positions, &o.Positions}}
 	if o.QueriesInPlace = t.RotatedQ == nil; o.QueriesInPlace {
 		table = r.plan.inPlace

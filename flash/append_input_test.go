@@ -13,7 +13,8 @@ import (
 // TestBadAppends: what cannot be is refused with the argument's name.
 func TestBadAppends(t *testing.T) {
 	d := testDevice(t)
-	good := AppendProblem{Batch: 2, KeyHeads: 2, Rows: 20, HeadDim: 64, DType: F16, KeyType: F8E4M3, Pages: Pages{Size: 16, Count: 9, PerSequence: 3},
+	good := AppendProblem{Batch: 2, KeyHeads: 2, Rows: 20, HeadDim: 64, DType: F16, KeyType: F8E4M3,
+		Pages:  Pages{Size: 16, Count: 9, PerSequence: 3},
 		Counts: true, Rotary: &Rotary{}, Heads: 4}
 	for _, c := range []struct {
 		argument string
@@ -110,8 +111,9 @@ func TestBadAppends(t *testing.T) {
 
 // appendOfAll is an append that has all there is: pages, queries, quantised keys and values, twice over different tensors.
 func appendOfAll(t testing.TB, d *Device) (*RowPlan, [2]Append) {
-	plan, err := d.PlanAppend(AppendProblem{Batch: 2, KeyHeads: 2, Rows: 2, HeadDim: 32, DType: F16, KeyType: F8E4M3, ValueType: Q8_0, Counts: true,
-		Pages: Pages{Size: 4, Count: 3, Indices: 2}, Rotary: &Rotary{}, Heads: 4})
+	plan, err := d.PlanAppend(AppendProblem{Batch: 2, KeyHeads: 2, Rows: 2, HeadDim: 32, DType: F16, KeyType: F8E4M3, ValueType: Q8_0,
+		Counts: true,
+		Pages:  Pages{Size: 4, Count: 3, Indices: 2}, Rotary: &Rotary{}, Heads: 4})
 	require.NoError(t, err)
 	var out [2]Append
 	make := plainly(t, d)
@@ -129,8 +131,9 @@ func appendOfAll(t testing.TB, d *Device) (*RowPlan, [2]Append) {
 	for i := range out {
 		out[i] = Append{K: floats([4]int{2, 2, 2, 32}), V: floats([4]int{2, 2, 2, 32}), KeyCache: make(F8E4M3, [4]int{3, 2, 4, 32}),
 			ValueCache: make(Q8_0, [4]int{3, 2, 4, 32}), At: ints([4]int{1, 1, 1, 2}, 0, 1), Counts: ints([4]int{1, 1, 1, 2}, 2, 1),
-			PageTable: ints([4]int{1, 1, 1, 2}, 2, 0), PageStarts: ints([4]int{1, 1, 1, 3}, 0, 1, 2), KeyScales: make(F32, [4]int{1, 1, 2, 2}),
-			Q: floats([4]int{2, 4, 2, 32})}
+			PageTable: ints([4]int{1, 1, 1, 2}, 2, 0), PageStarts: ints([4]int{1, 1, 1, 3}, 0, 1, 2),
+			KeyScales: make(F32, [4]int{1, 1, 2, 2}),
+			Q:         floats([4]int{2, 4, 2, 32})}
 		require.NoError(t, out[i].KeyScales.Upload(bg, []float32{1, 2, 3, 4}))
 	}
 	return plan, out
@@ -152,8 +155,8 @@ func TestAppendAllocatesNothing(t *testing.T) {
 	require.Equal(t, 1, plan.program.Dispatches())
 }
 
-// TestRowsNeed: quantised caches need 16-bit storage whatever type their rows come in, plain ones for rows of 16 bits alone; and devices must have
-// room for all buffers.
+// TestRowsNeed: quantised caches need 16-bit storage whatever type their rows come in, plain ones for rows of 16 bits alone; and devices
+// must have room for all buffers.
 func TestRowsNeed(t *testing.T) {
 	d := testDevice(t)
 	caps := d.env.Caps

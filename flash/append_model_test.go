@@ -23,8 +23,8 @@ type bytesTensor struct {
 	bytes         []byte
 }
 
-// newBytes lays a tensor out without gaps, as [B, H, N, D] or [B, N, H, D] in memory, or with gaps, rows of types of a byte anywhere, or with gaps that
-// leave rows of 64s of columns aligned to 16 bytes and to blocks that begin at words.
+// newBytes lays a tensor out without gaps, as [B, H, N, D] or [B, N, H, D] in memory, or with gaps, rows of types of a byte anywhere, or
+// with gaps that leave rows of 64s of columns aligned to 16 bytes and to blocks that begin at words.
 func newBytes(t *testing.T, d *Device, r *rand.Rand, dtype DType, shape [4]int, layout int) *bytesTensor {
 	t.Helper()
 	x := &bytesTensor{dtype: attn.DType(dtype), shape: shape}
@@ -97,7 +97,8 @@ func integers(t *testing.T, d *Device, shape [4]int, values []int) *Tensor {
 	return x
 }
 
-// appendCase is an append as a test has it: the problem, and in At and Counts the numbers of each entry, or in Entries and At those of each token.
+// appendCase is an append as a test has it: the problem, and in At and Counts the numbers of each entry, or in Entries and At those of each
+// token.
 type appendCase struct {
 	AppendProblem
 	at, counts, entries []int
@@ -365,7 +366,8 @@ func (c *appendCase) run(t *testing.T, seed uint64) {
 	keys.expect(t, wide(keys.values), nil)
 }
 
-// shuffledPages is tables of pages for entries of these lengths, no page twice but the first `shared` of all, in a pool of more pages than that.
+// shuffledPages is tables of pages for entries of these lengths, no page twice but the first `shared` of all, in a pool of more pages than
+// that.
 func shuffledPages(r *rand.Rand, size, shared int, lengths ...int) (table [][]int, pages int) {
 	pages = shared + 2
 	for _, n := range lengths {
@@ -385,7 +387,8 @@ func shuffledPages(r *rand.Rand, size, shared int, lengths ...int) (table [][]in
 }
 
 func (c *appendCase) String() string {
-	text := fmt.Sprintf("%v keys %v values %v, %d of %d and %d heads of %d and %d", c.DType, attn.DType(c.KeyType), attn.DType(c.ValueType), c.Batch, c.KeyHeads, c.Heads,
+	text := fmt.Sprintf("%v keys %v values %v, %d of %d and %d heads of %d and %d", c.DType, attn.DType(c.KeyType), attn.DType(c.ValueType),
+		c.Batch, c.KeyHeads, c.Heads,
 		c.HeadDim, c.ValueDim)
 	if (c.Pages != Pages{}) {
 		text += fmt.Sprint(", ", c.Pages)

@@ -12,8 +12,8 @@ import (
 	"github.com/vkattn/vkattn/internal/vktest"
 )
 
-// TestAppendPages: rows go to the pages that tables name, of shuffled and of shared pages, from lengths before, at and behind the end of a page, by dense
-// and compressed tables; nothing goes to a page that is none of the pool's, behind a table, or anywhere else.
+// TestAppendPages: rows go to the pages that tables name, of shuffled and of shared pages, from lengths before, at and behind the end of a
+// page, by dense and compressed tables; nothing goes to a page that is none of the pool's, behind a table, or anywhere else.
 func TestAppendPages(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 7))
 	for n, size := range []int{1, 4, 16, 128} {
@@ -48,8 +48,10 @@ func TestAppendPages(t *testing.T) {
 		c.run(t, 1)
 	})
 	t.Run("nonsense", func(t *testing.T) { // numbers at the ends of their range, starts that go back and beyond the table
-		c := appendCase{AppendProblem: AppendProblem{Batch: 4, KeyHeads: 1, Rows: 3, HeadDim: 4, DType: F32, Pages: Pages{Size: 2, Count: 3, PerSequence: 2}},
-			at: []int{math.MaxInt32 - 1, math.MinInt32, -2, 3}, table: [][]int{{0, 1}, {2, 0}, {math.MinInt32, math.MaxInt32}, {1, 2}}, layout: 0}
+		c := appendCase{AppendProblem: AppendProblem{Batch: 4, KeyHeads: 1, Rows: 3, HeadDim: 4, DType: F32,
+			Pages: Pages{Size: 2, Count: 3, PerSequence: 2}},
+			at: []int{math.MaxInt32 - 1, math.MinInt32, -2, 3}, table: [][]int{{0, 1}, {2, 0}, {math.MinInt32, math.MaxInt32}, {1, 2}},
+			layout: 0}
 		c.run(t, 2)
 		d := testDevice(t)
 		p := c.AppendProblem
@@ -60,7 +62,8 @@ func TestAppendPages(t *testing.T) {
 		pool := newBytes(t, d, r, F32, [4]int{3, 1, 2, 4}, 2)
 		values := newBytes(t, d, r, F32, [4]int{3, 1, 2, 4}, 1)
 		rows := plainly(t, d)(F32, [4]int{4, 1, 3, 4})
-		f := Append{K: rows, V: rows, KeyCache: pool.tensor, ValueCache: values.tensor, At: integers(t, d, [4]int{1, 1, 1, 4}, []int{0, 0, 2, 0}),
+		f := Append{K: rows, V: rows, KeyCache: pool.tensor, ValueCache: values.tensor,
+			At:         integers(t, d, [4]int{1, 1, 1, 4}, []int{0, 0, 2, 0}),
 			PageTable:  integers(t, d, [4]int{1, 1, 1, 3}, []int{0, 1, 2}),
 			PageStarts: integers(t, d, [4]int{1, 1, 1, 5}, []int{-3, -1, -2, 3, math.MinInt32})}
 		require.NoError(t, plan.Append(t.Context(), f))
@@ -69,12 +72,14 @@ func TestAppendPages(t *testing.T) {
 	})
 }
 
-// TestAppendTokens: packed tokens, in any order, go to the entries and positions that they name, those of no entry nowhere, in pages and in a cache.
+// TestAppendTokens: packed tokens, in any order, go to the entries and positions that they name, those of no entry nowhere, in pages and in
+// a cache.
 func TestAppendTokens(t *testing.T) {
 	r := rand.New(rand.NewPCG(8, 8))
 	for n, p := range []AppendProblem{
 		{KeyHeads: 2, HeadDim: 8, DType: F16, Rotary: &Rotary{}, Heads: 4},
-		{KeyHeads: 1, HeadDim: 64, ValueDim: 32, DType: F32, KeyType: Q8_0, ValueType: Q4_0, Rotary: &Rotary{Columns: 32, Interleaved: true}},
+		{KeyHeads: 1, HeadDim: 64, ValueDim: 32, DType: F32, KeyType: Q8_0, ValueType: Q4_0,
+			Rotary: &Rotary{Columns: 32, Interleaved: true}},
 		{KeyHeads: 3, HeadDim: 7, DType: BF16, Rotary: &Rotary{Columns: 4, PerToken: true}, Heads: 3},
 		{KeyHeads: 2, HeadDim: 6, DType: F16, KeyType: F8E4M3, ValueType: F8E4M3, Rotary: &Rotary{Table: 30}},
 	} {
@@ -107,8 +112,10 @@ func TestAppendTokens(t *testing.T) {
 func TestAppendCounts(t *testing.T) {
 	r := rand.New(rand.NewPCG(9, 9))
 	for n, where := range []Pages{{}, {Size: 4, PerSequence: 5}} {
-		c := appendCase{AppendProblem: AppendProblem{Batch: 5, KeyHeads: 2, Rows: 6, HeadDim: 32, DType: F16, KeyType: Q4_0, Counts: true, Pages: where,
-			CacheRows: 20, Rotary: &Rotary{}, Heads: 2}, at: []int{0, 5, 13, 2, 3}, counts: []int{6, 1, 0, -4, 100}, layout: n, inPlace: n == 1}
+		c := appendCase{AppendProblem: AppendProblem{Batch: 5, KeyHeads: 2, Rows: 6, HeadDim: 32, DType: F16, KeyType: Q4_0, Counts: true,
+			Pages:     where,
+			CacheRows: 20, Rotary: &Rotary{}, Heads: 2}, at: []int{0, 5, 13, 2, 3}, counts: []int{6, 1, 0, -4, 100}, layout: n,
+			inPlace: n == 1}
 		if where.Size > 0 {
 			c.CacheRows = 0
 			c.table, c.Pages.Count = shuffledPages(r, 4, 0, 20, 20, 20, 20, 20)
@@ -117,8 +124,9 @@ func TestAppendCounts(t *testing.T) {
 	}
 }
 
-// TestAppendTypes: every type of row into every type of cache, keys and values apart, by every kind of rotation, whole and partial, in rows whose pairs
-// lie in one block and across blocks, of odd numbers of columns and of more than a workgroup has; queries of all types with them.
+// TestAppendTypes: every type of row into every type of cache, keys and values apart, by every kind of rotation, whole and partial, in rows
+// whose pairs lie in one block and across blocks, of odd numbers of columns and of more than a workgroup has; queries of all types with
+// them.
 func TestAppendTypes(t *testing.T) {
 	vktest.Long(t, "two types in TestAppendTokens")
 	turns := []*Rotary{nil, {}, {Interleaved: true}, {Columns: 32}, {Columns: 24, Interleaved: true}, {Columns: 22, Table: 40},
@@ -131,7 +139,8 @@ func TestAppendTypes(t *testing.T) {
 				if n++; testing.Short() && n%3 != 0 {
 					continue
 				}
-				c := appendCase{AppendProblem: AppendProblem{Batch: 2, KeyHeads: 2, Rows: 3, CacheRows: 9, HeadDim: 96, ValueDim: 32, DType: dtype, KeyType: key,
+				c := appendCase{AppendProblem: AppendProblem{Batch: 2, KeyHeads: 2, Rows: 3, CacheRows: 9, HeadDim: 96, ValueDim: 32,
+					DType: dtype, KeyType: key,
 					ValueType: types[(n+i)%4], Rotary: turn, Circular: n%3 == 0}, at: []int{4, 7}, layout: n, inPlace: n%2 == 0}
 				if turn != nil {
 					c.Heads = 1 + n%3
@@ -158,9 +167,9 @@ func TestAppendTypes(t *testing.T) {
 	}
 }
 
-// TestAppendWide: rows of whole vectors, that lie so that they can be moved many columns at once and that do not, into every type of cache, are what
-// others are: heads of one run and several, runs of keys, values and queries in one workgroup, rotations of all columns, of the first ones, of
-// neighbours, and of more pairs than are kept.
+// TestAppendWide: rows of whole vectors, that lie so that they can be moved many columns at once and that do not, into every type of cache,
+// are what others are: heads of one run and several, runs of keys, values and queries in one workgroup, rotations of all columns, of the
+// first ones, of neighbours, and of more pairs than are kept.
 func TestAppendWide(t *testing.T) {
 	vktest.Long(t, "narrow rows in TestAppendTokens")
 	turns := []*Rotary{nil, {}, {Columns: 64}, {Columns: 20, Interleaved: true}, {Interleaved: true, PerToken: true}}
@@ -172,7 +181,8 @@ func TestAppendWide(t *testing.T) {
 				if n++; testing.Short() && n%4 != 0 {
 					continue
 				}
-				c := appendCase{AppendProblem: AppendProblem{Batch: 2, KeyHeads: 1 + n%3, Rows: 3, CacheRows: 9, HeadDim: 64 * (1 + (i+j)%3),
+				c := appendCase{AppendProblem: AppendProblem{Batch: 2, KeyHeads: 1 + n%3, Rows: 3, CacheRows: 9,
+					HeadDim:  64 * (1 + (i+j)%3),
 					ValueDim: 64 * (1 + n%2), DType: dtype, KeyType: key, ValueType: types[(n+j)%4], Rotary: turn, Circular: n%3 == 0},
 					at: []int{4, 7}, layout: n, aligned: n%5 != 0, inPlace: n%2 == 0}
 				if turn != nil {
@@ -185,7 +195,8 @@ func TestAppendWide(t *testing.T) {
 	for _, c := range []appendCase{
 		{AppendProblem: AppendProblem{HeadDim: 2112, ValueDim: 512, DType: F16, KeyType: F8E4M3, Rotary: &Rotary{Columns: 2048}}},
 		// Rows of blocks in several workgroups, the last of which is not full.
-		{AppendProblem: AppendProblem{HeadDim: 192, ValueDim: 128, DType: F16, KeyType: Q4_0, ValueType: Q8_0, Rotary: &Rotary{Columns: 64}}},
+		{AppendProblem: AppendProblem{HeadDim: 192, ValueDim: 128, DType: F16, KeyType: Q4_0, ValueType: Q8_0,
+			Rotary: &Rotary{Columns: 64}}},
 		{AppendProblem: AppendProblem{HeadDim: 576, ValueDim: 64, DType: BF16, KeyType: Q8_0, Rotary: &Rotary{Columns: 64}}},
 	} {
 		c.Batch, c.KeyHeads, c.Rows, c.CacheRows, c.at, c.aligned = 1, 17, 2, 7, []int{3}, true
@@ -196,7 +207,8 @@ func TestAppendWide(t *testing.T) {
 // TestAppendFarPositions: rows that stand at positions of all 31 bits are turned as near ones are.
 func TestAppendFarPositions(t *testing.T) {
 	for _, key := range []DType{0, Q8_0} {
-		c := appendCase{AppendProblem: AppendProblem{Batch: 2, KeyHeads: 1, Rows: 3, CacheRows: 8, HeadDim: 64, DType: F32, KeyType: key, Heads: 1,
+		c := appendCase{AppendProblem: AppendProblem{Batch: 2, KeyHeads: 1, Rows: 3, CacheRows: 8, HeadDim: 64, DType: F32,
+			KeyType: key, Heads: 1,
 			Rotary: &Rotary{Base: 1e6, Positions: true}}, at: []int{0, 5},
 			positions: []int{1<<24 + 1, 1<<24 + 3, 1<<30 + 12345, math.MaxInt32, -(1 << 25) - 1, 16777217 * 3}}
 		c.run(t, 5)
@@ -207,8 +219,9 @@ func TestAppendFarPositions(t *testing.T) {
 func TestAppendManyTokens(t *testing.T) {
 	r := rand.New(rand.NewPCG(10, 10))
 	for _, key := range []DType{0, Q8_0, F8E4M3} {
-		c := appendCase{AppendProblem: AppendProblem{Batch: 2, KeyHeads: 5, Rows: 300, HeadDim: 64, DType: F16, KeyType: key, ValueType: key,
-			Rotary: &Rotary{}, Heads: 10, Pages: Pages{Size: 16, PerSequence: 21}}, at: []int{0, 35}, layout: 1}
+		c := appendCase{AppendProblem: AppendProblem{Batch: 2, KeyHeads: 5, Rows: 300, HeadDim: 64, DType: F16, KeyType: key,
+			ValueType: key,
+			Rotary:    &Rotary{}, Heads: 10, Pages: Pages{Size: 16, PerSequence: 21}}, at: []int{0, 35}, layout: 1}
 		c.table, c.Pages.Count = shuffledPages(r, 16, 0, 300, 335)
 		t.Run(c.String(), func(t *testing.T) { c.run(t, 6) })
 	}
@@ -225,10 +238,12 @@ func TestAppendGGML(t *testing.T) {
 	shape := [4]int{1, 1, n, 64}
 	rows := plainly(t, d)(F32, shape)
 	require.NoError(t, rows.Upload(t.Context(), x))
-	plan, err := d.PlanAppend(AppendProblem{Batch: 1, KeyHeads: 1, Rows: n, CacheRows: n, HeadDim: 64, DType: F32, KeyType: Q8_0, ValueType: Q4_0})
+	plan, err := d.PlanAppend(AppendProblem{Batch: 1, KeyHeads: 1, Rows: n, CacheRows: n, HeadDim: 64, DType: F32, KeyType: Q8_0,
+		ValueType: Q4_0})
 	require.NoError(t, err)
 	defer plan.Close()
-	f := Append{K: rows, V: rows, KeyCache: plainly(t, d)(Q8_0, shape), ValueCache: plainly(t, d)(Q4_0, shape), At: integers(t, d, [4]int{1, 1, 1, 1}, []int{0})}
+	f := Append{K: rows, V: rows, KeyCache: plainly(t, d)(Q8_0, shape), ValueCache: plainly(t, d)(Q4_0, shape),
+		At: integers(t, d, [4]int{1, 1, 1, 1}, []int{0})}
 	require.NoError(t, plan.Append(t.Context(), f))
 	for _, cache := range []*Tensor{f.KeyCache, f.ValueCache} {
 		want := golden[cache.DType().String()].Data
@@ -241,8 +256,8 @@ func TestAppendGGML(t *testing.T) {
 	}
 }
 
-// TestAppendQuantisedExactly: what quantising makes of numbers of all magnitudes, of halves between two steps, of numbers that are too large and of the
-// smallest is what the host's arithmetic makes of them, bit by bit.
+// TestAppendQuantisedExactly: what quantising makes of numbers of all magnitudes, of halves between two steps, of numbers that are too
+// large and of the smallest is what the host's arithmetic makes of them, bit by bit.
 func TestAppendQuantisedExactly(t *testing.T) {
 	d := testDevice(t)
 	const rows, dim = 400, 64
@@ -265,7 +280,8 @@ func TestAppendQuantisedExactly(t *testing.T) {
 						case i%5 == 2 && j%3 > 0:
 							v = 0
 						case i%5 == 3 && key == F8E4M3: // between two neighbours, and near there
-							v = float64(scale) * math.Ldexp(float64(2*r.IntN(16)+1), r.IntN(20)-12) * (1 + float64(r.IntN(3)-1)*math.Exp2(-23))
+							v = float64(scale) * math.Ldexp(float64(2*r.IntN(16)+1), r.IntN(20)-12) *
+								(1 + float64(r.IntN(3)-1)*math.Exp2(-23))
 						}
 						x[i*dim+j] = float32(v)
 					}
@@ -274,7 +290,8 @@ func TestAppendQuantisedExactly(t *testing.T) {
 				shape := [4]int{1, 1, rows, dim}
 				from := plainly(t, d)(dtype, shape)
 				require.NoError(t, from.Upload(t.Context(), x))
-				plan, err := d.PlanAppend(AppendProblem{Batch: 1, KeyHeads: 1, Rows: rows, CacheRows: rows, HeadDim: dim, DType: dtype, KeyType: key, KeysOnly: true})
+				plan, err := d.PlanAppend(AppendProblem{Batch: 1, KeyHeads: 1, Rows: rows, CacheRows: rows, HeadDim: dim, DType: dtype,
+					KeyType: key, KeysOnly: true})
 				require.NoError(t, err)
 				defer plan.Close()
 				f := Append{K: from, KeyCache: plainly(t, d)(key, shape), At: integers(t, d, [4]int{1, 1, 1, 1}, []int{0})}

@@ -9,10 +9,10 @@ import (
 	"github.com/vkattn/vkattn/internal/kernel"
 )
 
-// Attention computes o [B,Hq,Nq,Dv] of a problem for slices in row-major order: q [B,Hq,Nq,D], k [B,Hk,Nk,D], v [B,Hk,Nk,Dv]. Values are rounded to
-// the problem's DType (the zero value is F32) on the way in. It runs on the best device of the machine, which is opened by the first call and kept;
-// each call plans, allocates, copies and frees, so a loop does better with a [Plan]. Problems with dropout or a block mask need one, for their seed
-// or mask. Errors are those of [Open], [Device.Plan] and [Plan.Forward].
+// Attention computes o [B,Hq,Nq,Dv] of a problem for slices in row-major order: q [B,Hq,Nq,D], k [B,Hk,Nk,D], v [B,Hk,Nk,Dv]. Values are
+// rounded to the problem's DType (the zero value is F32) on the way in. It runs on the best device of the machine, which is opened by the
+// first call and kept; each call plans, allocates, copies and frees, so a loop does better with a [Plan]. Problems with dropout or a block
+// mask need one, for their seed or mask. Errors are those of [Open], [Device.Plan] and [Plan.Forward].
 func Attention(ctx context.Context, q, k, v []float32, p Problem) ([]float32, error) {
 	p, err := p.Normalize()
 	if err != nil {

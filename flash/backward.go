@@ -44,11 +44,12 @@ type Backward struct {
 	KeyLengths, QueryLengths *Tensor  // likewise
 	QueryStarts, KeyStarts   *Tensor  // likewise
 	Captured                 Captured // likewise
-	// The gradients by bias and sinks, of their shapes: outputs like DQ; nil: not wanted. What a bias was broadcast over is summed, in a fixed order.
+	// The gradients by bias and sinks, of their shapes: outputs like DQ; nil: not wanted. What a bias was broadcast over is summed, in a
+	// fixed order.
 	DBias, DSinks *Tensor
-	// The gradients by what the score functions capture, in the order of Captured: outputs of type F32, of the tensors' shapes, in row-major order;
-	// nil: not wanted. [score.Function.Gradient] says which tensors have one. They are summed as integers, fine enough for fp32, so that the order
-	// has no effect; where a term is infinite or NaN, the whole gradient is NaN.
+	// The gradients by what the score functions capture, in the order of Captured: outputs of type F32, of the tensors' shapes, in
+	// row-major order; nil: not wanted. [score.Function.Gradient] says which tensors have one. They are summed as integers, fine enough for
+	// fp32, so that the order has no effect; where a term is infinite or NaN, the whole gradient is NaN.
 	DCaptured Captured
 
 	Weights *Weights   // those that standard attention's forward pass of these tensors was given, left as they are; else nil
@@ -131,12 +132,14 @@ func (b *Backward) placeCaptured(p *Plan, g *kernel.Gradients, all []given) erro
 		}
 		for j := range all {
 			if t.overlaps(all[j].tensor) {
-				return badArgument(name, t, "an output must not overlap another tensor of the pass: %s is %v", attn.BackwardOperands[j].Name, all[j].tensor)
+				return badArgument(name, t, "an output must not overlap another tensor of the pass: %s is %v",
+					attn.BackwardOperands[j].Name, all[j].tensor)
 			}
 		}
 		for j, other := range b.Captured {
 			if t.overlaps(other) || i != j && t.overlaps(b.DCaptured[j]) {
-				return badArgument(name, t, "an output must not overlap another tensor of the pass, as it does one of Captured or DCaptured")
+				return badArgument(name, t,
+					"an output must not overlap another tensor of the pass, as it does one of Captured or DCaptured")
 			}
 		}
 	}

@@ -13,22 +13,24 @@ import (
 	"github.com/vkattn/vkattn/internal/vktest"
 )
 
-// smallQueries is a small tile of the kernel of queries, and more on top of it. With -short that of keys is small too, which compiles sooner.
+// smallQueries is a small tile of the kernel of queries, and more on top of it. With -short that of keys is small too, which compiles
+// sooner.
 func smallQueries(more map[string]int) map[string]int {
 	m := map[string]int{"slabs": 0, "q_w": 2, "q_rm": 1, "q_bc": 2, "q_ck": 1, "kv_w": 1, "kv_rm": 1, "kv_bc": 2, "kv_ck": 1}
 	maps.Copy(m, more)
 	return m
 }
 
-// TestBackwardWritesTheBiasGradient compares backward passes whose kernel of queries writes the gradient by the bias on its way with float64, and those
-// that cannot or must not, and have a kernel behind: every element is written, by rows and by elements, of both types, with rows that see nothing by
-// position or by the bias, with dropout, and before score functions.
+// TestBackwardWritesTheBiasGradient compares backward passes whose kernel of queries writes the gradient by the bias on its way with
+// float64, and those that cannot or must not, and have a kernel behind: every element is written, by rows and by elements, of both types,
+// with rows that see nothing by position or by the bias, with dropout, and before score functions.
 func TestBackwardWritesTheBiasGradient(t *testing.T) {
 	vktest.Long(t, "biases of the conformance suite, whose gradients are compared")
 	d := testDevice(t)
 	grouped := Problem{Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: 41, KeyLen: 53, HeadDim: 16, DType: F16, Causal: CausalBottomRight}
 	whole := Problem{Batch: 1, Heads: 2, QueryLen: 35, KeyLen: 48, HeadDim: 16, DType: F16}
-	blind := Problem{Batch: 1, Heads: 2, QueryLen: 61, KeyLen: 40, HeadDim: 16, DType: F16, Causal: CausalBottomRight} // rows that see nothing
+	// rows that see nothing
+	blind := Problem{Batch: 1, Heads: 2, QueryLen: 61, KeyLen: 40, HeadDim: 16, DType: F16, Causal: CausalBottomRight}
 	wide := Problem{Batch: 1, Heads: 2, QueryLen: 35, KeyLen: 44, HeadDim: 24, ValueDim: 37, DType: F16}
 	window := Problem{Batch: 1, Heads: 2, QueryLen: 67, KeyLen: 72, HeadDim: 16, DType: F16, Window: SlidingWindow(9, 5)}
 	one := Problem{Batch: 1, Heads: 1, QueryLen: 45, KeyLen: 40, HeadDim: 16, DType: F16, Causal: CausalTopLeft}
@@ -42,23 +44,32 @@ func TestBackwardWritesTheBiasGradient(t *testing.T) {
 		biasedPass
 		long string
 	}{
-		{"whole rows", biasedPass{p: whole, own: allOwned, dtype: F16, tuning: map[string]int{"q_prefetch": 1}, layout: inUnits, runs: 3, direct: true}, ""},
-		{"ragged, grouped", biasedPass{p: grouped, own: allOwned, dtype: F16, tuning: map[string]int{"q_rm": 2, "q_ck": 2}, layout: 1, direct: true}, "by elements with a function; query heads together in TestBackwardBySlabsWithBias"},
-		{"ragged, adding", biasedPass{p: grouped, own: allOwned, dtype: F16, layout: 2, adds: true, direct: true}, "adding to rows of fp32"},
+		{"whole rows", biasedPass{p: whole, own: allOwned, dtype: F16, tuning: map[string]int{"q_prefetch": 1}, layout: inUnits, runs: 3,
+			direct: true}, ""},
+		{"ragged, grouped", biasedPass{p: grouped, own: allOwned, dtype: F16, tuning: map[string]int{"q_rm": 2, "q_ck": 2}, layout: 1,
+			direct: true}, "by elements with a function; query heads together in TestBackwardBySlabsWithBias"},
+		{"ragged, adding", biasedPass{p: grouped, own: allOwned, dtype: F16, layout: 2, adds: true, direct: true},
+			"adding to rows of fp32"},
 		{"rows of nothing, fp32, adding", biasedPass{p: blind, own: allOwned, dtype: F32, layout: inUnits, adds: true, direct: true}, ""},
-		{"rows of nothing", biasedPass{p: blind, own: allOwned, dtype: F16, tuning: map[string]int{"q_prefetch": 2}, layout: inUnits, runs: 20, direct: true}, "three runs of whole rows, and rows of nothing in fp32"},
-		{"adding to whole rows", biasedPass{p: whole, own: allOwned, dtype: F16, layout: inUnits, adds: true, direct: true}, "fp32, adding"},
+		{"rows of nothing", biasedPass{p: blind, own: allOwned, dtype: F16, tuning: map[string]int{"q_prefetch": 2}, layout: inUnits,
+			runs: 20, direct: true}, "three runs of whole rows, and rows of nothing in fp32"},
+		{"adding to whole rows", biasedPass{p: whole, own: allOwned, dtype: F16, layout: inUnits, adds: true, direct: true},
+			"fp32, adding"},
 		{"fp32, ragged", biasedPass{p: wide, own: allOwned, dtype: F32, layout: 1, direct: true}, "fp32, adding"},
 		{"fp32, 4 keys over", biasedPass{p: wide, own: allOwned, dtype: F32, layout: inUnits, direct: true}, "fp32, adding"},
 		{"window", biasedPass{p: window, own: allOwned, dtype: F16, layout: inUnits, direct: true}, "with a function and dropout"},
-		{"dropout", biasedPass{p: dropped, own: allOwned, dtype: F16, tuning: map[string]int{"q_ck": 2}, layout: 1, direct: true}, "with a function and a window"},
-		{"a function", biasedPass{p: capped, own: allOwned, dtype: F16, layout: inUnits, direct: true}, "a function, with dropout and a window"},
+		{"dropout", biasedPass{p: dropped, own: allOwned, dtype: F16, tuning: map[string]int{"q_ck": 2}, layout: 1, direct: true},
+			"with a function and a window"},
+		{"a function", biasedPass{p: capped, own: allOwned, dtype: F16, layout: inUnits, direct: true},
+			"a function, with dropout and a window"},
 		{"a function, dropout and a window", biasedPass{p: both, own: allOwned, dtype: F16, layout: 2, direct: true}, ""},
-		{"one head and entry, of which the bias says nothing", biasedPass{p: one, own: [3]bool{false, false, true}, dtype: F16, layout: inUnits, direct: true}, "a bias that says everything"},
+		{"one head and entry, of which the bias says nothing", biasedPass{p: one, own: [3]bool{false, false, true}, dtype: F16,
+			layout: inUnits, direct: true}, "a bias that says everything"},
 		{"not wanted", biasedPass{p: whole, own: allOwned, dtype: F16, layout: inUnits, direct: true, none: true}, ""},
 		{"turned off", biasedPass{p: blind, own: allOwned, dtype: F16, tuning: map[string]int{"q_dbias": 0}, layout: inUnits}, ""},
 		{"for all queries", biasedPass{p: whole, own: queries, dtype: F16, layout: inUnits}, "biases that are broadcast in TestMatrixBias"},
-		{"form 2", biasedPass{p: grouped, own: allOwned, dtype: F16, tuning: map[string]int{"form": 2}, layout: 1}, "form 2 in TestMatrixBias"},
+		{"form 2", biasedPass{p: grouped, own: allOwned, dtype: F16, tuning: map[string]int{"form": 2}, layout: 1},
+			"form 2 in TestMatrixBias"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			vktest.Budget(t)
@@ -99,8 +110,8 @@ func TestBackwardMovesABiasGradientAsTheModelSays(t *testing.T) {
 	}
 }
 
-// TestBiasGradientOnTheWay: where the kernel of queries writes the gradient by the bias, and what is said where it is asked to and cannot. On an H200 it
-// has room for that with every bias of heads up to 64.
+// TestBiasGradientOnTheWay: where the kernel of queries writes the gradient by the bias, and what is said where it is asked to and cannot.
+// On an H200 it has room for that with every bias of heads up to 64.
 func TestBiasGradientOnTheWay(t *testing.T) {
 	d := testDevice(t)
 	p := narrowed(Problem{Batch: 1, Heads: 2, QueryLen: 20, HeadDim: 16, DType: F16})
@@ -132,9 +143,11 @@ func TestBiasGradientOnTheWay(t *testing.T) {
 
 	c, f, layout := h200(), kernel.Fragment{M: 16, N: 16, K: 16, Lanes: 32}, layoutOf(t, "NVIDIA 16x16x16")
 	for _, dim := range []int{16, 32, 48, 64} {
-		for _, set := range []func(p *Problem){func(p *Problem) {}, func(p *Problem) { p.Causal = CausalBottomRight }, func(p *Problem) { p.Dropout = 0.1 },
+		for _, set := range []func(p *Problem){func(p *Problem) {}, func(p *Problem) { p.Causal = CausalBottomRight },
+			func(p *Problem) { p.Dropout = 0.1 },
 			func(p *Problem) { p.Window = SlidingWindow(1024, 0) }} {
-			p := Problem{Batch: 1, Heads: 32, QueryLen: 4096, HeadDim: dim, DType: F16, Bias: PerScore{DType: F16, Batch: 1, Heads: 32, Queries: 4096, Keys: 4096}}
+			p := Problem{Batch: 1, Heads: 32, QueryLen: 4096, HeadDim: dim, DType: F16, Bias: PerScore{DType: F16, Batch: 1, Heads: 32,
+				Queries: 4096, Keys: 4096}}
 			set(&p)
 			p, err := p.Normalize()
 			require.NoError(t, err)

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestBackwardKeepsNaN: a query that is no number leaves no number in o, dq of its own row and in dk and dv of every key of its head, on every kernel; the
-// other head is as it would be.
+// TestBackwardKeepsNaN: a query that is no number leaves no number in o, dq of its own row and in dk and dv of every key of its head, on
+// every kernel; the other head is as it would be.
 func TestBackwardKeepsNaN(t *testing.T) {
 	d := testDevice(t)
 	for _, dtype := range []DType{F16, F32} {

@@ -39,7 +39,8 @@ func (p *Plan) backward() (*backwardChoice, error) {
 
 func (c *backwardChoice) choose(p *Plan) (err error) {
 	if p.attn.Cached() {
-		return &UnsupportedError{What: fmt.Sprintf("backward of %v", p.attn), Reasons: []string{"caches have no gradients: keys and values lie in pages or are quantised"}}
+		return &UnsupportedError{What: fmt.Sprintf("backward of %v", p.attn),
+			Reasons: []string{"caches have no gradients: keys and values lie in pages or are quantised"}}
 	}
 	key := backwardKey{tier: c.tier}
 	if len(c.given) > 0 {
@@ -49,16 +50,17 @@ func (c *backwardChoice) choose(p *Plan) (err error) {
 		c.kernel, c.program, c.tuning, c.reasons = b.kernel, b.program, b.tuning, b.reasons
 		return nil
 	}
-	c.kernel, c.tuning, c.reasons, err = pick(p.dev, &p.attn, backwardKernels, "backward of ", p.Implementation(), c.tier, func(k *kernel.BackwardKernel) (t *kernel.Tuning, note string, err error) {
-		t = kernel.NewBackwardTuning(c.given)
-		if err := t.Fits(&k.Offer); err != nil {
-			return nil, "", err
-		}
-		if c.program, err = k.Plan(p.dev.env, &p.attn, p.program, t); err == nil {
-			c.program, note, err = withScoreGradients(p.dev.env, &p.attn, c.program, &k.Offer, c.given)
-		}
-		return t, note, err
-	})
+	c.kernel, c.tuning, c.reasons, err = pick(p.dev, &p.attn, backwardKernels, "backward of ", p.Implementation(), c.tier,
+		func(k *kernel.BackwardKernel) (t *kernel.Tuning, note string, err error) {
+			t = kernel.NewBackwardTuning(c.given)
+			if err := t.Fits(&k.Offer); err != nil {
+				return nil, "", err
+			}
+			if c.program, err = k.Plan(p.dev.env, &p.attn, p.program, t); err == nil {
+				c.program, note, err = withScoreGradients(p.dev.env, &p.attn, c.program, &k.Offer, c.given)
+			}
+			return t, note, err
+		})
 	if err == nil {
 		p.selection.keepGradients(key, &backwardSelection{c.kernel, c.program, c.tuning, c.reasons})
 	}
@@ -86,7 +88,8 @@ func (p *Plan) BackwardInfo() (_ BackwardInfo, err error) {
 	if err != nil {
 		return BackwardInfo{}, err
 	}
-	info := BackwardInfo{Tier: Tier(c.kernel.Tier), Kernel: c.kernel.Name + " " + c.program.Tile(), KernelName: c.kernel.Name, Tuning: maps.Clone(c.tuning),
+	info := BackwardInfo{Tier: Tier(c.kernel.Tier), Kernel: c.kernel.Name + " " + c.program.Tile(), KernelName: c.kernel.Name,
+		Tuning:       maps.Clone(c.tuning),
 		WhyNotFaster: append([]string(nil), c.reasons...)}
 	for _, n := range c.program.Scratch() {
 		info.WorkspaceBytes += n

@@ -35,7 +35,8 @@ type biasedPass struct {
 // allOwned is a bias with an element for each score.
 var allOwned = [3]bool{true, true, true}
 
-// run compares all four gradients with float64. Outputs are full of NaNs before, between other numbers that must stay, and so is the workspace.
+// run compares all four gradients with float64. Outputs are full of NaNs before, between other numbers that must stay, and so is the
+// workspace.
 func (c *biasedPass) run(t *testing.T, d *Device) {
 	t.Helper()
 	p := narrowed(c.p)
@@ -95,8 +96,10 @@ func (c *biasedPass) run(t *testing.T, d *Device) {
 		}
 		return out
 	}
-	b := Backward{Q: filled(p.DType, p.QShape(), s.q), K: filled(p.DType, p.KShape(), s.k), V: filled(p.DType, p.VShape(), s.v), Bias: bias.tensor,
-		O: filled(p.DType, p.OShape(), floats(o.Data)), LSE: filled(F32, p.LSEShape(), floats(lse.Data)), DO: filled(p.DType, p.OShape(), do.Data), Accumulate: c.adds}
+	b := Backward{Q: filled(p.DType, p.QShape(), s.q), K: filled(p.DType, p.KShape(), s.k), V: filled(p.DType, p.VShape(), s.v),
+		Bias: bias.tensor,
+		O:    filled(p.DType, p.OShape(), floats(o.Data)), LSE: filled(F32, p.LSEShape(), floats(lse.Data)),
+		DO: filled(p.DType, p.OShape(), do.Data), Accumulate: c.adds}
 	if drop := s.in.Dropout; drop != nil {
 		b.Seed, b.Offset = drop.Seed, drop.Offset
 	}
@@ -153,7 +156,8 @@ func (c *biasedPass) run(t *testing.T, d *Device) {
 			require.NoError(t, err)
 			require.NoError(t, pending.Wait(bg))
 			if r.HasTimestamps() {
-				made := slices.ContainsFunc(pending.Timings(), func(part Timing) bool { return strings.HasSuffix(part.Label, "_backward_bias") })
+				made := slices.ContainsFunc(pending.Timings(),
+					func(part Timing) bool { return strings.HasSuffix(part.Label, "_backward_bias") })
 				require.Equal(t, !c.direct && !c.none, made, "a kernel behind makes the gradient by the bias")
 			}
 		}
@@ -190,13 +194,14 @@ func (g *guarded) alone(t *testing.T, name string) {
 		copy(got[from:from+g.shape[3]], g.values[from:])
 	}
 	for i := range got {
-		require.Equal(t, math.Float32bits(g.values[i]), math.Float32bits(got[i]), "%s: element %d of the buffer, beside the tensor", name, i)
+		require.Equal(t, math.Float32bits(g.values[i]), math.Float32bits(got[i]), "%s: element %d of the buffer, beside the tensor", name,
+			i)
 	}
 }
 
-// TestBackwardBySlabsWithBias compares the backward pass by way of memory, of problems with a bias, with float64: where the kernel of weights writes
-// the gradient by the bias and where a kernel behind makes it; in every form, in one slab and in several, biases of both types and of all
-// layouts, with rows that see nothing by position or by the bias.
+// TestBackwardBySlabsWithBias compares the backward pass by way of memory, of problems with a bias, with float64: where the kernel of
+// weights writes the gradient by the bias and where a kernel behind makes it; in every form, in one slab and in several, biases of both
+// types and of all layouts, with rows that see nothing by position or by the bias.
 func TestBackwardBySlabsWithBias(t *testing.T) {
 	vktest.Long(t, "TestBackwardBySlabs without a bias")
 	d := testDevice(t)
@@ -209,7 +214,8 @@ func TestBackwardBySlabsWithBias(t *testing.T) {
 	}
 	grouped := Problem{Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: 41, KeyLen: 53, HeadDim: 16, DType: F16, Causal: CausalBottomRight}
 	whole := Problem{Batch: 1, Heads: 2, QueryLen: 35, KeyLen: 48, HeadDim: 16, DType: F16}
-	blind := Problem{Batch: 1, Heads: 2, QueryLen: 61, KeyLen: 40, HeadDim: 16, DType: F16, Causal: CausalBottomRight} // rows that see nothing
+	// rows that see nothing
+	blind := Problem{Batch: 1, Heads: 2, QueryLen: 61, KeyLen: 40, HeadDim: 16, DType: F16, Causal: CausalBottomRight}
 	wide := Problem{Batch: 1, Heads: 2, QueryLen: 35, KeyLen: 44, HeadDim: 24, ValueDim: 37, DType: F16}
 	heads, batch, queries := [3]bool{true, false, true}, [3]bool{false, true, true}, [3]bool{true, true, false}
 	for _, c := range []struct {
@@ -217,19 +223,28 @@ func TestBackwardBySlabsWithBias(t *testing.T) {
 		biasedPass
 		long string
 	}{
-		{"whole rows", biasedPass{p: whole, own: allOwned, dtype: F16, tuning: with("weights_prefetch", 1), layout: 3, runs: 3, direct: true}, ""},
-		{"ragged, grouped, a slab of each key head", biasedPass{p: grouped, own: allOwned, dtype: F16, tuning: with("max_slab", 2*41*56*2, "weights_rm", 2),
+		{"whole rows", biasedPass{p: whole, own: allOwned, dtype: F16, tuning: with("weights_prefetch", 1), layout: 3, runs: 3,
+			direct: true}, ""},
+		{"ragged, grouped, a slab of each key head", biasedPass{p: grouped, own: allOwned, dtype: F16,
+			tuning: with("max_slab", 2*41*56*2, "weights_rm", 2),
 			layout: 1, direct: true}, ""},
-		{"ragged, adding", biasedPass{p: grouped, own: allOwned, dtype: F16, tuning: with(), layout: 2, adds: true, direct: true}, "adding to whole rows"},
-		{"rows of nothing, fp32, adding", biasedPass{p: blind, own: allOwned, dtype: F32, tuning: with("weights_ck", 2), layout: 3, adds: true, direct: true}, ""},
-		{"rows of nothing", biasedPass{p: blind, own: allOwned, dtype: F16, tuning: with("weights_prefetch", 2), layout: 3, runs: 50, direct: true}, "three runs"},
+		{"ragged, adding", biasedPass{p: grouped, own: allOwned, dtype: F16, tuning: with(), layout: 2, adds: true, direct: true},
+			"adding to whole rows"},
+		{"rows of nothing, fp32, adding", biasedPass{p: blind, own: allOwned, dtype: F32, tuning: with("weights_ck", 2), layout: 3,
+			adds: true, direct: true}, ""},
+		{"rows of nothing", biasedPass{p: blind, own: allOwned, dtype: F16, tuning: with("weights_prefetch", 2), layout: 3, runs: 50,
+			direct: true}, "three runs"},
 		{"adding", biasedPass{p: whole, own: allOwned, dtype: F16, tuning: with(), layout: 3, adds: true, direct: true}, "fp32, adding"},
-		{"fp32, ragged", biasedPass{p: wide, own: allOwned, dtype: F32, tuning: with("weights_w", 2), layout: 1, direct: true}, "fp32, whole rows"},
+		{"fp32, ragged", biasedPass{p: wide, own: allOwned, dtype: F32, tuning: with("weights_w", 2), layout: 1, direct: true},
+			"fp32, whole rows"},
 		{"fp32, 4 keys over", biasedPass{p: wide, own: allOwned, dtype: F32, tuning: with(), layout: 3, direct: true}, "fp32, whole rows"},
-		{"window", biasedPass{p: Problem{Batch: 1, Heads: 2, QueryLen: 67, KeyLen: 72, HeadDim: 16, DType: F16, Window: SlidingWindow(9, 5)},
+		{"window", biasedPass{p: Problem{Batch: 1, Heads: 2, QueryLen: 67, KeyLen: 72, HeadDim: 16, DType: F16,
+			Window: SlidingWindow(9, 5)},
 			own: allOwned, dtype: F16, tuning: with(), layout: 3, direct: true}, "windows in TestSlabsMoveABiasAsTheModelSays"},
-		{"not wanted", biasedPass{p: whole, own: allOwned, dtype: F16, tuning: with("weights_prefetch", 1), layout: 3, direct: true, none: true}, ""},
-		{"one batch entry's, fp32", biasedPass{p: grouped, own: batch, dtype: F32, tuning: with("max_slab", 2*41*56*2), layout: 0}, "that of heads"},
+		{"not wanted", biasedPass{p: whole, own: allOwned, dtype: F16, tuning: with("weights_prefetch", 1), layout: 3, direct: true,
+			none: true}, ""},
+		{"one batch entry's, fp32", biasedPass{p: grouped, own: batch, dtype: F32, tuning: with("max_slab", 2*41*56*2), layout: 0},
+			"that of heads"},
 		{"for all heads", biasedPass{p: grouped, own: heads, dtype: F16, tuning: with(), layout: 0}, ""},
 		{"for all queries", biasedPass{p: whole, own: queries, dtype: F16, tuning: with(), layout: 3, adds: true}, "that of heads"},
 		{"form 2", biasedPass{p: grouped, own: allOwned, dtype: F16, tuning: with("form", 2), layout: 1}, ""},
@@ -256,7 +271,8 @@ func TestSlabsMoveABiasAsTheModelSays(t *testing.T) {
 		biasedPass
 		long string
 	}{
-		{"causal, ragged, a slab of each key head", biasedPass{p: causal, dtype: F16, tuning: map[string]int{"max_slab": 2 * 41 * 56 * 2}, layout: 1}, "a window; slabs in TestBackwardBySlabsWithBias"},
+		{"causal, ragged, a slab of each key head", biasedPass{p: causal, dtype: F16, tuning: map[string]int{"max_slab": 2 * 41 * 56 * 2},
+			layout: 1}, "a window; slabs in TestBackwardBySlabsWithBias"},
 		{"adding", biasedPass{p: causal, dtype: F32, layout: 1, adds: true}, "whole rows"},
 		{"window, whole rows", biasedPass{p: window, dtype: F16, layout: 3}, ""},
 		{"whole rows of fp32, adding", biasedPass{p: window, dtype: F32, layout: 3, adds: true}, "fp16"},

@@ -9,12 +9,14 @@ import (
 	"github.com/vkattn/vkattn/internal/vktest"
 )
 
-// TestBackwardBySlabs compares the backward pass by way of memory with float64: in one slab and in several, with tiles of weights whose blocks are no
-// multiples of those of the products, so that zeros behind a row's last key are read, in every form.
+// TestBackwardBySlabs compares the backward pass by way of memory with float64: in one slab and in several, with tiles of weights whose
+// blocks are no multiples of those of the products, so that zeros behind a row's last key are read, in every form.
 func TestBackwardBySlabs(t *testing.T) {
 	d := testDevice(t)
-	causal := Problem{Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: 41, KeyLen: 53, HeadDim: 24, ValueDim: 37, DType: F16, Causal: CausalBottomRight}
-	blind := Problem{Batch: 1, Heads: 2, QueryLen: 61, KeyLen: 29, HeadDim: 16, DType: F16, Causal: CausalBottomRight} // rows that see nothing
+	causal := Problem{Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: 41, KeyLen: 53, HeadDim: 24, ValueDim: 37, DType: F16,
+		Causal: CausalBottomRight}
+	// rows that see nothing
+	blind := Problem{Batch: 1, Heads: 2, QueryLen: 61, KeyLen: 29, HeadDim: 16, DType: F16, Causal: CausalBottomRight}
 	plain := Problem{Batch: 1, Heads: 3, QueryLen: 35, KeyLen: 48, HeadDim: 40, DType: F16}
 	if testing.Short() { // as many ragged columns of fewer fragments
 		causal.HeadDim, causal.ValueDim = 8, 13
@@ -26,7 +28,8 @@ func TestBackwardBySlabs(t *testing.T) {
 		long   string
 	}{
 		{"causal, a slab of each key head", causal, map[string]int{"max_slab": 2 * 41 * 56 * 2}, ""},
-		{"causal, one slab", causal, map[string]int{"weights_w": 1, "weights_rm": 2, "weights_bc": 4, "weights_ck": 2, "weights_prefetch": 1}, "one slab, a prefetch"},
+		{"causal, one slab", causal, map[string]int{"weights_w": 1, "weights_rm": 2, "weights_bc": 4, "weights_ck": 2,
+			"weights_prefetch": 1}, "one slab, a prefetch"},
 		{"rows of nothing", blind, map[string]int{"weights_w": 1, "weights_rm": 1, "weights_prefetch": 2}, "causal"},
 		{"plain", plain, map[string]int{"weights_a_reg": 1, "weights_b_reg": 2}, "no mask"},
 		{"form 2", plain, map[string]int{"form": 2, "max_slab": 2 * 35 * 48 * 2}, "the form"},
@@ -43,8 +46,8 @@ func TestBackwardBySlabs(t *testing.T) {
 	}
 }
 
-// TestSlabsReadWhatIsWritten: with P and dS full of NaNs before each run, the gradients are the same bits as the plan's own: what the products
-// read behind a row's last key has been written.
+// TestSlabsReadWhatIsWritten: with P and dS full of NaNs before each run, the gradients are the same bits as the plan's own: what the
+// products read behind a row's last key has been written.
 func TestSlabsReadWhatIsWritten(t *testing.T) {
 	d := testDevice(t)
 	for name, p := range map[string]Problem{
@@ -55,7 +58,9 @@ func TestSlabsReadWhatIsWritten(t *testing.T) {
 		p := narrowed(p)
 		t.Run(name, func(t *testing.T) {
 			// Blocks of few queries, and products whose blocks are larger: these read far behind the last key of those.
-			plan := planGradients(t, d, p, TierMatrix, WithBackwardTuning(backwardTile(t, d, Flash, p, map[string]int{"slabs": 1, "weights_w": 1, "weights_rm": 1, "weights_bc": 1, "weights_ck": 1})))
+			plan := planGradients(t, d, p, TierMatrix,
+				WithBackwardTuning(backwardTile(t, d, Flash, p, map[string]int{"slabs": 1, "weights_w": 1, "weights_rm": 1, "weights_bc": 1,
+					"weights_ck": 1})))
 			_, b := newBackwardSample(t, d, plan, F16)
 			gradients := []*Tensor{b.DQ, b.DK, b.DV}
 			require.NoError(t, plan.Backward(bg, b))
@@ -81,8 +86,8 @@ func TestSlabsReadWhatIsWritten(t *testing.T) {
 	}
 }
 
-// TestSlabsAreWholeKeyHeads: where the query heads of a key head are too much for memory, the kernels that keep P to themselves take the problem, and
-// who insists is told why.
+// TestSlabsAreWholeKeyHeads: where the query heads of a key head are too much for memory, the kernels that keep P to themselves take the
+// problem, and who insists is told why.
 func TestSlabsAreWholeKeyHeads(t *testing.T) {
 	d := testDevice(t)
 	p := Problem{Batch: 1, Heads: 4, KeyHeads: 2, QueryLen: 16, KeyLen: 16, HeadDim: 16, DType: F16}
@@ -107,5 +112,6 @@ func TestSlabsInsisted(t *testing.T) {
 	defer plan.Close()
 	_, err := plan.BackwardInfo()
 	require.ErrorIs(t, err, ErrUnsupported)
-	require.ErrorContains(t, err, "matrix_backward_slabs: it has no dropout; matrix_backward: WithBackwardTuning[slabs] asks for P and dS in memory")
+	require.ErrorContains(t, err, "matrix_backward_slabs: it has no dropout; matrix_backward: WithBackwardTuning[slabs] asks for P and "+
+		"dS in memory")
 }

@@ -33,7 +33,8 @@ func newBackwardSample(t testing.TB, d *Device, plan *Plan, dtype DType) (*backw
 	s.forward(t, plan)
 	mk := plainly(t, d)
 	b := Backward{Q: s.f.Q, K: s.f.K, V: s.f.V, O: s.f.O, LSE: s.f.LSE, DO: mk(dtype, p.OShape()),
-		DQ: mk(dtype, p.QShape()), DK: mk(dtype, p.KShape()), DV: mk(dtype, p.VShape()), Weights: weights, Seed: s.f.Seed, Offset: s.f.Offset}
+		DQ: mk(dtype, p.QShape()), DK: mk(dtype, p.KShape()), DV: mk(dtype, p.VShape()), Weights: weights, Seed: s.f.Seed,
+		Offset: s.f.Offset}
 	require.NoError(t, b.DO.Upload(bg, s.do))
 	return s, b
 }
@@ -230,7 +231,8 @@ func TestBackwardPlan(t *testing.T) {
 	for _, c := range []struct {
 		tuning map[string]int
 		says   string
-	}{{map[string]int{"zz": 1}, "zz"}, {map[string]int{"kv_br": 33}, "kv_br = 33"}, {map[string]int{"kv_br": 1024, "kv_bc": 512}, "workgroup"}} {
+	}{{map[string]int{"zz": 1}, "zz"}, {map[string]int{"kv_br": 33}, "kv_br = 33"}, {map[string]int{"kv_br": 1024, "kv_bc": 512},
+		"workgroup"}} {
 		_, err := mustPlan(t, d, p, WithTier(TierScalar), WithBackwardTuning(c.tuning)).BackwardInfo()
 		require.ErrorIs(t, err, ErrArgument)
 		require.ErrorContains(t, err, c.says)

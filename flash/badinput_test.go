@@ -90,7 +90,8 @@ func TestBadTensors(t *testing.T) {
 		}, "Forward.LSE"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			f := Forward{Q: mk(d, F16, 1, 2, 8, 16), K: mk(d, F16, 1, 2, 8, 16), V: mk(d, F16, 1, 2, 8, 16), O: mk(d, F16, 1, 2, 8, 16), LSE: mk(d, F32, 1, 2, 8, 1)}
+			f := Forward{Q: mk(d, F16, 1, 2, 8, 16), K: mk(d, F16, 1, 2, 8, 16), V: mk(d, F16, 1, 2, 8, 16), O: mk(d, F16, 1, 2, 8, 16),
+				LSE: mk(d, F32, 1, 2, 8, 1)}
 			good := f
 			c.change(&f)
 			_, err := plan.SubmitForward(f)
@@ -157,7 +158,8 @@ func TestBadPlans(t *testing.T) {
 		{"negative parameter", []PlanOption{WithTuning(map[string]int{"br": -1})}, ErrArgument, "WithTuning[br]"},
 		{"a tile that does not divide", []PlanOption{WithTier(TierScalar), WithTile(63, 20)}, ErrArgument, "WithTuning"},
 		{"a tile beyond shared memory", []PlanOption{WithTier(TierScalar), WithTile(1<<14, 64)}, ErrArgument, "WithTuning"},
-		{"fp32 on the matrix tier by flash1", []PlanOption{WithTier(TierMatrix), WithImplementation(Flash1)}, ErrUnsupported, "not supported"},
+		{"fp32 on the matrix tier by flash1", []PlanOption{WithTier(TierMatrix), WithImplementation(Flash1)}, ErrUnsupported,
+			"not supported"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := d.Plan(good, c.opts...)

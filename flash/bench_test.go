@@ -160,7 +160,8 @@ func BenchmarkScalarTiles(b *testing.B) {
 	}
 	defer d.Close()
 	cpu := typeRank(d.info.Facts.Type) == 4
-	shapes := [][4]int{{64, 64, 8, 8}, {64, 32, 8, 4}, {64, 64, 8, 4}, {128, 64, 8, 8}, {128, 64, 8, 4}, {32, 64, 4, 4}, {64, 64, 4, 4}, {64, 128, 8, 8}, {32, 64, 4, 8}, {64, 32, 4, 4}}
+	shapes := [][4]int{{64, 64, 8, 8}, {64, 32, 8, 4}, {64, 64, 8, 4}, {128, 64, 8, 8}, {128, 64, 8, 4}, {32, 64, 4, 4}, {64, 64, 4, 4},
+		{64, 128, 8, 8}, {32, 64, 4, 8}, {64, 32, 4, 4}}
 	if cpu {
 		shapes = [][4]int{{16, 32, 4, 4}, {8, 32, 2, 4}, {8, 32, 2, 8}, {32, 32, 4, 4}, {16, 64, 4, 8}, {16, 16, 4, 4}, {64, 64, 8, 8}}
 	}
@@ -213,8 +214,8 @@ func BenchmarkScalarTiles(b *testing.B) {
 	}
 }
 
-// decoding decodes a token of each of some sequences in one layer: a step, the append of keys and values, with the queries turned in the same dispatch,
-// attention, and the merge of its result with that over other keys.
+// decoding decodes a token of each of some sequences in one layer: a step, the append of keys and values, with the queries turned in the
+// same dispatch, attention, and the merge of its result with that over other keys.
 type decoding struct {
 	cache    *Cache
 	batch    *CacheBatch
@@ -298,8 +299,8 @@ func (x *decoding) wait(t testing.TB) {
 	}
 }
 
-// BenchmarkDecodeToken measures what a token of each of some sequences costs the host in one layer, with the step that all layers share: everything
-// recorded anew and submitted, or recordings submitted again; and the step alone. Waiting for the device is not counted.
+// BenchmarkDecodeToken measures what a token of each of some sequences costs the host in one layer, with the step that all layers share:
+// everything recorded anew and submitted, or recordings submitted again; and the step alone. Waiting for the device is not counted.
 func BenchmarkDecodeToken(b *testing.B) {
 	d, err := Open(WithoutDiskCache())
 	if err != nil {
@@ -307,7 +308,8 @@ func BenchmarkDecodeToken(b *testing.B) {
 	}
 	defer d.Close()
 	for _, sequences := range []int{1, 64} {
-		o := CacheOptions{Layers: 1, KeyHeads: 2, HeadDim: 32, Page: 16, Pages: 64 * 64, MaxSequences: sequences, MaxLength: 1024, DType: F16}
+		o := CacheOptions{Layers: 1, KeyHeads: 2, HeadDim: 32, Page: 16, Pages: 64 * 64, MaxSequences: sequences, MaxLength: 1024,
+			DType: F16}
 		x := newDecoding(b, d, o)
 		x.token(b, true)
 		x.wait(b)

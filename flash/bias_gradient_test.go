@@ -13,8 +13,8 @@ import (
 	"github.com/vkattn/vkattn/internal/vktest"
 )
 
-// TestMatrixBias compares the gradient by the bias of the two tiers, for what a bias is broadcast over, in registers and through shared memory,
-// with bounds, dropout, tiles of several kinds, bias types, rows of 16 bytes and others, and adding up.
+// TestMatrixBias compares the gradient by the bias of the two tiers, for what a bias is broadcast over, in registers and through shared
+// memory, with bounds, dropout, tiles of several kinds, bias types, rows of 16 bytes and others, and adding up.
 func TestMatrixBias(t *testing.T) {
 	vktest.Long(t, "biases of the conformance suite")
 	d := testDevice(t)
@@ -24,14 +24,18 @@ func TestMatrixBias(t *testing.T) {
 		tuning map[string]int
 		long   string // left out with -short, and what is run instead
 	}{
-		{Problem{QueryLen: 45, KeyLen: 37, Causal: CausalBottomRight}, [3]bool{true, true, true}, map[string]int{"q_prefetch": 1, "q_rm": 2, "q_w": 1}, ""},
+		{Problem{QueryLen: 45, KeyLen: 37, Causal: CausalBottomRight}, [3]bool{true, true, true},
+			map[string]int{"q_prefetch": 1, "q_rm": 2, "q_w": 1}, ""},
 		{Problem{QueryLen: 40, KeyLen: 72, Window: SlidingWindow(11, 3)}, [3]bool{true, true, true}, map[string]int{"q_prefetch": 2}, ""},
 		{Problem{QueryLen: 45, KeyLen: 40, Dropout: 0.3}, [3]bool{true, true, true}, map[string]int{"form": 2}, ""},
 		{Problem{QueryLen: 45, KeyLen: 40, Dropout: 0.3}, [3]bool{true, false, true}, nil, "another way of broadcasting in this form"},
-		{Problem{QueryLen: 45, KeyLen: 37, Causal: CausalTopLeft}, [3]bool{false, false, true}, map[string]int{"q_rm": 2, "q_w": 1}, "another way of broadcasting in this form"},
-		{Problem{QueryLen: 45, KeyLen: 37, Causal: CausalBottomRight}, [3]bool{false, true, false}, map[string]int{"q_rm": 2, "q_w": 1}, ""},
+		{Problem{QueryLen: 45, KeyLen: 37, Causal: CausalTopLeft}, [3]bool{false, false, true}, map[string]int{"q_rm": 2, "q_w": 1},
+			"another way of broadcasting in this form"},
+		{Problem{QueryLen: 45, KeyLen: 37, Causal: CausalBottomRight}, [3]bool{false, true, false},
+			map[string]int{"q_rm": 2, "q_w": 1}, ""},
 		{Problem{QueryLen: 45, KeyLen: 37}, [3]bool{true, false, false}, map[string]int{"form": 3, "q_rm": 2, "q_w": 1}, ""},
-		{Problem{QueryLen: 45, KeyLen: 37, Causal: CausalTopLeft}, [3]bool{false, true, true}, map[string]int{"form": 2}, "this form with dropout"},
+		{Problem{QueryLen: 45, KeyLen: 37, Causal: CausalTopLeft}, [3]bool{false, true, true}, map[string]int{"form": 2},
+			"this form with dropout"},
 	} {
 		for _, dtype := range []DType{F16, F32} {
 			if long := dtype == F32 != (i%3 == 1); long && testing.Short() {
@@ -70,7 +74,8 @@ func compareBias(t *testing.T, d *Device, p Problem, given map[string]int, adds 
 		_, err := matrix.PlanBias(g.env, &plan.attn, kernel.Biases[0], inFragments(&g.env.Caps, given))
 		return err
 	})
-	bias, err := matrix.PlanBias(d.env, &plan.attn, kernel.Biases[0], inFragments(&d.env.Caps, given)) // alone: a CPU compiles each kernel for seconds
+	// alone: a CPU compiles each kernel for seconds
+	bias, err := matrix.PlanBias(d.env, &plan.attn, kernel.Biases[0], inFragments(&d.env.Caps, given))
 	var no *kernel.Declined
 	if errors.As(err, &no) {
 		require.False(t, kernel.IsDenied(err), no.Why)
@@ -108,7 +113,8 @@ func compareBias(t *testing.T, d *Device, p Problem, given map[string]int, adds 
 // TestBiasTier: a backward pass on matrices has its gradient by the bias made there.
 func TestBiasTier(t *testing.T) {
 	d := testDevice(t)
-	p := narrowed(Problem{Batch: 1, Heads: 2, QueryLen: 20, HeadDim: 16, DType: F16, Bias: PerScore{DType: F16, Batch: 1, Heads: 1, Queries: 20, Keys: 20}})
+	p := narrowed(Problem{Batch: 1, Heads: 2, QueryLen: 20, HeadDim: 16, DType: F16, Bias: PerScore{DType: F16, Batch: 1, Heads: 1,
+		Queries: 20, Keys: 20}})
 	plan := planGradients(t, d, p, TierMatrix)
 	choice, err := plan.backward()
 	skipUnsupported(t, err)
@@ -122,7 +128,8 @@ func TestMatrixBiasTiles(t *testing.T) {
 	layout := layoutOf(t, "NVIDIA 16x16x16")
 	for _, dim := range []int{32, 64, 96, 128, 256} {
 		for _, own := range []bool{true, false} {
-			p := Problem{Batch: 1, Heads: 32, QueryLen: 4096, HeadDim: dim, DType: F16, Bias: PerScore{DType: F16, Batch: 1, Heads: 1, Queries: 4096, Keys: 4096}}
+			p := Problem{Batch: 1, Heads: 32, QueryLen: 4096, HeadDim: dim, DType: F16, Bias: PerScore{DType: F16, Batch: 1, Heads: 1,
+				Queries: 4096, Keys: 4096}}
 			if own {
 				p.Bias.Heads = 32
 			}

@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestBitTensors: tensors of bits hold what they are given, in rows that end inside a byte, at one or at a word, one after the other or apart, and
-// leave what lies between rows alone.
+// TestBitTensors: tensors of bits hold what they are given, in rows that end inside a byte, at one or at a word, one after the other or
+// apart, and leave what lies between rows alone.
 func TestBitTensors(t *testing.T) {
 	d := testDevice(t)
 	rng := rand.New(rand.NewPCG(3, 4))
@@ -65,7 +65,8 @@ func TestBitTensors(t *testing.T) {
 	require.Equal(t, in, out)
 }
 
-// TestBitsAreBytes: a mask of bits hides what the same mask of bytes does, to the last bit of the output, in rows of whole words and of less.
+// TestBitsAreBytes: a mask of bits hides what the same mask of bytes does, to the last bit of the output, in rows of whole words and of
+// less.
 func TestBitsAreBytes(t *testing.T) {
 	d := testDevice(t)
 	for _, keys := range []int{64, 45} {
@@ -95,7 +96,8 @@ func TestBitsAreBytes(t *testing.T) {
 // TestBadBitMasks: errors name what does not fit.
 func TestBadBitMasks(t *testing.T) {
 	d := testDevice(t)
-	p := Problem{Batch: 2, Heads: 2, QueryLen: 9, KeyLen: 45, HeadDim: 16, DType: F16, Mask: PerScore{DType: Bit, Batch: 2, Heads: 1, Queries: 9, Keys: 45}}
+	p := Problem{Batch: 2, Heads: 2, QueryLen: 9, KeyLen: 45, HeadDim: 16, DType: F16, Mask: PerScore{DType: Bit, Batch: 2, Heads: 1,
+		Queries: 9, Keys: 45}}
 	s := newSample(t, Problem{Batch: 2, Heads: 2, QueryLen: 9, KeyLen: 45, HeadDim: 16, DType: F16})
 	plan := mustPlan(t, d, p, WithTier(TierScalar))
 	for name, c := range map[string]struct {

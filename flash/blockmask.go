@@ -49,8 +49,9 @@ type BlockMask struct {
 	words   *Tensor
 }
 
-// NewBlockMask puts the block mask of a problem into device memory: bits in row-major order, of shape MaskShape, true where the block is attended to.
-// Forward and backward passes take the same mask. The error is an *ArgumentError where Problem.Blocks is zero or the number of bits is wrong.
+// NewBlockMask puts the block mask of a problem into device memory: bits in row-major order, of shape MaskShape, true where the block is
+// attended to. Forward and backward passes take the same mask. The error is an *ArgumentError where Problem.Blocks is zero or the number of
+// bits is wrong.
 func (d *Device) NewBlockMask(ctx context.Context, p Problem, bits []bool) (_ *BlockMask, err error) {
 	defer during("NewBlockMask", &err)
 	p, err = p.Normalize()

@@ -16,9 +16,10 @@ import (
 	"github.com/vkattn/vkattn/internal/vktest"
 )
 
-// maskedGradients runs the backward pass of a problem with a block mask on what float64 makes of the forward pass, and gives the gradients and those
-// of float64.
-func maskedGradients(t *testing.T, d *Device, p Problem, bits []bool, poison func(s *sample), tier Tier, options ...PlanOption) (got [3][]float32, want *ref.Gradients, ok bool) {
+// maskedGradients runs the backward pass of a problem with a block mask on what float64 makes of the forward pass, and gives the gradients
+// and those of float64.
+func maskedGradients(t *testing.T, d *Device, p Problem, bits []bool, poison func(s *sample), tier Tier,
+	options ...PlanOption) (got [3][]float32, want *ref.Gradients, ok bool) {
 	plan := planGradients(t, d, p, tier, options...)
 	defer plan.Close()
 	info, err := plan.BackwardInfo()
@@ -68,13 +69,14 @@ func closeTo(t *testing.T, p Problem, got [3][]float32, want *ref.Gradients) {
 	}
 }
 
-// TestBlockSparseBackward: whatever the tiles are, and whatever is fetched ahead, gradients are those of float64: masks of whole tiles and of
-// others, with empty tiles at the start, in the middle and at the end, wider than a word, of their own for heads and batch entries.
+// TestBlockSparseBackward: whatever the tiles are, and whatever is fetched ahead, gradients are those of float64: masks of whole tiles and
+// of others, with empty tiles at the start, in the middle and at the end, wider than a word, of their own for heads and batch entries.
 func TestBlockSparseBackward(t *testing.T) {
 	d := testDevice(t)
 	tiles, odd := Blocks{Queries: 32, Keys: 32, PerHead: true}, Blocks{Queries: 20, Keys: 12, PerHead: true, PerBatch: true}
 	problem := func(keys int, dtype DType, causal Causal, b Blocks) Problem {
-		return Problem{Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: 150, KeyLen: keys, HeadDim: 8, ValueDim: 16, DType: dtype, Causal: causal, Blocks: b}
+		return Problem{Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: 150, KeyLen: keys, HeadDim: 8, ValueDim: 16, DType: dtype,
+			Causal: causal, Blocks: b}
 	}
 	with := func(p Problem, set func(*Problem)) Problem { set(&p); return p }
 	window := func(p *Problem) { p.Window = SlidingWindow(50, 20) }
@@ -97,7 +99,8 @@ func TestBlockSparseBackward(t *testing.T) {
 		long bool // -short leaves it out
 	}{
 		{"as chosen", problem(230, F32, CausalNone, odd), TierScalar, nil, false},
-		{"tiles", problem(230, F16, CausalBottomRight, tiles), TierScalar, map[string]int{"kv_br": 32, "kv_bc": 32, "q_br": 32, "q_bc": 32}, false},
+		{"tiles", problem(230, F16, CausalBottomRight, tiles), TierScalar, map[string]int{"kv_br": 32, "kv_bc": 32, "q_br": 32, "q_bc": 32},
+			false},
 		{"wide", with(problem(90, F32, CausalNone, Blocks{Queries: 2, Keys: 2, PerBatch: true}), window), TierScalar, nil, true},
 		{"nothing ahead", problem(230, F16, CausalBottomRight, tiles), TierMatrix, matrix(0), true},
 		{"a tile ahead", problem(230, F16, CausalNone, tiles), TierMatrix, matrix(1), true},
@@ -127,12 +130,13 @@ func TestBlockSparseBackward(t *testing.T) {
 	}
 }
 
-// TestBlockSparseBackwardSkips: what lies in blocks that are not attended to is not read: NaNs in keys and values that no query attends to leave
-// no trace in dq, their own gradients are 0, and so is dq of a row of blocks without any.
+// TestBlockSparseBackwardSkips: what lies in blocks that are not attended to is not read: NaNs in keys and values that no query attends to
+// leave no trace in dq, their own gradients are 0, and so is dq of a row of blocks without any.
 func TestBlockSparseBackwardSkips(t *testing.T) {
 	d := testDevice(t)
 	for _, tier := range []Tier{TierScalar, TierMatrix} {
-		p, err := narrowed(Problem{Batch: 1, Heads: 2, QueryLen: 192, KeyLen: 320, HeadDim: 16, DType: F16, Blocks: Blocks{Queries: 64, Keys: 64}}).Normalize()
+		p, err := narrowed(Problem{Batch: 1, Heads: 2, QueryLen: 192, KeyLen: 320, HeadDim: 16, DType: F16,
+			Blocks: Blocks{Queries: 64, Keys: 64}}).Normalize()
 		require.NoError(t, err)
 		hidden := func(key int) bool { c := key / 64; return c == 0 || c == 2 || c == 3 }
 		got, want, ok := maskedGradients(t, d, p, []bool{
@@ -198,8 +202,8 @@ func TestBadBackwardBlockMasks(t *testing.T) {
 	require.NoError(t, plan.Close())
 }
 
-// TestBlockSparseBackwardTile: tiles of both kernels are cut to lie within blocks, the kernel of keys with its rows along the keys of a block, and
-// stay as they are where that is no use.
+// TestBlockSparseBackwardTile: tiles of both kernels are cut to lie within blocks, the kernel of keys with its rows along the keys of a
+// block, and stay as they are where that is no use.
 func TestBlockSparseBackwardTile(t *testing.T) {
 	for _, c := range []struct {
 		keys   bool
@@ -214,7 +218,9 @@ func TestBlockSparseBackwardTile(t *testing.T) {
 		{true, Blocks{Queries: 64, Keys: 16}, "128x64 8 1"},  // too few rows
 		{false, Blocks{Queries: 64, Keys: 24}, "128x64 8 1"}, // no whole chunks
 	} {
-		tile := matrix.BackwardTile{Fragment: kernel.Fragment{M: 16, N: 16, K: 16, Lanes: 32}, W: 8, RM: 1, BC: 64, CK: 16, Keys: c.keys}.Within(attn.Blocks{Queries: c.blocks.Queries, Keys: c.blocks.Keys, PerHead: c.blocks.PerHead, PerBatch: c.blocks.PerBatch})
+		tile := matrix.BackwardTile{Fragment: kernel.Fragment{M: 16, N: 16, K: 16, Lanes: 32}, W: 8, RM: 1, BC: 64, CK: 16,
+			Keys: c.keys}.Within(attn.Blocks{Queries: c.blocks.Queries, Keys: c.blocks.Keys, PerHead: c.blocks.PerHead,
+			PerBatch: c.blocks.PerBatch})
 		require.Equal(t, c.tile, fmt.Sprintf("%v %d %d", &tile, tile.W, tile.RM), "%v, keys %v", c.blocks, c.keys)
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/vkattn/vkattn/internal/ref"
 )
 
-// TestBlockSparseRowsOfOneTile: a tile of queries that touches several rows of blocks visits what any of them attends to. Each row of blocks
-// has one block, far from the others', so that whatever is skipped is missing.
+// TestBlockSparseRowsOfOneTile: a tile of queries that touches several rows of blocks visits what any of them attends to. Each row of
+// blocks has one block, far from the others', so that whatever is skipped is missing.
 func TestBlockSparseRowsOfOneTile(t *testing.T) {
 	d := testDevice(t)
 	p := Problem{Batch: 1, Heads: 1, QueryLen: 40, KeyLen: 700, HeadDim: 16, DType: F32, Blocks: Blocks{Queries: 5, Keys: 7}}
@@ -49,7 +49,8 @@ func TestBlockSparseRowsOfOneTile(t *testing.T) {
 // block is visited twice and none that is not attended to.
 func TestBlockSparseWideMask(t *testing.T) {
 	d := testDevice(t)
-	p := Problem{Batch: 1, Heads: 2, QueryLen: 16, KeyLen: 70 * 16, HeadDim: 8, DType: F32, Blocks: Blocks{Queries: 8, Keys: 16, PerHead: true}}
+	p := Problem{Batch: 1, Heads: 2, QueryLen: 16, KeyLen: 70 * 16, HeadDim: 8, DType: F32,
+		Blocks: Blocks{Queries: 8, Keys: 16, PerHead: true}}
 	shape := p.MaskShape()
 	bits := make([]bool, shape[0]*shape[1]*shape[2])
 	for row := range shape[0] * shape[1] {

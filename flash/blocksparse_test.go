@@ -21,7 +21,8 @@ func TestBlockSparseSkips(t *testing.T) {
 	d := testDevice(t)
 	for _, tier := range []Tier{TierScalar, TierMatrix} {
 		for _, dtype := range []DType{F32, F16} {
-			p, err := narrowed(Problem{Batch: 1, Heads: 2, QueryLen: 192, KeyLen: 320, HeadDim: 16, DType: dtype, Blocks: Blocks{Queries: 64, Keys: 64}}).Normalize()
+			p, err := narrowed(Problem{Batch: 1, Heads: 2, QueryLen: 192, KeyLen: 320, HeadDim: 16, DType: dtype,
+				Blocks: Blocks{Queries: 64, Keys: 64}}).Normalize()
 			require.NoError(t, err)
 			plan, err := d.Plan(p, WithTier(tier))
 			if tier == TierMatrix && errors.Is(err, ErrUnsupported) {
@@ -87,7 +88,8 @@ func TestBlockSparseTile(t *testing.T) {
 		{Blocks{Queries: 64, Keys: 24}, "256x128 8 2"}, // no whole fragments
 	} {
 		p := Problem{Batch: 1, Heads: 16, QueryLen: 8192, HeadDim: 64, ValueDim: 64, DType: F16, Blocks: c.blocks}
-		tile := matrix.Tile{Fragment: kernel.Fragment{M: 16, N: 16, K: 16, Lanes: 32}, W: 8, RM: 2, BC: 128, CK: 16, Prefetch: 1}.Within(attnOf(p))
+		tile := matrix.Tile{Fragment: kernel.Fragment{M: 16, N: 16, K: 16, Lanes: 32}, W: 8, RM: 2, BC: 128, CK: 16,
+			Prefetch: 1}.Within(attnOf(p))
 		require.Equal(t, c.tile, fmt.Sprintf("%dx%d %d %d", tile.Rows(), tile.BC, tile.W, tile.RM), "%v", c.blocks)
 	}
 }
@@ -143,7 +145,8 @@ func TestBadBlockMasks(t *testing.T) {
 	require.Equal(t, Flash, plan.Implementation())
 	require.NotContains(t, plan.String(), "it has no block mask", "of kernels that have a sibling which has one")
 	f := newSample(t, p).tensors(t, d, plainly(t, d))
-	require.ErrorContains(t, plan.Forward(bg, Forward{Q: f.Q, K: f.K, V: f.V, O: f.O}), "Forward.Blocks is <nil>: must be the mask of the problem's blocks")
+	require.ErrorContains(t, plan.Forward(bg, Forward{Q: f.Q, K: f.K, V: f.V, O: f.O}),
+		"Forward.Blocks is <nil>: must be the mask of the problem's blocks")
 	_, err = d.NewBlockMask(bg, p, make([]bool, 3))
 	require.ErrorContains(t, err, "len(bits) is 3: must be 4")
 	_, err = d.NewBlockMask(bg, dense, nil)
@@ -196,22 +199,30 @@ func TestBlockSparseTunings(t *testing.T) {
 		p      Problem
 		tuning map[string]int
 	}{
-		"nothing ahead":        {problem(230, CausalBottomRight, tiles), map[string]int{"w": 2, "rm": 1, "bc": 1, "ck": 1, "prefetch": 0}},
-		"a tile ahead":         {problem(230, CausalNone, tiles), map[string]int{"w": 2, "rm": 1, "bc": 2, "ck": 1, "prefetch": 1, "pipe": 1}},
-		"a tile ahead, whole":  {problem(256, CausalNone, tiles), map[string]int{"w": 2, "rm": 1, "bc": 2, "ck": 1, "prefetch": 1}},
-		"keys ahead":           {problem(230, CausalTopLeft, tiles), map[string]int{"w": 2, "rm": 1, "bc": 1, "ck": 1, "prefetch": 2, "max_first": 1}},
-		"two tiles ahead":      {problem(256, CausalNone, tiles), map[string]int{"w": 2, "rm": 1, "bc": 1, "ck": 1, "prefetch": 3}},
-		"two ahead, diagonal":  {problem(230, CausalBottomRight, tiles), map[string]int{"w": 2, "rm": 1, "bc": 2, "ck": 1, "prefetch": 3}},
-		"two ahead, odd":       {problem(230, CausalBottomRight, odd), map[string]int{"w": 2, "rm": 1, "bc": 1, "ck": 1, "prefetch": 3, "form": 2}},
-		"a tile ahead, odd":    {problem(256, CausalNone, odd), map[string]int{"w": 2, "rm": 1, "bc": 1, "ck": 1, "prefetch": 1, "form": 3}},
-		"at the start, odd":    {problem(230, CausalNone, odd), map[string]int{"w": 2, "rm": 1, "bc": 1, "ck": 1, "prefetch": 4, "steps": 1}},
-		"at the start, whole":  {problem(256, CausalBottomRight, tiles), map[string]int{"w": 2, "rm": 1, "bc": 2, "ck": 1, "prefetch": 4, "steps": 1, "whole": 1}},
-		"under a branch":       {problem(256, CausalTopLeft, tiles), map[string]int{"w": 2, "rm": 1, "bc": 1, "ck": 1, "prefetch": 5, "whole": 1}},
+		"nothing ahead": {problem(230, CausalBottomRight, tiles), map[string]int{"w": 2, "rm": 1, "bc": 1, "ck": 1, "prefetch": 0}},
+		"a tile ahead": {problem(230, CausalNone, tiles), map[string]int{"w": 2, "rm": 1, "bc": 2, "ck": 1, "prefetch": 1,
+			"pipe": 1}},
+		"a tile ahead, whole": {problem(256, CausalNone, tiles), map[string]int{"w": 2, "rm": 1, "bc": 2, "ck": 1, "prefetch": 1}},
+		"keys ahead": {problem(230, CausalTopLeft, tiles), map[string]int{"w": 2, "rm": 1, "bc": 1, "ck": 1, "prefetch": 2,
+			"max_first": 1}},
+		"two tiles ahead":     {problem(256, CausalNone, tiles), map[string]int{"w": 2, "rm": 1, "bc": 1, "ck": 1, "prefetch": 3}},
+		"two ahead, diagonal": {problem(230, CausalBottomRight, tiles), map[string]int{"w": 2, "rm": 1, "bc": 2, "ck": 1, "prefetch": 3}},
+		"two ahead, odd": {problem(230, CausalBottomRight, odd), map[string]int{"w": 2, "rm": 1, "bc": 1, "ck": 1, "prefetch": 3,
+			"form": 2}},
+		"a tile ahead, odd": {problem(256, CausalNone, odd), map[string]int{"w": 2, "rm": 1, "bc": 1, "ck": 1, "prefetch": 1,
+			"form": 3}},
+		"at the start, odd": {problem(230, CausalNone, odd), map[string]int{"w": 2, "rm": 1, "bc": 1, "ck": 1, "prefetch": 4,
+			"steps": 1}},
+		"at the start, whole": {problem(256, CausalBottomRight, tiles), map[string]int{"w": 2, "rm": 1, "bc": 2, "ck": 1, "prefetch": 4,
+			"steps": 1, "whole": 1}},
+		"under a branch": {problem(256, CausalTopLeft, tiles), map[string]int{"w": 2, "rm": 1, "bc": 1, "ck": 1, "prefetch": 5,
+			"whole": 1}},
 		"masks may not be off": {problem(256, CausalNone, odd), map[string]int{"w": 2, "rm": 1, "bc": 1, "ck": 1, "keep_masks": 0}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			switch name {
-			case "nothing ahead", "under a branch", "two tiles ahead", "a tile ahead, whole", "two ahead, diagonal", "a tile ahead, odd", "at the start, odd", "masks may not be off":
+			case "nothing ahead", "under a branch", "two tiles ahead", "a tile ahead, whole", "two ahead, diagonal", "a tile ahead, odd",
+				"at the start, odd", "masks may not be off":
 				vktest.Long(t, "the same ways with other masks")
 			}
 			vktest.Budget(t)

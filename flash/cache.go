@@ -13,20 +13,22 @@ import (
 	"github.com/vkattn/vkattn/vk"
 )
 
-// CacheOptions sets up a Cache. It takes, for each layer, a pool of Pages·KeyHeads·Page rows of HeadDim elements and one of as many rows of ValueDim.
+// CacheOptions sets up a Cache. It takes, for each layer, a pool of Pages·KeyHeads·Page rows of HeadDim elements and one of as many rows of
+// ValueDim.
 type CacheOptions struct {
-	Layers, KeyHeads   int
-	HeadDim, ValueDim  int // ValueDim 0 means HeadDim
-	Page               int // tokens of a page, a power of two from 1 to 512; kernels are fast from 16 on
-	Pages              int // that all sequences share
-	MaxSequences       int // at a time
-	MaxLength          int // of a sequence, in tokens, dropped ones among them; 0 means Pages·Page. Kernels are chosen for it: as large as need be, no larger
+	Layers, KeyHeads  int
+	HeadDim, ValueDim int // ValueDim 0 means HeadDim
+	Page              int // tokens of a page, a power of two from 1 to 512; kernels are fast from 16 on
+	Pages             int // that all sequences share
+	MaxSequences      int // at a time
+	// of a sequence, in tokens, dropped ones among them; 0 means Pages·Page. Kernels are chosen for it: as large as need be, no larger
+	MaxLength          int
 	DType              DType
 	KeyType, ValueType DType // of the pools, where they are not of DType: Q8_0, Q4_0 or F8E4M3; 0 means DType
 	HND                bool  // memory of a page is [KeyHeads, Page, ·]; else [Page, KeyHeads, ·] (NHD)
 
-	// Of types F8E4M3 an element stands for itself times the scale of its layer and key head, [Layers, KeyHeads] in row-major order: the same one for
-	// all sequences, for they share pages. nil means 1.
+	// Of types F8E4M3 an element stands for itself times the scale of its layer and key head, [Layers, KeyHeads] in row-major order: the
+	// same one for all sequences, for they share pages. nil means 1.
 	KeyScales, ValueScales []float32
 }
 
@@ -48,15 +50,16 @@ var (
 	ErrTooManySequences = paging.ErrTooManySequences
 )
 
-// Cache keeps keys and values of sequences of tokens, those of all layers, in pages of pools on a device (Kwon et al., "Efficient Memory Management
-// for Large Language Model Serving with PagedAttention", 2023, section 4; [Pages]). A sequence takes a page only when it reaches it. Forked sequences
-// share pages; one that writes into a shared page gets a copy of it first. A page is free as soon as no sequence has it.
+// Cache keeps keys and values of sequences of tokens, those of all layers, in pages of pools on a device (Kwon et al., "Efficient Memory
+// Management for Large Language Model Serving with PagedAttention", 2023, section 4; [Pages]). A sequence takes a page only when it reaches
+// it. Forked sequences share pages; one that writes into a shared page gets a copy of it first. A page is free as soon as no sequence has
+// it.
 //
-// A Cache says which page holds which tokens; a [CacheBatch] brings that to the device, in tensors that plans take. Neither makes memory, plans or
-// pipelines once they are there: one plan and one recording serve sequences of all lengths.
+// A Cache says which page holds which tokens; a [CacheBatch] brings that to the device, in tensors that plans take. Neither makes memory,
+// plans or pipelines once they are there: one plan and one recording serve sequences of all lengths.
 //
-// Pages are given out again as soon as they are free, for what is submitted takes effect in order on one queue. A program that submits to several
-// waits before it frees, truncates or drops what another queue may be reading.
+// Pages are given out again as soon as they are free, for what is submitted takes effect in order on one queue. A program that submits to
+// several waits before it frees, truncates or drops what another queue may be reading.
 //
 // A Cache may be used from several goroutines.
 type Cache struct {
@@ -95,8 +98,8 @@ func (c *Cache) copied() (out []kernel.CachePools) {
 // mostLayers is the workgroups that every device allows in one dimension.
 const mostLayers = 65535
 
-// NewCache allocates all that a cache needs. The error is an [*ArgumentError] that names an option, a [*MemoryError] where there is no room for the
-// pools, an [*UnsupportedError] where the device cannot have rows of such a type.
+// NewCache allocates all that a cache needs. The error is an [*ArgumentError] that names an option, a [*MemoryError] where there is no room
+// for the pools, an [*UnsupportedError] where the device cannot have rows of such a type.
 func (d *Device) NewCache(o CacheOptions) (_ *Cache, err error) {
 	defer during("NewCache", &err)
 	if o.ValueDim == 0 {
@@ -145,7 +148,8 @@ func (o *CacheOptions) check() error {
 	for _, f := range []struct {
 		name        string
 		value, most int
-	}{{"Layers", o.Layers, mostLayers}, {"KeyHeads", o.KeyHeads, math.MaxInt32 / 2}, {"HeadDim", o.HeadDim, MaxHeadDim}, {"ValueDim", o.ValueDim, MaxHeadDim}} {
+	}{{"Layers", o.Layers, mostLayers}, {"KeyHeads", o.KeyHeads, math.MaxInt32 / 2}, {"HeadDim", o.HeadDim, MaxHeadDim},
+		{"ValueDim", o.ValueDim, MaxHeadDim}} {
 		if f.value < 1 || f.value > f.most {
 			return badArgument("CacheOptions."+f.name, f.value, "must be from 1 to %d", f.most)
 		}
@@ -193,7 +197,8 @@ type poolLayout struct {
 // poolAlignment is what every device lets a binding begin at.
 const poolAlignment = 256
 
-// pool lays out the pools of rows of dim elements. A buffer holds as many as one binding may, so that the copying of pages needs few dispatches.
+// pool lays out the pools of rows of dim elements. A buffer holds as many as one binding may, so that the copying of pages needs few
+// dispatches.
 func (o *CacheOptions) pool(d *Device, dimName string, t DType, dim int) (poolLayout, error) {
 	l := poolLayout{dtype: t, shape: [4]int{o.Pages, o.KeyHeads, o.Page, dim}, layers: o.Layers}
 	dtype, inPage := attn.DType(t), [4]int{1, o.KeyHeads, o.Page, dim}
@@ -218,7 +223,8 @@ func (o *CacheOptions) pool(d *Device, dimName string, t DType, dim int) (poolLa
 		}
 	}
 	if l.pool.PoolBytes > most {
-		return l, badArgument("CacheOptions.Pages", o.Pages, "a pool of %d bytes passes the %d bytes that one binding can hold on this device",
+		return l, badArgument("CacheOptions.Pages", o.Pages, "a pool of %d bytes passes the %d bytes that one binding can hold on this "+
+			"device",
 			l.pool.PoolBytes, most)
 	}
 	l.pool.Pools = int(min(most/l.pool.PoolBytes, uint64(o.Layers)))
@@ -269,8 +275,8 @@ func (c *Cache) allocate(l *poolLayout, put func(layer int, t *Tensor)) error {
 	return nil
 }
 
-// Pools are the pools of a layer, Forward.K and V, and KeyCache and ValueCache of Append: of shape [Pages, KeyHeads, Page, ·]. A page has one number
-// in the pools of all layers. They are nil for a layer out of range. The cache closes them.
+// Pools are the pools of a layer, Forward.K and V, and KeyCache and ValueCache of Append: of shape [Pages, KeyHeads, Page, ·]. A page has
+// one number in the pools of all layers. They are nil for a layer out of range. The cache closes them.
 func (c *Cache) Pools(layer int) (k, v *Tensor) {
 	if c == nil || layer < 0 || layer >= len(c.pools) {
 		return nil, nil

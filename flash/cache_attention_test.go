@@ -155,8 +155,10 @@ func (l *cachedLane) pass(t *testing.T, r *rand.Rand, p Problem, of []*cachedSeq
 			t.Errorf("row %d, %d keys: %v", b, len(s.k), v)
 		}
 	}
-	require.NoError(t, errors.Join(l.plainK.Upload(bg, plainK), l.plainV.Upload(bg, plainV), l.lengths.Upload(bg, lengths), l.queries.Upload(bg, queries)))
-	require.NoError(t, l.plain.Forward(bg, Forward{Q: l.q, K: l.plainK, V: l.plainV, O: l.plainO, KeyLengths: l.lengths, QueryLengths: l.queries}))
+	require.NoError(t, errors.Join(l.plainK.Upload(bg, plainK), l.plainV.Upload(bg, plainV), l.lengths.Upload(bg, lengths),
+		l.queries.Upload(bg, queries)))
+	require.NoError(t, l.plain.Forward(bg, Forward{Q: l.q, K: l.plainK, V: l.plainV, O: l.plainO, KeyLengths: l.lengths,
+		QueryLengths: l.queries}))
 	require.Equal(t, download(t, l.plainO), got, "the same bits as over keys that lie as tensors")
 }
 
@@ -165,13 +167,15 @@ func tensorAt(rows, dim int) func(head, row int) int {
 	return func(head, row int) int { return (head*rows + row) * dim }
 }
 
-// TestCacheAttention: attention over the cache is attention over keys that lie as tensors, to the bit, and the oracle's within its bound, while sequences
-// grow, are forked, truncated and freed, and change rows.
+// TestCacheAttention: attention over the cache is attention over keys that lie as tensors, to the bit, and the oracle's within its bound,
+// while sequences grow, are forked, truncated and freed, and change rows.
 func TestCacheAttention(t *testing.T) {
 	for name, o := range map[string]CacheOptions{
-		"fp16":      {Layers: 1, KeyHeads: 2, HeadDim: 32, Page: 16, Pages: 24, MaxSequences: 4, MaxLength: 96, DType: F16},
-		"fp32, HND": {Layers: 1, KeyHeads: 1, HeadDim: 8, ValueDim: 12, Page: 1, Pages: 200, MaxSequences: 4, MaxLength: 70, DType: F32, HND: true},
-		"q8_0":      {Layers: 1, KeyHeads: 2, HeadDim: 32, Page: 16, Pages: 24, MaxSequences: 4, MaxLength: 96, DType: F16, KeyType: Q8_0, ValueType: Q8_0},
+		"fp16": {Layers: 1, KeyHeads: 2, HeadDim: 32, Page: 16, Pages: 24, MaxSequences: 4, MaxLength: 96, DType: F16},
+		"fp32, HND": {Layers: 1, KeyHeads: 1, HeadDim: 8, ValueDim: 12, Page: 1, Pages: 200, MaxSequences: 4, MaxLength: 70, DType: F32,
+			HND: true},
+		"q8_0": {Layers: 1, KeyHeads: 2, HeadDim: 32, Page: 16, Pages: 24, MaxSequences: 4, MaxLength: 96, DType: F16, KeyType: Q8_0,
+			ValueType: Q8_0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := decodeDevice(t)
@@ -201,7 +205,8 @@ func TestCacheAttention(t *testing.T) {
 	}
 }
 
-// TestCacheBehindAWindow: pages that a window has left behind are dropped and taken by other sequences, and attention stays what it is over all keys.
+// TestCacheBehindAWindow: pages that a window has left behind are dropped and taken by other sequences, and attention stays what it is over
+// all keys.
 func TestCacheBehindAWindow(t *testing.T) {
 	d := decodeDevice(t)
 	const left = 9
@@ -225,11 +230,12 @@ func TestCacheBehindAWindow(t *testing.T) {
 	}
 }
 
-// TestCacheSteadyState: a hundred steps of growing sequences take one plan, allocate nothing, and make no pipeline, whether recordings are made anew or
-// submitted again.
+// TestCacheSteadyState: a hundred steps of growing sequences take one plan, allocate nothing, and make no pipeline, whether recordings are
+// made anew or submitted again.
 func TestCacheSteadyState(t *testing.T) {
 	d := decodeDevice(t)
-	x := newDecoding(t, d, CacheOptions{Layers: 1, KeyHeads: 2, HeadDim: 32, Page: 4, Pages: 240, MaxSequences: 4, MaxLength: 240, DType: F16})
+	x := newDecoding(t, d, CacheOptions{Layers: 1, KeyHeads: 2, HeadDim: 32, Page: 4, Pages: 240, MaxSequences: 4, MaxLength: 240,
+		DType: F16})
 	for range 2 {
 		x.token(t, true)
 		x.wait(t)

@@ -13,20 +13,20 @@ import (
 	"github.com/vkattn/vkattn/vk"
 )
 
-// CacheBatch brings sequences of a [Cache], a row each, with new tokens of each, to the device; [Cache.NewBatch] sets the most rows, and the most
-// tokens of a row. A pass over new tokens is
+// CacheBatch brings sequences of a [Cache], a row each, with new tokens of each, to the device; [Cache.NewBatch] sets the most rows, and
+// the most tokens of a row. A pass over new tokens is
 //
 //	Step      room for the tokens; what the device has to know is written to memory that it sees
 //	Submit    the device takes it over, and copies shared pages that a sequence is about to write
 //	          then for each layer: new keys and values are appended, and queries attend (see Problem and AppendProblem)
 //
-// Its tensors never move. Plans and recordings over them are made once and serve while sequences grow, are forked, end, and change rows; nothing is
-// allocated in a pass. A cache can have several batches, one of many rows and one token for decoding, say, and one of few rows and many tokens for
-// prompts.
+// Its tensors never move. Plans and recordings over them are made once and serve while sequences grow, are forked, end, and change rows;
+// nothing is allocated in a pass. A cache can have several batches, one of many rows and one token for decoding, say, and one of few rows
+// and many tokens for prompts.
 //
-// Memory for two steps is there, so that one can be made while the device is busy with the one before. Steps take effect in the order in which they are
-// made, those of all batches of a cache: each is submitted before the next is made, and rows that are not in use are length 0. Between Step and the append
-// of its tokens in all layers their sequences are neither truncated nor freed.
+// Memory for two steps is there, so that one can be made while the device is busy with the one before. Steps take effect in the order in
+// which they are made, those of all batches of a cache: each is submitted before the next is made, and rows that are not in use are length
+// 0. Between Step and the append of its tokens in all layers their sequences are neither truncated nor freed.
 //
 // A batch belongs to one goroutine at a time.
 type CacheBatch struct {
@@ -67,8 +67,8 @@ type rowState struct {
 	first    int // position: what stands before it was dropped
 }
 
-// NewBatch makes the tensors of a batch of up to rows sequences, with up to tokens new tokens each, and the commands that keep them. The error is an
-// [*ArgumentError] or a [*MemoryError].
+// NewBatch makes the tensors of a batch of up to rows sequences, with up to tokens new tokens each, and the commands that keep them. The
+// error is an [*ArgumentError] or a [*MemoryError].
 func (c *Cache) NewBatch(rows, tokens int) (_ *CacheBatch, err error) {
 	defer during("NewBatch", &err)
 	if err := c.lock(); err != nil {
@@ -82,7 +82,8 @@ func (c *Cache) NewBatch(rows, tokens int) (_ *CacheBatch, err error) {
 	if tokens < 1 || tokens > c.maxLength {
 		return nil, badArgument("tokens", tokens, "must be from 1 to %d, the longest that a sequence can be", c.maxLength)
 	}
-	b := &CacheBatch{cache: c, rows: rows, tokens: tokens, width: c.pages.Width(), known: make([]rowState, rows), requests: make([]paging.Request, rows)}
+	b := &CacheBatch{cache: c, rows: rows, tokens: tokens, width: c.pages.Width(), known: make([]rowState, rows),
+		requests: make([]paging.Request, rows)}
 	b.step.Placed, b.step.Copies = make([]paging.Placed, 0, rows), make([]paging.Copy, 0, rows)
 	b.entries = make([]int32, b.width)
 	defer func() {
@@ -116,7 +117,8 @@ func (b *CacheBatch) makeTensors() error {
 	n := b.lengthsAt + 3*each
 	staging := 8 * (entries + 4*uint64(b.rows) + 1) // what kernel.CacheStep.Bytes will be
 	if most := d.env.Caps.Facts.Limits.MaxStorageBufferRange; staging > most || 4*uint64(n) > most {
-		return badArgument("rows", b.rows, "their tables, of %d pages each, pass the %d bytes that one binding can hold on this device", b.width, most)
+		return badArgument("rows", b.rows, "their tables, of %d pages each, pass the %d bytes that one binding can hold on this device",
+			b.width, most)
 	}
 	initial := make([]byte, 0, 4*n)
 	for i := range n {
@@ -228,13 +230,15 @@ func (b *CacheBatch) made() error {
 	return nil
 }
 
-// Table is the table of pages, Int32 [1, 1, rows, ⌈MaxLength/Page⌉]: Forward.PageTable. Entries behind a sequence's last page have no meaning.
+// Table is the table of pages, Int32 [1, 1, rows, ⌈MaxLength/Page⌉]: Forward.PageTable. Entries behind a sequence's last page have no
+// meaning.
 func (b *CacheBatch) Table() *Tensor { return b.views()[0] }
 
 // Lengths are the lengths of the rows' sequences after the step, Int32 [1, 1, 1, rows]: Forward.KeyLengths. Rows without a sequence have 0.
 func (b *CacheBatch) Lengths() *Tensor { return b.views()[1] }
 
-// At are the lengths before the step, and so the positions of the first new tokens, Int32 [1, 1, 1, rows]: Append.At. Rows without a sequence have 0.
+// At are the lengths before the step, and so the positions of the first new tokens, Int32 [1, 1, 1, rows]: Append.At. Rows without a
+// sequence have 0.
 func (b *CacheBatch) At() *Tensor { return b.views()[2] }
 
 // Queries are the numbers of new tokens, Int32 [1, 1, 1, rows]: Forward.QueryLengths and Append.Counts. Rows without a sequence have 0.
@@ -248,14 +252,15 @@ func (b *CacheBatch) views() [4]*Tensor {
 	return [4]*Tensor{b.table, b.lengths, b.at, b.queries}
 }
 
-// Problem completes a problem for queries of the new tokens over all that the cache has of their sequences: batch, key heads, dimensions, lengths, types
-// and pages. Heads, the mask and scores are the caller's.
+// Problem completes a problem for queries of the new tokens over all that the cache has of their sequences: batch, key heads, dimensions,
+// lengths, types and pages. Heads, the mask and scores are the caller's.
 func (b *CacheBatch) Problem(p Problem) Problem {
 	if b.made() != nil {
 		return p
 	}
 	o := &b.cache.options
-	p.Batch, p.KeyHeads, p.QueryLen, p.KeyLen, p.HeadDim, p.ValueDim = b.rows, o.KeyHeads, b.tokens, b.cache.maxLength, o.HeadDim, o.ValueDim
+	p.Batch, p.KeyHeads, p.QueryLen, p.KeyLen, p.HeadDim, p.ValueDim = b.rows, o.KeyHeads, b.tokens, b.cache.maxLength,
+		o.HeadDim, o.ValueDim
 	p.DType, p.KeyType, p.ValueType = o.DType, o.KeyType, o.ValueType
 	p.KeyLengths, p.QueryLengths, p.Pages = true, true, b.pages()
 	return p
@@ -265,8 +270,8 @@ func (b *CacheBatch) pages() Pages {
 	return Pages{Size: b.cache.options.Page, Count: b.cache.options.Pages, PerSequence: b.width}
 }
 
-// Forward completes the tensors of a pass of [CacheBatch.Problem] for a layer. Q, O and LSE are the caller's: [rows, Heads, tokens, ·], of which the
-// first new tokens of each row are used.
+// Forward completes the tensors of a pass of [CacheBatch.Problem] for a layer. Q, O and LSE are the caller's: [rows, Heads, tokens, ·], of
+// which the first new tokens of each row are used.
 func (b *CacheBatch) Forward(layer int, f Forward) Forward {
 	if b.made() != nil {
 		return f
@@ -277,8 +282,8 @@ func (b *CacheBatch) Forward(layer int, f Forward) Forward {
 	return f
 }
 
-// AppendProblem completes a problem that writes the new tokens' keys and values into the cache. Rotary, and Heads of queries to be turned with the keys,
-// are the caller's: positions are those in the sequences.
+// AppendProblem completes a problem that writes the new tokens' keys and values into the cache. Rotary, and Heads of queries to be turned
+// with the keys, are the caller's: positions are those in the sequences.
 func (b *CacheBatch) AppendProblem(p AppendProblem) AppendProblem {
 	if b.made() != nil {
 		return p
@@ -290,8 +295,8 @@ func (b *CacheBatch) AppendProblem(p AppendProblem) AppendProblem {
 	return p
 }
 
-// Append completes the tensors of a pass of [CacheBatch.AppendProblem] for a layer. K, V, Q and tables of angles are the caller's: [rows, heads,
-// tokens, ·], of which the first new tokens of each row are used.
+// Append completes the tensors of a pass of [CacheBatch.AppendProblem] for a layer. K, V, Q and tables of angles are the caller's: [rows,
+// heads, tokens, ·], of which the first new tokens of each row are used.
 func (b *CacheBatch) Append(layer int, a Append) Append {
 	if b.made() != nil {
 		return a
@@ -323,8 +328,8 @@ func (b *CacheBatch) release() (err error) {
 	return err
 }
 
-// Close frees the batch's tensors, after waiting for work of this library that uses them. Sequences stay; those of a step that was not submitted have
-// no keys and values then where pages should have been copied. Closing again does nothing.
+// Close frees the batch's tensors, after waiting for work of this library that uses them. Sequences stay; those of a step that was not
+// submitted have no keys and values then where pages should have been copied. Closing again does nothing.
 func (b *CacheBatch) Close() (err error) {
 	defer during("CacheBatch.Close", &err)
 	if b == nil || b.cache == nil {

@@ -182,7 +182,8 @@ func TestCacheMisuse(t *testing.T) {
 	require.NoError(t, other.Close())
 	require.ErrorIs(t, other.Step(nil), ErrClosed)
 	require.NoError(t, c.Close())
-	for name, err := range map[string]error{"Step": b.Step(nil), "Submit": b.Submit(), "Free": c.Free(s), "Truncate": c.Truncate(s, 0), "Drop": c.Drop(s, 0),
+	for name, err := range map[string]error{"Step": b.Step(nil), "Submit": b.Submit(), "Free": c.Free(s), "Truncate": c.Truncate(s, 0),
+		"Drop":  c.Drop(s, 0),
 		"Close": b.Close()} {
 		if name == "Close" {
 			require.NoError(t, err)
@@ -234,7 +235,8 @@ func TestCacheStepInFlight(t *testing.T) {
 	defer fence.Close()
 	request := []CacheRequest{{s, 1}}
 	// A queue that waits begins nothing that comes later.
-	require.NoError(t, d.dev.Queue().Submit(vk.Submission{Commands: []*vk.CommandBuffer{cmd}, Wait: []vk.TimelinePoint{{Semaphore: gate, Value: 1}}, Fence: fence}))
+	require.NoError(t, d.dev.Queue().Submit(vk.Submission{Commands: []*vk.CommandBuffer{cmd},
+		Wait: []vk.TimelinePoint{{Semaphore: gate, Value: 1}}, Fence: fence}))
 	for range 2 {
 		require.NoError(t, b.Step(request))
 		require.NoError(t, b.Submit())
@@ -318,8 +320,8 @@ func TestCacheRecordings(t *testing.T) {
 	requireRefused(t, "CacheBatch", b.Submit())
 }
 
-// TestCacheCopiesPages: a page that two sequences share is copied when one of them goes on in it, in every layer, keys and values of all types and
-// layouts, to the byte, and nothing else is touched, wherever pools lie.
+// TestCacheCopiesPages: a page that two sequences share is copied when one of them goes on in it, in every layer, keys and values of all
+// types and layouts, to the byte, and nothing else is touched, wherever pools lie.
 func TestCacheCopiesPages(t *testing.T) {
 	d := testDevice(t)
 	most := d.env.Caps.Facts.Limits.MaxStorageBufferRange

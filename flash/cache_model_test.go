@@ -11,8 +11,8 @@ import (
 	"github.com/vkattn/vkattn/internal/attn"
 )
 
-// cacheModel does the same to a cache and to lists of tokens. No two tokens have the same number, and rows of keys and values tell the number, the
-// layer, the head and the column, so that contents say which token's they are.
+// cacheModel does the same to a cache and to lists of tokens. No two tokens have the same number, and rows of keys and values tell the
+// number, the layer, the head and the column, so that contents say which token's they are.
 type cacheModel struct {
 	t      testing.TB
 	r      *rand.Rand
@@ -141,7 +141,8 @@ func (m *cacheModel) operate() {
 			m.live = m.live[1:]
 		}
 	default:
-		require.True(m.t, errors.Is(err, ErrArgument) || errors.Is(err, ErrTooManySequences) || errors.Is(err, ErrUnknownSequence), "%s: %v", what, err)
+		require.True(m.t, errors.Is(err, ErrArgument) || errors.Is(err, ErrTooManySequences) || errors.Is(err, ErrUnknownSequence),
+			"%s: %v", what, err)
 		what += " refused"
 	}
 	m.seen[what]++
@@ -228,7 +229,8 @@ func (m *cacheModel) compare(l *modelLane, of []*modelSequence, requests []Cache
 		if of[i] != nil {
 			length, tokens = len(of[i].tokens), requests[i].Tokens
 		}
-		require.Equal(m.t, [3]float32{float32(length), float32(length - tokens), float32(tokens)}, [3]float32{lengths[i], at[i], queries[i]}, "row %d", i)
+		require.Equal(m.t, [3]float32{float32(length), float32(length - tokens), float32(tokens)},
+			[3]float32{lengths[i], at[i], queries[i]}, "row %d", i)
 	}
 	for _, s := range m.live {
 		pages := make([]int32, width) // as the host has them
@@ -281,7 +283,8 @@ func TestCacheModel(t *testing.T) {
 				m.operate()
 			}
 			t.Log(m.seen)
-			for _, what := range []string{"add", "fork", "truncate", "drop", "free", "free again refused", "step", "compared", "step out of pages"} {
+			for _, what := range []string{"add", "fork", "truncate", "drop", "free", "free again refused", "step", "compared",
+				"step out of pages"} {
 				require.Positive(t, m.seen[what], what)
 			}
 			require.NoError(t, m.c.Close())

@@ -9,8 +9,9 @@ func (c *Cache) Add() (Sequence, error) {
 	return c.pages.Add()
 }
 
-// Fork makes a sequence with the tokens of another. It takes no page: the two share all of them. The first to write into a shared page that is partly
-// filled gets a copy of it, which the device makes in that sequence's next step. The error matches [ErrUnknownSequence] or [ErrTooManySequences].
+// Fork makes a sequence with the tokens of another. It takes no page: the two share all of them. The first to write into a shared page that
+// is partly filled gets a copy of it, which the device makes in that sequence's next step. The error matches [ErrUnknownSequence] or
+// [ErrTooManySequences].
 func (c *Cache) Fork(s Sequence) (Sequence, error) {
 	if err := c.lock(); err != nil {
 		return Sequence{}, err
@@ -19,9 +20,9 @@ func (c *Cache) Fork(s Sequence) (Sequence, error) {
 	return c.pages.Fork(s)
 }
 
-// Truncate takes back the tokens of a sequence from position length on, for instance those of a draft that was not accepted, and pages that hold no
-// others. With a window, what Drop gave back stays lost: truncate no further than to where all that the next query sees is still there. The error
-// matches [ErrUnknownSequence], or is an [*ArgumentError] for a length beyond the sequence's or before what Drop left.
+// Truncate takes back the tokens of a sequence from position length on, for instance those of a draft that was not accepted, and pages that
+// hold no others. With a window, what Drop gave back stays lost: truncate no further than to where all that the next query sees is still
+// there. The error matches [ErrUnknownSequence], or is an [*ArgumentError] for a length beyond the sequence's or before what Drop left.
 func (c *Cache) Truncate(s Sequence, length int) error {
 	if err := c.lock(); err != nil {
 		return err
@@ -30,9 +31,10 @@ func (c *Cache) Truncate(s Sequence, length int) error {
 	return public(c.pages.Truncate(s, length))
 }
 
-// Drop gives back the pages of a sequence whose tokens all stand before a position, for instance before the window of all queries to come. Other tokens
-// keep their positions. Kernels take what was dropped for zeros, so that only queries whose window leaves it out see what they would have. before ≤ 0
-// drops nothing. The error matches [ErrUnknownSequence], or is an [*ArgumentError] for a position beyond the sequence's length.
+// Drop gives back the pages of a sequence whose tokens all stand before a position, for instance before the window of all queries to come.
+// Other tokens keep their positions. Kernels take what was dropped for zeros, so that only queries whose window leaves it out see what they
+// would have. before ≤ 0 drops nothing. The error matches [ErrUnknownSequence], or is an [*ArgumentError] for a position beyond the
+// sequence's length.
 func (c *Cache) Drop(s Sequence, before int) error {
 	if err := c.lock(); err != nil {
 		return err
@@ -42,8 +44,8 @@ func (c *Cache) Drop(s Sequence, before int) error {
 	return public(err)
 }
 
-// Free ends a sequence and gives back its pages but for those that others share. Freeing it again gives an error that matches [ErrFreedSequence]; other
-// errors match [ErrUnknownSequence].
+// Free ends a sequence and gives back its pages but for those that others share. Freeing it again gives an error that matches
+// [ErrFreedSequence]; other errors match [ErrUnknownSequence].
 func (c *Cache) Free(s Sequence) error {
 	if err := c.lock(); err != nil {
 		return err

@@ -14,13 +14,14 @@ type CacheRequest struct {
 	Tokens   int // from 0 to the tokens of the batch
 }
 
-// Step makes room for the new tokens of requests[i], whose row is i, and writes what the device has to know of it: lengths, entries of tables that
-// changed since the row's last step, and pages to copy. Rows without a request have no sequence. All get room or none does: after any error sequences
-// are as they were, and the latest step with them. It allocates nothing.
+// Step makes room for the new tokens of requests[i], whose row is i, and writes what the device has to know of it: lengths, entries of
+// tables that changed since the row's last step, and pages to copy. Rows without a request have no sequence. All get room or none does:
+// after any error sequences are as they were, and the latest step with them. It allocates nothing.
 //
-// The error is an [*OutOfPagesError], matches [ErrUnknownSequence], or is an [*ArgumentError]: too many requests or tokens, a length beyond MaxLength, a
-// sequence that two requests name, or a step of the cache that was not submitted. It is [ErrInFlight] as long as the device is not done with the
-// batch's step before the last: where that was submitted is waited for by Wait, or by waiting for anything submitted later.
+// The error is an [*OutOfPagesError], matches [ErrUnknownSequence], or is an [*ArgumentError]: too many requests or tokens, a length beyond
+// MaxLength, a sequence that two requests name, or a step of the cache that was not submitted. It is [ErrInFlight] as long as the device is
+// not done with the batch's step before the last: where that was submitted is waited for by Wait, or by waiting for anything submitted
+// later.
 func (b *CacheBatch) Step(requests []CacheRequest) (err error) {
 	defer during("CacheBatch.Step", &err)
 	if err := b.lock(); err != nil {
@@ -144,8 +145,8 @@ func (b *CacheBatch) lock() error {
 	return nil
 }
 
-// Submit brings the latest step to the device: what is submitted after it sees the batch's tensors as the step left them. It returns without waiting.
-// The commands are the same ones for every step.
+// Submit brings the latest step to the device: what is submitted after it sees the batch's tensors as the step left them. It returns
+// without waiting. The commands are the same ones for every step.
 func (b *CacheBatch) Submit() (err error) {
 	defer during("CacheBatch.Submit", &err)
 	if err := b.lock(); err != nil {
@@ -166,10 +167,11 @@ func (b *CacheBatch) Submit() (err error) {
 	return nil
 }
 
-// Record writes the commands of Submit into a command buffer of the caller's, as [Recording.Record] does. Steps have memory in turn, of which there are
-// two: commands that were written after a step serve every second one from there on, so that a program can keep two command buffers and execute them in
-// turn. From then on it is the caller's to execute the commands of each step once, in order, and to wait for those of the step before the last before a
-// step is made; an error of the driver that Step gives then, where the host has no memory, leaves the step made and the device without it.
+// Record writes the commands of Submit into a command buffer of the caller's, as [Recording.Record] does. Steps have memory in turn, of
+// which there are two: commands that were written after a step serve every second one from there on, so that a program can keep two command
+// buffers and execute them in turn. From then on it is the caller's to execute the commands of each step once, in order, and to wait for
+// those of the step before the last before a step is made; an error of the driver that Step gives then, where the host has no memory,
+// leaves the step made and the device without it.
 func (b *CacheBatch) Record(cmd uintptr) (err error) {
 	defer during("CacheBatch.Record", &err)
 	if err := b.lock(); err != nil {
@@ -189,8 +191,8 @@ func (b *CacheBatch) Record(cmd uintptr) (err error) {
 	return nil
 }
 
-// Wait waits for what Submit has submitted. A cancelled context makes it return the context's error, but not before the device has finished with the
-// memory. Without a submission it returns at once.
+// Wait waits for what Submit has submitted. A cancelled context makes it return the context's error, but not before the device has finished
+// with the memory. Without a submission it returns at once.
 func (b *CacheBatch) Wait(ctx context.Context) (err error) {
 	defer during("CacheBatch.Wait", &err)
 	if err := b.made(); err != nil {

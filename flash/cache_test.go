@@ -10,15 +10,18 @@ import (
 	"github.com/vkattn/vkattn/internal/ref"
 )
 
-// TestDecodingWithACache: steps of decoding, each with a new key and value for every batch entry written where its length says and turned by its
-// position, then attention of a turned query over what there is. The lengths stay on the device; what a cache holds beyond them is NaN.
+// TestDecodingWithACache: steps of decoding, each with a new key and value for every batch entry written where its length says and turned
+// by its position, then attention of a turned query over what there is. The lengths stay on the device; what a cache holds beyond them is
+// NaN.
 func TestDecodingWithACache(t *testing.T) {
 	d := testDevice(t)
 	const batch, heads, keyHeads, room, dim = 3, 4, 2, 70, 8
-	p := Problem{Batch: batch, Heads: heads, KeyHeads: keyHeads, QueryLen: 1, KeyLen: room, HeadDim: dim, DType: F32, Causal: CausalBottomRight, KeyLengths: true}
+	p := Problem{Batch: batch, Heads: heads, KeyHeads: keyHeads, QueryLen: 1, KeyLen: room, HeadDim: dim, DType: F32,
+		Causal: CausalBottomRight, KeyLengths: true}
 	plan := mustPlan(t, d, p)
 	turn := Rotary{Base: 1000}
-	appending, err := d.PlanAppend(AppendProblem{Batch: batch, KeyHeads: keyHeads, Rows: 1, CacheRows: room, HeadDim: dim, DType: F32, Rotary: &turn})
+	appending, err := d.PlanAppend(AppendProblem{Batch: batch, KeyHeads: keyHeads, Rows: 1, CacheRows: room, HeadDim: dim, DType: F32,
+		Rotary: &turn})
 	require.NoError(t, err)
 	defer appending.Close()
 	turn.Positions = true
@@ -97,7 +100,8 @@ func TestDecodingWithACache(t *testing.T) {
 		at := ints(lengths, 0, [4]int{1, 1, 1, batch})
 		require.NoError(t, appending.Append(t.Context(), Append{K: k, V: v, KeyCache: keys, ValueCache: values, At: at}))
 		require.NoError(t, rotating.Rotate(t.Context(), Rotation{X: q, Positions: ints(lengths, 0, [4]int{1, 1, batch, 1})}))
-		require.NoError(t, plan.Forward(t.Context(), Forward{Q: q, K: keys, V: values, O: o, KeyLengths: ints(lengths, 1, [4]int{1, 1, 1, batch})}))
+		require.NoError(t, plan.Forward(t.Context(),
+			Forward{Q: q, K: keys, V: values, O: o, KeyLengths: ints(lengths, 1, [4]int{1, 1, 1, batch})}))
 		got := make([]float32, len(want.Data))
 		require.NoError(t, o.Download(t.Context(), got))
 		require.InDeltaSlice(t, wide(got), want.Data, 1e-5)

@@ -32,7 +32,8 @@ func newCapturedSample(t *testing.T, d *Device, p Problem, table []float32) *cap
 	shape := [4]int{1, 1, 1, 1}
 	declared := p.Captures()[0].Shape
 	copy(shape[4-len(declared):], declared)
-	s.f = Forward{Q: filled(p.QShape()), K: filled(p.KShape()), V: filled(p.VShape()), O: mk(p.DType, p.OShape()), LSE: mk(F32, p.LSEShape()), Seed: 3}
+	s.f = Forward{Q: filled(p.QShape()), K: filled(p.KShape()), V: filled(p.VShape()), O: mk(p.DType, p.OShape()),
+		LSE: mk(F32, p.LSEShape()), Seed: 3}
 	s.f.Captured[0] = mk(F32, shape)
 	require.NoError(t, s.f.Captured[0].Upload(bg, table))
 	s.do = randomValues(r, p.DType, p.OShape())
@@ -53,7 +54,8 @@ func TestCapturedFiniteDifferences(t *testing.T) {
 	capped, err := score.Compose(score.RelativeBias(table, distance), score.Softcap(2))
 	require.NoError(t, err)
 	for _, p := range []Problem{
-		{Batch: 2, Heads: 2, KeyHeads: 1, QueryLen: 19, KeyLen: 23, HeadDim: 8, Causal: CausalBottomRight, Score: score.RelativeBias(table, distance)},
+		{Batch: 2, Heads: 2, KeyHeads: 1, QueryLen: 19, KeyLen: 23, HeadDim: 8, Causal: CausalBottomRight,
+			Score: score.RelativeBias(table, distance)},
 		{Batch: 1, Heads: 2, QueryLen: 40, KeyLen: 37, HeadDim: 5, Dropout: 0.3, Score: capped},
 	} {
 		p.DType = F32
@@ -88,8 +90,8 @@ func TestCapturedFiniteDifferences(t *testing.T) {
 	}
 }
 
-// TestCapturedRepeats: the same bits in every run, whether sums meet in shared memory or a table is too large for that; a table of an element for
-// each pair has the gradient of a bias.
+// TestCapturedRepeats: the same bits in every run, whether sums meet in shared memory or a table is too large for that; a table of an
+// element for each pair has the gradient of a bias.
 func TestCapturedRepeats(t *testing.T) {
 	vktest.Long(t, "TestCapturedFiniteDifferences")
 	d := testDevice(t)
@@ -128,7 +130,8 @@ func TestCapturedRepeats(t *testing.T) {
 // TestCapturedNaN: a term that is no number makes the gradient none, and the next one is a number again.
 func TestCapturedNaN(t *testing.T) {
 	d := testDevice(t)
-	p := Problem{Batch: 1, Heads: 2, QueryLen: 20, HeadDim: 8, DType: F32, Score: score.RelativeBias(score.Capture("table", 5, 2), score.Key())}
+	p := Problem{Batch: 1, Heads: 2, QueryLen: 20, HeadDim: 8, DType: F32, Score: score.RelativeBias(score.Capture("table", 5, 2),
+		score.Key())}
 	s := newCapturedSample(t, d, p, make([]float32, 10))
 	do := append([]float32(nil), s.do...)
 	do[7] = float32(math.NaN())
@@ -152,8 +155,9 @@ func TestCapturedRefuses(t *testing.T) {
 	require.NoError(t, err)
 	plan := planGradients(t, d, Problem{Batch: 1, Heads: 2, QueryLen: 20, HeadDim: 8, DType: F32, Score: f}, TierScalar)
 	mk, p := plainly(t, d), plan.Problem()
-	b := Backward{Q: mk(F32, p.QShape()), K: mk(F32, p.KShape()), V: mk(F32, p.VShape()), O: mk(F32, p.OShape()), LSE: mk(F32, p.LSEShape()),
-		DO: mk(F32, p.OShape()), DQ: mk(F32, p.QShape()), DK: mk(F32, p.KShape()), DV: mk(F32, p.VShape())}
+	b := Backward{Q: mk(F32, p.QShape()), K: mk(F32, p.KShape()), V: mk(F32, p.VShape()), O: mk(F32, p.OShape()),
+		LSE: mk(F32, p.LSEShape()),
+		DO:  mk(F32, p.OShape()), DQ: mk(F32, p.QShape()), DK: mk(F32, p.KShape()), DV: mk(F32, p.VShape())}
 	at := map[string]int{}
 	for i, c := range p.Captures() {
 		at[c.Name] = i

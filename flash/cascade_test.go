@@ -11,8 +11,8 @@ import (
 	"github.com/vkattn/vkattn/internal/ref"
 )
 
-// TestCascade: attention of several requests to a prefix that they share, all their queries at once, merged with attention of each to keys of its own, in
-// causal order and of its own length, is attention to the prefix and those keys behind it, as closely as a single kernel's.
+// TestCascade: attention of several requests to a prefix that they share, all their queries at once, merged with attention of each to keys
+// of its own, in causal order and of its own length, is attention to the prefix and those keys behind it, as closely as a single kernel's.
 func TestCascade(t *testing.T) {
 	const batch, heads, keyHeads, queries, prefix, room, dim, valueDim = 3, 4, 2, 3, 70, 21, 16, 12
 	d := testDevice(t)
@@ -45,7 +45,8 @@ func TestCascade(t *testing.T) {
 			lengths := [batch]int{room, queries, queries - 1} // of the last request the first query has no key but the prefix's
 
 			// What is right: each request's keys one behind the other.
-			in := ref.Problem{Q: q, K: ref.NewTensor(batch, keyHeads, prefix+room, dim), V: ref.NewTensor(batch, keyHeads, prefix+room, valueDim)}
+			in := ref.Problem{Q: q, K: ref.NewTensor(batch, keyHeads, prefix+room, dim),
+				V: ref.NewTensor(batch, keyHeads, prefix+room, valueDim)}
 			in.Causal = ref.BottomRight
 			for b := range batch {
 				in.KeyLens = append(in.KeyLens, prefix+lengths[b])
@@ -66,11 +67,14 @@ func TestCascade(t *testing.T) {
 			require.NoError(t, err)
 
 			// Queries of all requests are rows of one batch entry where they lie [batch, queries, heads, dim], and so is what they give.
-			shared := mustPlan(t, d, Problem{Batch: 1, Heads: heads, KeyHeads: keyHeads, QueryLen: batch * queries, KeyLen: prefix, HeadDim: dim, ValueDim: valueDim,
+			shared := mustPlan(t, d, Problem{Batch: 1, Heads: heads, KeyHeads: keyHeads, QueryLen: batch * queries, KeyLen: prefix,
+				HeadDim: dim, ValueDim: valueDim,
 				DType: dtype}, WithTier(TierScalar))
-			own := mustPlan(t, d, Problem{Batch: batch, Heads: heads, KeyHeads: keyHeads, QueryLen: queries, KeyLen: room, HeadDim: dim, ValueDim: valueDim,
-				DType: dtype, Causal: CausalBottomRight, KeyLengths: true}, WithTier(TierScalar))
-			merge, err := d.PlanMerge(MergeProblem{Parts: 2, Batch: batch, Heads: heads, QueryLen: queries, ValueDim: valueDim, DType: dtype})
+			own := mustPlan(t, d, Problem{Batch: batch, Heads: heads, KeyHeads: keyHeads, QueryLen: queries, KeyLen: room, HeadDim: dim,
+				ValueDim: valueDim,
+				DType:    dtype, Causal: CausalBottomRight, KeyLengths: true}, WithTier(TierScalar))
+			merge, err := d.PlanMerge(MergeProblem{Parts: 2, Batch: batch, Heads: heads, QueryLen: queries, ValueDim: valueDim,
+				DType: dtype})
 			require.NoError(t, err)
 
 			deviceQ := sent(q, true)
@@ -91,7 +95,8 @@ func TestCascade(t *testing.T) {
 			keyLengths, err := d.NewTensor(Int32, 1, 1, 1, batch)
 			require.NoError(t, err)
 			require.NoError(t, keyLengths.Upload(bg, []float32{float32(lengths[0]), float32(lengths[1]), float32(lengths[2])}))
-			require.NoError(t, own.Forward(bg, Forward{Q: deviceQ, K: sent(ownK, false), V: sent(ownV, false), O: parts[1].O, LSE: parts[1].LSE, KeyLengths: keyLengths}))
+			require.NoError(t, own.Forward(bg, Forward{Q: deviceQ, K: sent(ownK, false), V: sent(ownV, false), O: parts[1].O,
+				LSE: parts[1].LSE, KeyLengths: keyLengths}))
 			require.Contains(t, download(t, parts[1].LSE), float32(math.Inf(-1)))
 
 			o, err := d.NewTensorBNHD(dtype, batch, heads, queries, valueDim)

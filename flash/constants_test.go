@@ -35,11 +35,13 @@ func hostConstants(t *testing.T) map[string]kernel.Constants {
 	onMatrices, err := matrix.ChooseTile(c, attnOf(p), fragment, kernel.FormRegisters, kernel.NewTuning(nil))
 	require.NoError(t, err)
 	scalarOf := func(p Problem, parts *kernel.Combiner) kernel.Constants {
-		out, _ := (&scalar.ForwardProgram{ForwardPass: kernel.ForwardPass{CheckedKernels: kernel.CheckedKernels{Env: env}, Problem: p.attn(), Combine: parts}, Shape: inFP32}).Describe(v)
+		out, _ := (&scalar.ForwardProgram{ForwardPass: kernel.ForwardPass{CheckedKernels: kernel.CheckedKernels{Env: env},
+			Problem: p.attn(), Combine: parts}, Shape: inFP32}).Describe(v)
 		return out
 	}
 	matrixOf := func(p Problem, parts *kernel.Combiner) kernel.Constants {
-		out, _ := (&matrix.ForwardProgram{ForwardPass: kernel.ForwardPass{Problem: p.attn(), Combine: parts}, Shape: onMatrices}).Describe(v)
+		out, _ := (&matrix.ForwardProgram{ForwardPass: kernel.ForwardPass{Problem: p.attn(), Combine: parts},
+			Shape: onMatrices}).Describe(v)
 		return out
 	}
 	ahead := onMatrices
@@ -59,16 +61,19 @@ func hostConstants(t *testing.T) map[string]kernel.Constants {
 		out, _ := (&matrix.WideProgram{ForwardPass: kernel.ForwardPass{Problem: p.attn(), Combine: parts}, Shape: tile}).Describe(v)
 		return out
 	}
-	scalarFlash1, _ := (&scalar.Flash1Program{CheckedKernels: kernel.CheckedKernels{Env: env}, Problem: p.attn(), Shape: flash1}).Describe(v)
+	scalarFlash1, _ := (&scalar.Flash1Program{CheckedKernels: kernel.CheckedKernels{Env: env}, Problem: p.attn(),
+		Shape: flash1}).Describe(v)
 	matrixFlash1, _ := (&matrix.Flash1Program{Problem: p.attn(), Shape: onMatrices}).Describe(v)
 	cached := p
 	cached.Pages = Pages{Size: 16, Count: 9, PerSequence: 4}
 	decodeOf := func(p Problem) kernel.Constants {
-		out, _ := (&scalar.DecodeProgram{ForwardPass: kernel.ForwardPass{Problem: p.attn()}, Shape: scalar.DecodeTile{Lanes: 32, LPR: 8}}).Describe(v)
+		out, _ := (&scalar.DecodeProgram{ForwardPass: kernel.ForwardPass{Problem: p.attn()},
+			Shape: scalar.DecodeTile{Lanes: 32, LPR: 8}}).Describe(v)
 		return out
 	}
 	fewOf := func(p Problem) kernel.Constants {
-		out, _ := (&matrix.DecodeProgram{ForwardPass: kernel.ForwardPass{Problem: p.attn()}, Shape: matrix.DecodeTile{Fragment: fragment, Rows: 1, W: 2, Keys: 16}}).Describe(v)
+		out, _ := (&matrix.DecodeProgram{ForwardPass: kernel.ForwardPass{Problem: p.attn()},
+			Shape: matrix.DecodeTile{Fragment: fragment, Rows: 1, W: 2, Keys: 16}}).Describe(v)
 		return out
 	}
 	back := &scalar.BackwardProgram{Problem: p.attn()}
@@ -77,7 +82,8 @@ func hostConstants(t *testing.T) map[string]kernel.Constants {
 	}
 	backMatrix := &matrix.BackwardProgram{Problem: p.attn(), Kv: matrix.BackwardPart{Keys: true}}
 	for part, prefix := range map[*matrix.BackwardPart]string{&backMatrix.Kv: "kv_", &backMatrix.Q: "q_"} {
-		part.Tile, err = matrix.ChooseBackwardTile(c, attnOf(p), &backMatrix.Layout, fragment, kernel.FormRegisters, prefix, kernel.NewBackwardTuning(nil))
+		part.Tile, err = matrix.ChooseBackwardTile(c, attnOf(p), &backMatrix.Layout, fragment, kernel.FormRegisters, prefix,
+			kernel.NewBackwardTuning(nil))
 		require.NoError(t, err)
 	}
 	weights, _, err := matrix.ChooseWeights(c, attnOf(p), &backMatrix.Layout, fragment, kernel.FormRegisters, kernel.NewBackwardTuning(nil))
@@ -118,7 +124,8 @@ func hostConstants(t *testing.T) map[string]kernel.Constants {
 		"append":                   kernel.RowConstants(&kernel.Rows{Dim: 64, ValueDim: 64}),
 		"append_quantised":         kernel.RowConstants(&kernel.Rows{Dim: 64, ValueDim: 64, KeyType: attn.Q8_0}),
 		"cache_step":               kernel.CacheStepConstants(2, &kernel.CachePools{Pools: 2, PageBytes: 32, PoolBytes: 256}),
-		"scalar_map":               mapTile.Constants(attnOf(p), kernel.MapVariant{}), "scalar_map_cache": mapTile.Constants(attnOf(cached), kernel.MapVariant{}),
+		"scalar_map":               mapTile.Constants(attnOf(p), kernel.MapVariant{}), "scalar_map_cache": mapTile.Constants(attnOf(cached),
+			kernel.MapVariant{}),
 		"matrix_map":      matrixMap.Constants(attnOf(p), &kernel.FragmentLayout{}, kernel.MapVariant{}),
 		"map_ends":        kernel.MapEndsConstants(false),
 		"merge":           kernel.MergeConstants(&kernel.Merge{ValueDim: 64}, true, 2),
@@ -127,7 +134,8 @@ func hostConstants(t *testing.T) map[string]kernel.Constants {
 		"backward_sinks":  kernel.SinkGradientConstants(attnOf(p), false),
 		"standard_scores": inThree.Scores(attnOf(p), true).Spec, "standard_softmax": inThree.Softmax(attnOf(p), true).Spec,
 		"accumulate":       kernel.AccumulateConstants(&kernel.Accumulate{Rule: kernel.AccumulateJoin, Shape: [4]int{1, 1, 1, 64}}, true),
-		"standard_product": inThree.Product(attnOf(p), true).Spec, "standard_backward_product": inThree.Sums("", attnOf(p), 64, true, false, true).Spec,
+		"standard_product": inThree.Product(attnOf(p), true).Spec, "standard_backward_product": inThree.Sums("", attnOf(p), 64, true, false,
+			true).Spec,
 		"standard_scores_matrix":             standardMatrix.Scores(attnOf(p), true).Spec,
 		"standard_softmax_subgroup":          standardMatrix.Softmax(attnOf(p), true).Spec,
 		"standard_product_matrix":            product("standard_product_matrix"),
@@ -241,7 +249,8 @@ func TestPushConstantsOfAPass(t *testing.T) {
 
 // TestPushConstantsAreWritten: what a pass fills in lies where its modules look, and no word is left out.
 func TestPushConstantsAreWritten(t *testing.T) {
-	p, err := Problem{Batch: 2, Heads: 6, KeyHeads: 3, QueryLen: 5, KeyLen: 9, HeadDim: 64, DType: F16, Causal: CausalBottomRight, Window: SlidingWindow(6, -1), Dropout: 0.25}.Normalize()
+	p, err := Problem{Batch: 2, Heads: 6, KeyHeads: 3, QueryLen: 5, KeyLen: 9, HeadDim: 64, DType: F16, Causal: CausalBottomRight,
+		Window: SlidingWindow(6, -1), Dropout: 0.25}.Normalize()
 	require.NoError(t, err)
 	next := uint32(1)
 	tensor := func() kernel.Operand {
@@ -252,7 +261,8 @@ func TestPushConstantsAreWritten(t *testing.T) {
 	f := kernel.Operands{Q: tensor(), K: tensor(), V: tensor(), O: tensor(), LSE: tensor(), Drop: d}
 	g := kernel.Gradients{Q: tensor(), K: tensor(), V: tensor(), LSE: tensor(), DO: tensor(), DK: tensor(), DV: tensor(), Drop: d}
 	delta := tensor()
-	shared := map[string]uint32{"nq": 5, "nk": 9, "first_shift": 1<<32 - 2, "last_shift": 4, "seed_hi": 7, "seed_lo": 8, "drop_offset": 9, "base": 100, "total": 200, "heads_large": 3}
+	shared := map[string]uint32{"nq": 5, "nk": 9, "first_shift": 1<<32 - 2, "last_shift": 4, "seed_hi": 7, "seed_lo": 8, "drop_offset": 9,
+		"base": 100, "total": 200, "heads_large": 3}
 	check := func(l *kernel.ArgsLayout, at int, w *kernel.Pushes, want map[string]uint32, tensors map[string]*kernel.Operand) {
 		t.Helper()
 		w.Set(at, 100)
@@ -274,7 +284,8 @@ func TestPushConstantsAreWritten(t *testing.T) {
 	var w kernel.Pushes
 	at := w.Forward(attnOf(p), &f)
 	check(&all.Forward, at, &w, map[string]uint32{
-		"offsets": 11 | 21<<8 | 31<<16 | 41<<24, "bytes": 64 | 51<<8 | 2<<16, "score_scale": math.Float32bits(float32(p.Scale * math.Log2E)),
+		"offsets": 11 | 21<<8 | 31<<16 | 41<<24, "bytes": 64 | 51<<8 | 2<<16,
+		"score_scale": math.Float32bits(float32(p.Scale * math.Log2E)),
 	}, map[string]*kernel.Operand{"q": &f.Q, "k": &f.K, "v": &f.V, "o": &f.O})
 	at = w.Backward(attnOf(p), &g, &delta, &g.DK, &g.DV)
 	check(&all.Backward, at, &w, map[string]uint32{

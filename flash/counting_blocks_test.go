@@ -13,8 +13,8 @@ import (
 	"github.com/vkattn/vkattn/internal/vktest"
 )
 
-// countedBits is a mask with some blocks of every row but the second, which has none, and of the third only the last: walks that begin late,
-// end early, skip, and do not begin at all. Heads differ.
+// countedBits is a mask with some blocks of every row but the second, which has none, and of the third only the last: walks that begin
+// late, end early, skip, and do not begin at all. Heads differ.
 func countedBits(shape [3]int) []bool {
 	var bits []bool
 	for h := range shape[0] {
@@ -34,14 +34,15 @@ func countedBits(shape [3]int) []bool {
 	return bits
 }
 
-// TestBlockSparseMovesWhatTheModelSays: with a block mask, too, what the kernels count equals the model, which is told the mask, and o and lse
-// are right. Whole tiles are blocks, or parts of blocks, or touch several.
+// TestBlockSparseMovesWhatTheModelSays: with a block mask, too, what the kernels count equals the model, which is told the mask, and o and
+// lse are right. Whole tiles are blocks, or parts of blocks, or touch several.
 func TestBlockSparseMovesWhatTheModelSays(t *testing.T) {
 	vktest.Long(t, "what kernels move is counted by the whole suite alone")
 	d, c := countingDevice(t)
 	tiles, odd := Blocks{Queries: 32, Keys: 32}, Blocks{Queries: 20, Keys: 12, PerHead: true}
 	problem := func(keys int, dtype DType, causal Causal, b Blocks) Problem {
-		return Problem{Batch: 2, Heads: 2, KeyHeads: 1, QueryLen: 150, KeyLen: keys, HeadDim: 8, ValueDim: 16, DType: dtype, Causal: causal, Blocks: b}
+		return Problem{Batch: 2, Heads: 2, KeyHeads: 1, QueryLen: 150, KeyLen: keys, HeadDim: 8, ValueDim: 16, DType: dtype,
+			Causal: causal, Blocks: b}
 	}
 	again := map[string]int{"q_resident": 0, "v_early": 0, "dk": 8, "br": 32, "bc": 32, "mr": 4, "mc": 4}
 	matrix := func(prefetch int) map[string]int {
@@ -56,7 +57,8 @@ func TestBlockSparseMovesWhatTheModelSays(t *testing.T) {
 	}{
 		{"as chosen", problem(230, F16, CausalNone, odd), TierScalar, nil, false},
 		{"as chosen, fp32", problem(230, F32, CausalBottomRight, tiles), TierScalar, nil, false},
-		{"tiles in blocks", problem(230, F16, CausalBottomRight, tiles), TierScalar, map[string]int{"br": 16, "bc": 32, "mr": 2, "mc": 4}, true},
+		{"tiles in blocks", problem(230, F16, CausalBottomRight, tiles), TierScalar, map[string]int{"br": 16, "bc": 32, "mr": 2, "mc": 4},
+			true},
 		{"blocks in tiles", problem(230, F16, CausalTopLeft, odd), TierScalar, map[string]int{"br": 32, "bc": 32, "mr": 4, "mc": 4}, true},
 		{"Q again", problem(230, F16, CausalNone, tiles), TierScalar, again, false},
 		{"Q again, odd", problem(100, F32, CausalTopLeft, odd), TierScalar, again, true},
@@ -110,7 +112,8 @@ func TestBlockSparseBackwardMovesWhatTheModelSays(t *testing.T) {
 	d, c := countingDevice(t)
 	tiles, odd := Blocks{Queries: 32, Keys: 32, PerHead: true}, Blocks{Queries: 20, Keys: 12, PerHead: true, PerBatch: true}
 	problem := func(keys int, dtype DType, causal Causal, b Blocks) Problem {
-		return Problem{Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: 150, KeyLen: keys, HeadDim: 8, ValueDim: 16, DType: dtype, Causal: causal, Blocks: b}
+		return Problem{Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: 150, KeyLen: keys, HeadDim: 8, ValueDim: 16, DType: dtype,
+			Causal: causal, Blocks: b}
 	}
 	matrix := func(prefetch int) map[string]int {
 		m := map[string]int{}

@@ -142,36 +142,40 @@ func eachDispatch(t *testing.T, steps []Work, counted map[string]map[string]move
 	for _, s := range steps {
 		named[s.Kernel] = true
 	}
-	require.ElementsMatch(t, slices.Collect(maps.Keys(counted)), slices.Collect(maps.Keys(named)), "labels of dispatches, and those that steps name")
+	require.ElementsMatch(t, slices.Collect(maps.Keys(counted)), slices.Collect(maps.Keys(named)),
+		"labels of dispatches, and those that steps name")
 	for label, by := range counted {
 		equalBytes(t, modelled(steps, label), total(by, countedTensors...), label)
 	}
 }
 
 var countedProblems = map[string]Problem{
-	"ragged":      {Batch: 1, Heads: 2, QueryLen: 71, KeyLen: 53, HeadDim: 8, ValueDim: 16, DType: F16},
-	"unaligned":   {Batch: 1, Heads: 1, QueryLen: 37, KeyLen: 83, HeadDim: 19, ValueDim: 9, DType: F16, Causal: CausalBottomRight},
-	"grouped":     {Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: 67, KeyLen: 67, HeadDim: 16, DType: F16, Causal: CausalBottomRight},
-	"narrow":      {Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: 67, KeyLen: 67, HeadDim: 8, ValueDim: 16, DType: F16, Causal: CausalBottomRight},
+	"ragged":    {Batch: 1, Heads: 2, QueryLen: 71, KeyLen: 53, HeadDim: 8, ValueDim: 16, DType: F16},
+	"unaligned": {Batch: 1, Heads: 1, QueryLen: 37, KeyLen: 83, HeadDim: 19, ValueDim: 9, DType: F16, Causal: CausalBottomRight},
+	"grouped":   {Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: 67, KeyLen: 67, HeadDim: 16, DType: F16, Causal: CausalBottomRight},
+	"narrow": {Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: 67, KeyLen: 67, HeadDim: 8, ValueDim: 16, DType: F16,
+		Causal: CausalBottomRight},
 	"one query":   {Batch: 1, Heads: 4, KeyHeads: 1, QueryLen: 1, KeyLen: 100, HeadDim: 16, DType: F16, Causal: CausalBottomRight},
 	"few":         {Batch: 2, Heads: 6, KeyHeads: 2, QueryLen: 2, KeyLen: 33, HeadDim: 19, ValueDim: 12, DType: F16, Causal: CausalTopLeft},
 	"unseen":      {Batch: 1, Heads: 1, QueryLen: 90, KeyLen: 20, HeadDim: 16, DType: F16, Causal: CausalBottomRight},
 	"unseen keys": {Batch: 1, Heads: 1, QueryLen: 40, KeyLen: 150, HeadDim: 16, DType: F16, Causal: CausalTopLeft},
 	"whole":       {Batch: 1, Heads: 1, QueryLen: 128, KeyLen: 128, HeadDim: 16, ValueDim: 24, DType: F16},
 	"window":      {Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: 130, KeyLen: 150, HeadDim: 8, DType: F16, Window: SlidingWindow(30, 9)},
-	"near":        {Batch: 2, Heads: 6, KeyHeads: 2, QueryLen: 2, KeyLen: 133, HeadDim: 19, ValueDim: 12, DType: F16, Window: SlidingWindow(40, -1)},
-	"fp32":        {Batch: 1, Heads: 2, QueryLen: 39, KeyLen: 45, HeadDim: 12, ValueDim: 18, DType: F32, Causal: CausalBottomRight},
+	"near": {Batch: 2, Heads: 6, KeyHeads: 2, QueryLen: 2, KeyLen: 133, HeadDim: 19, ValueDim: 12, DType: F16,
+		Window: SlidingWindow(40, -1)},
+	"fp32": {Batch: 1, Heads: 2, QueryLen: 39, KeyLen: 45, HeadDim: 12, ValueDim: 18, DType: F32, Causal: CausalBottomRight},
 }
 
-// countedAlways are those of which -short counts the forward pass: lengths and dimensions that no tile divides, few rows and both sizes of numbers;
-// the ways below run the others.
+// countedAlways are those of which -short counts the forward pass: lengths and dimensions that no tile divides, few rows and both sizes of
+// numbers; the ways below run the others.
 var countedAlways = map[string]bool{"ragged": true, "few": true, "fp32": true}
 
 // waysAlways are those of matrix_forward that -short runs: the next tile in registers and in shared memory, and wide heads.
 var waysAlways = map[string]bool{"a tile ahead": true, "two tiles ahead": true, "wide heads": true}
 
 // waysLong are those of the scalar tier that -short leaves out: each is two of the others together, or one with other numbers.
-var waysLong = map[string]bool{"few rows, apart": true, "few rows, more parts than keys": true, "few rows in tiles": true, "parts, Q again": true}
+var waysLong = map[string]bool{"few rows, apart": true, "few rows, more parts than keys": true, "few rows in tiles": true,
+	"parts, Q again": true}
 
 // TestForwardMovesWhatTheModelSays: for every implementation and tier, the bytes that builds of its kernels count equal the
 // byte model's, tensor by tensor.
@@ -211,9 +215,12 @@ func TestForwardMovesWhatTheModelSays(t *testing.T) {
 		})
 	}
 	problems := maps.Clone(countedProblems)
-	problems["diagonal"] = Problem{Batch: 1, Heads: 2, QueryLen: 70, KeyLen: 80, HeadDim: 8, DType: F16, Causal: CausalTopLeft} // whole tiles of 16
-	problems["wide"] = Problem{Batch: 1, Heads: 4, KeyHeads: 2, QueryLen: 21, KeyLen: 45, HeadDim: 264, ValueDim: 24, DType: F16, Causal: CausalBottomRight}
-	problems["wide, unaligned"] = Problem{Batch: 1, Heads: 2, QueryLen: 60, KeyLen: 37, HeadDim: 261, ValueDim: 29, DType: F16, Causal: CausalBottomRight}
+	// whole tiles of 16
+	problems["diagonal"] = Problem{Batch: 1, Heads: 2, QueryLen: 70, KeyLen: 80, HeadDim: 8, DType: F16, Causal: CausalTopLeft}
+	problems["wide"] = Problem{Batch: 1, Heads: 4, KeyHeads: 2, QueryLen: 21, KeyLen: 45, HeadDim: 264, ValueDim: 24, DType: F16,
+		Causal: CausalBottomRight}
+	problems["wide, unaligned"] = Problem{Batch: 1, Heads: 2, QueryLen: 60, KeyLen: 37, HeadDim: 261, ValueDim: 29, DType: F16,
+		Causal: CausalBottomRight}
 	problems["whole"], problems["narrow"] = narrowed(problems["whole"]), narrowed(problems["narrow"])
 	for _, v := range []struct {
 		name     string
@@ -235,13 +242,17 @@ func TestForwardMovesWhatTheModelSays(t *testing.T) {
 		{"a tile ahead", []string{"whole"}, Flash, TierMatrix, map[string]int{"prefetch": 1}},
 		{"keys ahead", []string{"narrow"}, Flash, TierMatrix, map[string]int{"prefetch": 2, "form": 3}},
 		{"two tiles ahead", []string{"narrow"}, Flash, TierMatrix, map[string]int{"prefetch": 3, "form": 2}},
-		{"at the tile's start", []string{"narrow", "diagonal"}, Flash, TierMatrix, map[string]int{"prefetch": 4, "bc": 2, "steps": 1, "whole": 1}},
-		{"under a branch", []string{"diagonal", "ragged", "window"}, Flash, TierMatrix, map[string]int{"prefetch": 5, "bc": 2, "steps": 1, "whole": 1}},
+		{"at the tile's start", []string{"narrow", "diagonal"}, Flash, TierMatrix, map[string]int{"prefetch": 4, "bc": 2, "steps": 1,
+			"whole": 1}},
+		{"under a branch", []string{"diagonal", "ragged", "window"}, Flash, TierMatrix, map[string]int{"prefetch": 5, "bc": 2, "steps": 1,
+			"whole": 1}},
 		{"again", []string{"diagonal"}, Flash, TierMatrix, map[string]int{"prefetch": 3, "bc": 2, "steps": 1, "whole": 1}},
 		{"parts", []string{"ragged", "grouped", "unseen", "fp32", "window"}, Flash, TierScalar, map[string]int{"parts": 3, "decode": 0}},
-		{"parts, Q again", []string{"unaligned", "whole"}, Flash, TierScalar, map[string]int{"parts": 7, "q_resident": 0, "v_early": 0, "dk": 8}},
+		{"parts, Q again", []string{"unaligned", "whole"}, Flash, TierScalar,
+			map[string]int{"parts": 7, "q_resident": 0, "v_early": 0, "dk": 8}},
 		{"parts", []string{"narrow", "ragged", "one query"}, Flash, TierMatrix, map[string]int{"parts": 3, "bc": 2, "prefetch": 1}},
-		{"parts again", []string{"diagonal"}, Flash, TierMatrix, map[string]int{"parts": 2, "prefetch": 3, "bc": 2, "steps": 1, "whole": 1}},
+		{"parts again", []string{"diagonal"}, Flash, TierMatrix, map[string]int{"parts": 2, "prefetch": 3, "bc": 2, "steps": 1,
+			"whole": 1}},
 		{"more parts than tiles", []string{"whole"}, Flash, TierMatrix, map[string]int{"parts": 20, "bc": 2}},
 		{"split", []string{"fp32"}, Flash, TierMatrix, map[string]int{"terms": 2, "prefetch": 1}},
 		{"wide heads", []string{"wide", "wide, unaligned"}, Flash, TierMatrix, map[string]int{"prefetch": 1}},
@@ -312,8 +323,10 @@ func backwardMoves(t *testing.T, c *counts, plan *Plan, call Call, mask *BlockMa
 	require.Len(t, counted, 3)
 	for _, kernel := range []string{model.Keys.Label, model.Queries.Label} {
 		by := counted[kernel]
-		equalBytes(t, modelled(steps, kernel, traffic.StepScoresAgain, traffic.StepKeyGrads, traffic.StepQueryGrads), total(by, "q", "k", "x"), kernel+": Q, K and their gradients")
-		equalBytes(t, modelled(steps, kernel, traffic.StepWeightGrads, traffic.StepValueGrads), total(by, "v", "g", "y"), kernel+": V, dO and dV")
+		equalBytes(t, modelled(steps, kernel, traffic.StepScoresAgain, traffic.StepKeyGrads, traffic.StepQueryGrads),
+			total(by, "q", "k", "x"), kernel+": Q, K and their gradients")
+		equalBytes(t, modelled(steps, kernel, traffic.StepWeightGrads, traffic.StepValueGrads), total(by, "v", "g", "y"),
+			kernel+": V, dO and dV")
 		equalBytes(t, modelled(steps, kernel, traffic.StepWeightsAgain), total(by, "lse", "delta"), kernel+": lse and δ")
 	}
 }

@@ -26,7 +26,8 @@ func decodeDevice(t *testing.T) *Device {
 // TestDecode: few queries are computed in registers, whatever the rows, the parts of the keys, the lanes of a key and the keys at a time.
 func TestDecode(t *testing.T) {
 	d := decodeDevice(t)
-	grouped := Problem{Batch: 2, Heads: 6, KeyHeads: 2, QueryLen: 2, KeyLen: 203, HeadDim: 40, ValueDim: 24, DType: F16, Causal: CausalBottomRight}
+	grouped := Problem{Batch: 2, Heads: 6, KeyHeads: 2, QueryLen: 2, KeyLen: 203, HeadDim: 40, ValueDim: 24, DType: F16,
+		Causal: CausalBottomRight}
 	ragged := Problem{Batch: 1, Heads: 4, KeyHeads: 2, QueryLen: 3, KeyLen: 95, HeadDim: 19, ValueDim: 33, DType: BF16}
 	for _, test := range []struct {
 		name   string
@@ -41,10 +42,14 @@ func TestDecode(t *testing.T) {
 		{"several dispatches", grouped, map[string]int{"rows": 1, "parts": 3, "max_groups": 5}},
 		{"ragged", ragged, map[string]int{"lpr": 8}},
 		{"ragged parts", ragged, map[string]int{"lpr": 2, "parts": 2, "rows": 2, "w": 3}},
-		{"a lane each", Problem{Batch: 1, Heads: 1, QueryLen: 1, KeyLen: 500, HeadDim: 8, DType: F16}, map[string]int{"lpr": 1, "u": 8, "parts": 4}},
-		{"fp32", Problem{Batch: 1, Heads: 3, KeyHeads: 1, QueryLen: 2, KeyLen: 77, HeadDim: 12, ValueDim: 18, DType: F32, Causal: CausalTopLeft}, map[string]int{"parts": 2, "w": 2}},
-		{"rows that see nothing", Problem{Batch: 1, Heads: 2, QueryLen: 8, KeyLen: 5, HeadDim: 16, DType: F16, Causal: CausalBottomRight}, map[string]int{"parts": 2}},
-		{"no key at all in a block of rows", Problem{Batch: 1, Heads: 1, QueryLen: 7, KeyLen: 2, HeadDim: 16, DType: F32, Causal: CausalBottomRight}, map[string]int{"rows": 3, "w": 2}},
+		{"a lane each", Problem{Batch: 1, Heads: 1, QueryLen: 1, KeyLen: 500, HeadDim: 8, DType: F16},
+			map[string]int{"lpr": 1, "u": 8, "parts": 4}},
+		{"fp32", Problem{Batch: 1, Heads: 3, KeyHeads: 1, QueryLen: 2, KeyLen: 77, HeadDim: 12, ValueDim: 18, DType: F32,
+			Causal: CausalTopLeft}, map[string]int{"parts": 2, "w": 2}},
+		{"rows that see nothing", Problem{Batch: 1, Heads: 2, QueryLen: 8, KeyLen: 5, HeadDim: 16, DType: F16, Causal: CausalBottomRight},
+			map[string]int{"parts": 2}},
+		{"no key at all in a block of rows", Problem{Batch: 1, Heads: 1, QueryLen: 7, KeyLen: 2, HeadDim: 16, DType: F32,
+			Causal: CausalBottomRight}, map[string]int{"rows": 3, "w": 2}},
 		{"negative scale", Problem{Batch: 1, Heads: 1, QueryLen: 2, KeyLen: 90, HeadDim: 16, DType: BF16, Scale: -0.8}, nil},
 		{"wide", Problem{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: 2, KeyLen: 60, HeadDim: 256, DType: F16}, nil},
 	} {
@@ -108,8 +113,8 @@ func TestDecodePadding(t *testing.T) {
 	}
 }
 
-// testDecodePadding: keys that are not there add nothing, not even where the last key's values, which are read in their place, are infinite:
-// what a row attends to is infinite then, and no other column is.
+// testDecodePadding: keys that are not there add nothing, not even where the last key's values, which are read in their place, are
+// infinite: what a row attends to is infinite then, and no other column is.
 func testDecodePadding(t *testing.T, d *Device, tier Tier, dtype DType, keys int, tuning map[string]int) {
 	t.Helper()
 	p, err := Problem{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: 1, KeyLen: keys, HeadDim: 8, ValueDim: 24, DType: dtype}.Normalize()
@@ -217,7 +222,8 @@ func TestDecodeChoice(t *testing.T) {
 
 	long, dropping := p, p
 	long.QueryLen, dropping.Dropout = 3, 0.1
-	for why, p := range map[string]Problem{"12 rows for each key head: it takes up to 8": long, "scalar_decode: it has no dropout": dropping} {
+	for why, p := range map[string]Problem{"12 rows for each key head: it takes up to 8": long,
+		"scalar_decode: it has no dropout": dropping} {
 		plan := mustPlan(t, d, p, WithTier(TierScalar))
 		require.Equal(t, "scalar_forward", plan.kernel.Name)
 		require.Contains(t, plan.String(), why)
@@ -247,9 +253,11 @@ func TestDecodeTileFitsAnyDevice(t *testing.T) {
 		s.Size, s.FullSubgroups, s.RequiredSizeCompute = max(s.Size, 4), true, true
 		c.Enabled.ComputeFullSubgroups, c.Enabled.SubgroupSizeControl, c.Enabled.Storage16 = true, true, true
 		group := rapid.IntRange(1, scalar.DecodeRows).Draw(t, "group")
-		p, err := Problem{Batch: rapid.IntRange(1, 60).Draw(t, "batch"), Heads: group, KeyHeads: 1, QueryLen: rapid.IntRange(1, scalar.DecodeRows/group).Draw(t, "queries"),
-			KeyLen: rapid.IntRange(1, 1<<18).Draw(t, "keys"), HeadDim: rapid.IntRange(1, 256).Draw(t, "d"), ValueDim: rapid.IntRange(1, 256).Draw(t, "dv"),
-			DType: DType(rapid.IntRange(0, 2).Draw(t, "dtype")), Causal: Causal(rapid.IntRange(0, 2).Draw(t, "causal"))}.Normalize()
+		p, err := Problem{Batch: rapid.IntRange(1, 60).Draw(t, "batch"), Heads: group, KeyHeads: 1,
+			QueryLen: rapid.IntRange(1, scalar.DecodeRows/group).Draw(t, "queries"),
+			KeyLen:   rapid.IntRange(1, 1<<18).Draw(t, "keys"), HeadDim: rapid.IntRange(1, 256).Draw(t, "d"),
+			ValueDim: rapid.IntRange(1, 256).Draw(t, "dv"),
+			DType:    DType(rapid.IntRange(0, 2).Draw(t, "dtype")), Causal: Causal(rapid.IntRange(0, 2).Draw(t, "causal"))}.Normalize()
 		require.NoError(t, err)
 		require.Empty(t, scalar.Decode.Cannot(c, attnOf(p)))
 		tile, err := scalar.ChooseDecodeTile(c, attnOf(p), kernel.NewTuning(nil))

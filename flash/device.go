@@ -67,14 +67,15 @@ func WithDevice(name string) DeviceOption {
 	return func(o *deviceOptions) error { o.device = name; return nil }
 }
 
-// WithCopyQueues opens queues that only copy beside the one that computes, where the device has such: what a Mover does then runs beside kernels, by
-// the device's copy engines. Buffers are shared by all of these queues. Attach ignores it.
+// WithCopyQueues opens queues that only copy beside the one that computes, where the device has such: what a Mover does then runs beside
+// kernels, by the device's copy engines. Buffers are shared by all of these queues. Attach ignores it.
 func WithCopyQueues() DeviceOption {
 	return func(o *deviceOptions) error { o.copies = true; return nil }
 }
 
 // WithoutCPU makes Open fail with [ErrNoDevice] where it would choose a CPU, whose driver computes on a few cores what a GPU does on
-// thousands; without it Open takes one where there is no GPU, and [Device.Notices] says so. A device that WithDevice names is opened whatever it is.
+// thousands; without it Open takes one where there is no GPU, and [Device.Notices] says so. A device that WithDevice names is opened
+// whatever it is.
 func WithoutCPU() DeviceOption {
 	return func(o *deviceOptions) error { o.noCPU = true; return nil }
 }
@@ -108,8 +109,8 @@ func WithCacheDir(dir string) DeviceOption {
 	}
 }
 
-// WithCacheLimit says how many bytes of compiled pipelines may be kept in that directory, of all devices and drivers together; those that were not used
-// for the longest time go first. The default is 256 MiB.
+// WithCacheLimit says how many bytes of compiled pipelines may be kept in that directory, of all devices and drivers together; those that
+// were not used for the longest time go first. The default is 256 MiB.
 func WithCacheLimit(bytes int64) DeviceOption {
 	return func(o *deviceOptions) error {
 		if bytes < 1 {
@@ -173,8 +174,8 @@ func newInstance(opts []DeviceOption) (inst *vk.Instance, o deviceOptions, err e
 	return inst, o, nil
 }
 
-// Devices lists the machine's devices in the order in which Open prefers them, with what each offers attention and the reason for its place. Options
-// that choose a device are ignored; a file of WithTiles counts on the devices that it is for.
+// Devices lists the machine's devices in the order in which Open prefers them, with what each offers attention and the reason for its
+// place. Options that choose a device are ignored; a file of WithTiles counts on the devices that it is for.
 func Devices(opts ...DeviceOption) (_ []DeviceInfo, err error) {
 	defer during("Devices", &err)
 	inst, o, err := newInstance(opts)
@@ -186,9 +187,9 @@ func Devices(opts ...DeviceOption) (_ []DeviceInfo, err error) {
 	return infos, err
 }
 
-// Open opens the best device, or the one that WithDevice names: discrete GPUs before integrated ones, those before others, and a CPU last (see
-// [Devices]). That it took a CPU is among [Device.Notices]; [WithoutCPU] refuses one. The error is [ErrNoDevice] where there is no Vulkan, no device,
-// or none of that name.
+// Open opens the best device, or the one that WithDevice names: discrete GPUs before integrated ones, those before others, and a CPU last
+// (see [Devices]). That it took a CPU is among [Device.Notices]; [WithoutCPU] refuses one. The error is [ErrNoDevice] where there is no
+// Vulkan, no device, or none of that name.
 func Open(opts ...DeviceOption) (_ *Device, err error) {
 	defer during("Open", &err)
 	inst, o, err := newInstance(opts)
@@ -428,8 +429,9 @@ func (d *Device) disown(o owned) {
 	d.mu.Unlock()
 }
 
-// Close waits for the device, frees every tensor, plan and recording made on it, then the device itself unless it is attached; the error of a lost
-// one says that it is lost. What other goroutines do with them meanwhile ends before, or with an error that is ErrClosed. Closing again does nothing.
+// Close waits for the device, frees every tensor, plan and recording made on it, then the device itself unless it is attached; the error of
+// a lost one says that it is lost. What other goroutines do with them meanwhile ends before, or with an error that is ErrClosed. Closing
+// again does nothing.
 func (d *Device) Close() (err error) {
 	defer during("Close", &err)
 	if d == nil || d.dev == nil {

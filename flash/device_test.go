@@ -88,7 +88,8 @@ func TestTiles(t *testing.T) {
 func TestLayouts(t *testing.T) {
 	d := testDevice(t)
 	for _, dtype := range []DType{F32, F16, BF16} {
-		if testing.Short() && dtype != F16 { // where elements are half of what a kernel loads at least; conformance has layouts of the others
+		// where elements are half of what a kernel loads at least; conformance has layouts of the others
+		if testing.Short() && dtype != F16 {
 			continue
 		}
 		p := Problem{Batch: 2, Heads: 2, QueryLen: 19, HeadDim: 8, DType: dtype, Causal: CausalTopLeft}

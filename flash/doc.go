@@ -11,8 +11,8 @@
 //   - [Device.Plan]: a kernel for a problem, built once;
 //   - [Plan.Forward] and [Plan.Backward], whose arguments are the tensors of [Forward] and [Backward].
 //
-// The rest is for programs that have a renderer of their own ([Attach], [Device.TensorOn], [Plan.RecordForward]), submit the same work over and over
-// ([Recording]), keep caches ([Cache]), want other masks and scores (package score), or measure.
+// The rest is for programs that have a renderer of their own ([Attach], [Device.TensorOn], [Plan.RecordForward]), submit the same work over
+// and over ([Recording]), keep caches ([Cache]), want other masks and scores (package score), or measure.
 //
 // # Use
 //
@@ -31,15 +31,16 @@
 //
 // # What a plan costs
 //
-// The first plan of its kind compiles pipelines: tens of milliseconds for scalar kernels on a CPU driver, longer for kernels on matrices, which also
-// prove themselves on a small problem. Pipelines are kept in the process, and on disk between runs ([WithCacheDir]), so a later plan of the same kind
-// takes about half a millisecond on the host, and the next run mostly reads files. The kind is the kernel and its tile, the type, the head
-// dimensions, and which masks and options there are; batch, heads and lengths matter only through the tile that they lead to. So make plans before
-// the first answer is due, and keep them: a plan may be in flight any number of times, and holds no memory of the device until it runs.
+// The first plan of its kind compiles pipelines: tens of milliseconds for scalar kernels on a CPU driver, longer for kernels on matrices,
+// which also prove themselves on a small problem. Pipelines are kept in the process, and on disk between runs ([WithCacheDir]), so a later
+// plan of the same kind takes about half a millisecond on the host, and the next run mostly reads files. The kind is the kernel and its
+// tile, the type, the head dimensions, and which masks and options there are; batch, heads and lengths matter only through the tile that
+// they lead to. So make plans before the first answer is due, and keep them: a plan may be in flight any number of times, and holds no
+// memory of the device until it runs.
 //
 // A cache of keys that grows by a token a step does not need a new plan for each step: let KeyLen be what the cache has room for, set
-// [Problem].KeyLengths, and give the lengths in device memory. One plan, and one [Recording], then serve every step, and keys that are not there yet
-// cost nothing. A cache that doubles when it is full needs one plan for each size.
+// [Problem].KeyLengths, and give the lengths in device memory. One plan, and one [Recording], then serve every step, and keys that are not
+// there yet cost nothing. A cache that doubles when it is full needs one plan for each size.
 //
 // # Shapes
 //
@@ -50,47 +51,50 @@
 //
 // # Numbers
 //
-// Softmax and accumulation are fp32 whatever the storage type; where the weights are an operand of a product of matrices ([TierMatrix]), they are
-// rounded to the storage type first; fp32 is taken there only where that tier is asked for, as sums of terms of a narrower type, which keep its
-// precision. The same inputs give the same bits on one device and driver, backward too. Every kernel is held to twice the error of attention
-// computed in the inputs' own type, gradients to three times, which is the rule of FlashAttention's own tests.
+// Softmax and accumulation are fp32 whatever the storage type; where the weights are an operand of a product of matrices ([TierMatrix]),
+// they are rounded to the storage type first; fp32 is taken there only where that tier is asked for, as sums of terms of a narrower type,
+// which keep its precision. The same inputs give the same bits on one device and driver, backward too. Every kernel is held to twice the
+// error of attention computed in the inputs' own type, gradients to three times, which is the rule of FlashAttention's own tests.
 //
 // # Few queries
 //
-// Where a problem has too few blocks of queries to fill the device, [Flash] cuts the keys into parts, each with workgroups of its own, and a second
-// kernel puts the results together: o_i = Σ_s 2^(t_si − t_i) o_si with 2^t_i = Σ_s 2^t_si, where o_si and t_si are the output and the base-2
-// log-sum-exp of part s. That takes a workspace of 4·parts·B·Hq·Nq·(Dv + 1) bytes, Dv rounded up to a multiple of 8, and at most 32 MiB unless the
-// caller asks for more parts. [Plan.Kernel] says how many there are, and [WithTuning] of "parts" sets another number, 1 for none. Few rows for each
-// key head, as in decoding, have kernels of their own: up to 16 rows on devices with matrices whose layout is known, up to eight on others with
-// subgroup shuffles. WithTuning of "decode" to 0 does without them.
+// Where a problem has too few blocks of queries to fill the device, [Flash] cuts the keys into parts, each with workgroups of its own, and
+// a second kernel puts the results together: o_i = Σ_s 2^(t_si − t_i) o_si with 2^t_i = Σ_s 2^t_si, where o_si and t_si are the output and
+// the base-2 log-sum-exp of part s. That takes a workspace of 4·parts·B·Hq·Nq·(Dv + 1) bytes, Dv rounded up to a multiple of 8, and at most
+// 32 MiB unless the caller asks for more parts. [Plan.Kernel] says how many there are, and [WithTuning] of "parts" sets another number, 1
+// for none. Few rows for each key head, as in decoding, have kernels of their own: up to 16 rows on devices with matrices whose layout is
+// known, up to eight on others with subgroup shuffles. WithTuning of "decode" to 0 does without them.
 //
 // # Caches of keys and values
 //
-// Batch entries may have lengths of their own, in device memory: [Problem].KeyLengths and QueryLengths. What a cache holds beyond them costs nothing
-// and is never used. [Device.PlanAppend] writes new keys and values where each entry's length says, into padded caches or [Pages], with rotary
-// position embedding, quantisation and the queries' rotation on the way, in one dispatch, and [Device.PlanRotate] turns queries, and gradients back.
+// Batch entries may have lengths of their own, in device memory: [Problem].KeyLengths and QueryLengths. What a cache holds beyond them
+// costs nothing and is never used. [Device.PlanAppend] writes new keys and values where each entry's length says, into padded caches or
+// [Pages], with rotary position embedding, quantisation and the queries' rotation on the way, in one dispatch, and [Device.PlanRotate]
+// turns queries, and gradients back.
 //
-// Sequences of all lengths may lie one behind the other, as they do for training and in serving: [Packed]. Where each begins is in device memory too,
-// so one plan, and one recording, serves whatever is packed into its rows. Workgroups are started for all rows of a tensor, filled or not, and those
-// for nothing end at once: that costs less than having the device count them, which the tuning parameter indirect=1 asks for.
+// Sequences of all lengths may lie one behind the other, as they do for training and in serving: [Packed]. Where each begins is in device
+// memory too, so one plan, and one recording, serves whatever is packed into its rows. Workgroups are started for all rows of a tensor,
+// filled or not, and those for nothing end at once: that costs less than having the device count them, which the tuning parameter
+// indirect=1 asks for.
 //
-// Keys and values may lie in pages of pools that all entries share ([Pages]), and be quantised ([Problem].KeyType and ValueType), each by itself or
-// both: Flash reads them in forward passes, for any number of queries. Lengths and tables are in device memory, so one plan, and one recording,
-// serves caches that grow. There is no backward pass, and no block mask.
+// Keys and values may lie in pages of pools that all entries share ([Pages]), and be quantised ([Problem].KeyType and ValueType), each by
+// itself or both: Flash reads them in forward passes, for any number of queries. Lengths and tables are in device memory, so one plan, and
+// one recording, serves caches that grow. There is no backward pass, and no block mask.
 //
-// A [Cache] owns pages and the sequences in them, which are added, forked, truncated and freed, and a [CacheBatch] has the tensors that tell plans of
-// them: a program that generates makes its plans and recordings once, whatever the lengths become.
+// A [Cache] owns pages and the sequences in them, which are added, forked, truncated and freed, and a [CacheBatch] has the tensors that
+// tell plans of them: a program that generates makes its plans and recordings once, whatever the lengths become.
 //
 // # Partial results
 //
-// Outputs over disjoint keys, each with its lse, are put together by [Device.PlanMerge], or [Device.Merge] in one call: o = Σ_n exp(lse_n − lse) o_n with
-// lse = log Σ_n exp(lse_n). Requests that share a prefix attend to it together, with all their queries as rows of one batch entry, and each to keys of
-// its own (cascade attention; see the example of PlanMerge); keys on several devices, or in several pools, are merged likewise.
+// Outputs over disjoint keys, each with its lse, are put together by [Device.PlanMerge], or [Device.Merge] in one call: o = Σ_n exp(lse_n −
+// lse) o_n with lse = log Σ_n exp(lse_n). Requests that share a prefix attend to it together, with all their queries as rows of one batch
+// entry, and each to keys of its own (cascade attention; see the example of PlanMerge); keys on several devices, or in several pools, are
+// merged likewise.
 //
 // # Pictures of weights
 //
-// [Plan.Map] pools the weights of heads into the cells of a picture, at any length, without the matrix, and gives the entropy and mean distance of
-// each query. A [MapRecording] makes one after another.
+// [Plan.Map] pools the weights of heads into the cells of a picture, at any length, without the matrix, and gives the entropy and mean
+// distance of each query. A [MapRecording] makes one after another.
 //
 // # Work
 //
@@ -99,10 +103,11 @@
 //
 // # Errors
 //
-// Every argument is checked before any work. What a caller passed wrongly gives an [*ArgumentError] ([ErrArgument]) with the argument, its value and
-// the rule; a problem that no kernel of the device can run an [*UnsupportedError] ([ErrUnsupported]) with each kernel's reason; too little memory a
-// [*MemoryError]; a lost device [ErrDeviceLost], then and ever after; use after Close [ErrClosed]. A cancelled context gives its own error, once the
-// device has let go of the memory. Nothing panics, and nothing falls back silently to a slower kernel, another type or the CPU.
+// Every argument is checked before any work. What a caller passed wrongly gives an [*ArgumentError] ([ErrArgument]) with the argument, its
+// value and the rule; a problem that no kernel of the device can run an [*UnsupportedError] ([ErrUnsupported]) with each kernel's reason;
+// too little memory a [*MemoryError]; a lost device [ErrDeviceLost], then and ever after; use after Close [ErrClosed]. A cancelled context
+// gives its own error, once the device has let go of the memory. Nothing panics, and nothing falls back silently to a slower kernel,
+// another type or the CPU.
 //
 // # Concurrency
 //

@@ -10,8 +10,8 @@ import (
 	"github.com/vkattn/vkattn/internal/ref"
 )
 
-// TestDropoutMask: what a kernel keeps is what the definition says, for every implementation and tier, and the share of what it keeps is right
-// within four standard deviations.
+// TestDropoutMask: what a kernel keeps is what the definition says, for every implementation and tier, and the share of what it keeps is
+// right within four standard deviations.
 func TestDropoutMask(t *testing.T) {
 	d := testDevice(t)
 	for _, p := range []Problem{

@@ -15,19 +15,20 @@ const (
 	BF16               // bfloat16: the upper half of a binary32
 	Bool               // a byte, 0 or not: for masks only
 	Int32              // of tensors that score and mask functions capture, and of lengths and positions, alone
-	// Bit is of masks alone: element j of a row is bit j%8 of its byte j/8, which is bit j%32 of little-endian word j/32 where the row begins at a
-	// word, and what NumPy's packbits(…, axis=-1, bitorder="little") makes. Rows begin at bytes, so that strides between them are multiples of 8;
-	// bits behind the last one of a row are never read.
+	// Bit is of masks alone: element j of a row is bit j%8 of its byte j/8, which is bit j%32 of little-endian word j/32 where the row
+	// begins at a word, and what NumPy's packbits(…, axis=-1, bitorder="little") makes. Rows begin at bytes, so that strides between them
+	// are multiples of 8; bits behind the last one of a row are never read.
 	Bit
-	// Q8_0, Q4_0 and F8E4M3 are of keys and values in caches alone (Problem.KeyType and ValueType). Q8_0 and Q4_0 are blocks of 32 elements of a row
-	// in ggml's layout, to the bit: an fp16 scale d and 32 signed bytes q, for d·q, of 34 bytes together; d and 16 bytes, for d·(q−8), element j in
-	// the low half of byte j and j+16 in the high one, of 18. Rows are whole blocks. Upload quantises as ggml does: d = max|x|/127 and q = x/d to the
-	// nearest, halves away from zero; d = m/−8 where m is the element of largest magnitude, with its sign. Attention is that over the numbers d·q: the
-	// scalar tier computes with them exactly, kernels on matrices round each to DType first, as they would were K and V stored in that.
+	// Q8_0, Q4_0 and F8E4M3 are of keys and values in caches alone (Problem.KeyType and ValueType). Q8_0 and Q4_0 are blocks of 32 elements
+	// of a row in ggml's layout, to the bit: an fp16 scale d and 32 signed bytes q, for d·q, of 34 bytes together; d and 16 bytes, for
+	// d·(q−8), element j in the low half of byte j and j+16 in the high one, of 18. Rows are whole blocks. Upload quantises as ggml does: d
+	// = max|x|/127 and q = x/d to the nearest, halves away from zero; d = m/−8 where m is the element of largest magnitude, with its sign.
+	// Attention is that over the numbers d·q: the scalar tier computes with them exactly, kernels on matrices round each to DType first, as
+	// they would were K and V stored in that.
 	Q8_0
 	Q4_0
-	// F8E4M3 is fp8 e4m3 without infinities (Micikevicius et al., FP8 Formats for Deep Learning, 2022, table 1), of which KeyScales and ValueScales are
-	// the scales. Upload rounds to nearest even, and takes what is beyond ±448 to that.
+	// F8E4M3 is fp8 e4m3 without infinities (Micikevicius et al., FP8 Formats for Deep Learning, 2022, table 1), of which KeyScales and
+	// ValueScales are the scales. Upload rounds to nearest even, and takes what is beyond ±448 to that.
 	F8E4M3
 )
 

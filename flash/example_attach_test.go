@@ -34,7 +34,8 @@ func ExampleAttach() {
 	defer buffer.Close()
 	var t [4]*flash.Tensor
 	for i := range t {
-		t[i] = must(dev.TensorOn(flash.BufferRef{Handle: buffer.Handle(), Size: buffer.Size()}, uint64(i)*bytes, flash.F32, shape, [4]int{}))
+		t[i] = must(dev.TensorOn(flash.BufferRef{Handle: buffer.Handle(), Size: buffer.Size()}, uint64(i)*bytes, flash.F32,
+			shape, [4]int{}))
 	}
 
 	pool := must(own.NewCommandPool())

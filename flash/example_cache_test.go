@@ -7,8 +7,8 @@ import (
 	"github.com/vkattn/vkattn/flash"
 )
 
-// Two sequences decode from one prompt. Here all keys are alike, so that attention gives the mean of the values of all tokens so far; a program has
-// its layers make q, k and v, and samples the next token from what comes out of the last one.
+// Two sequences decode from one prompt. Here all keys are alike, so that attention gives the mean of the values of all tokens so far; a
+// program has its layers make q, k and v, and samples the next token from what comes out of the last one.
 func ExampleCache() {
 	dev := must(flash.Open())
 	defer dev.Close() // and what was made on it

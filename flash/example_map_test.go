@@ -7,20 +7,23 @@ import (
 	"github.com/vkattn/vkattn/flash"
 )
 
-// A picture of what attends to what: causal attention where all keys are alike, so that each query looks at itself and all before it in equal parts. Of
-// 8 × 8 weights the picture has 4 × 4 cells, each the mean of four; a viewer records it once and submits it for every frame.
+// A picture of what attends to what: causal attention where all keys are alike, so that each query looks at itself and all before it in
+// equal parts. Of 8 × 8 weights the picture has 4 × 4 cells, each the mean of four; a viewer records it once and submits it for every
+// frame.
 func ExamplePlan_Map() {
 	ctx := context.Background()
 	dev := must(flash.Open())
 	defer dev.Close()
 	plan := must(dev.Plan(flash.Problem{Batch: 1, Heads: 2, QueryLen: 8, HeadDim: 16, Causal: flash.CausalBottomRight}))
 	shape := plan.Problem().QShape()
-	f := flash.Forward{Q: filled(dev, flash.F32, shape, constant(1)), K: filled(dev, flash.F32, shape, constant(0)), V: filled(dev, flash.F32, shape, constant(1)),
+	f := flash.Forward{Q: filled(dev, flash.F32, shape, constant(1)), K: filled(dev, flash.F32, shape, constant(0)),
+		V: filled(dev, flash.F32, shape, constant(1)),
 		O: filled(dev, flash.F32, shape, constant(0)), LSE: must(dev.NewLSE(1, 2, 8))}
 	check(plan.Forward(ctx, f))
 
 	m := flash.Map{Q: f.Q, K: f.K, LSE: f.LSE, Heads: flash.Range{Begin: 1, End: 2},
-		Out: must(dev.NewTensor(flash.F32, 1, 1, 4, 4)), Entropy: must(dev.NewTensor(flash.F32, 1, 1, 8, 1)), Distance: must(dev.NewTensor(flash.F32, 1, 1, 8, 1))}
+		Out: must(dev.NewTensor(flash.F32, 1, 1, 4, 4)), Entropy: must(dev.NewTensor(flash.F32, 1, 1, 8, 1)),
+		Distance: must(dev.NewTensor(flash.F32, 1, 1, 8, 1))}
 	check(plan.Map(ctx, m))
 	cells := downloaded(m.Out)
 	for y := range 4 {

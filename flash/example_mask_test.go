@@ -8,7 +8,8 @@ import (
 	"github.com/vkattn/vkattn/flash/score"
 )
 
-// Two documents of 128 tokens in one sequence: blocks of scores across them are left out, and those within one need no look at single scores.
+// Two documents of 128 tokens in one sequence: blocks of scores across them are left out, and those within one need no look at single
+// scores.
 func ExampleDevice_NewMask() {
 	ctx := context.Background()
 	dev := must(flash.Open())

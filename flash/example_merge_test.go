@@ -7,9 +7,9 @@ import (
 	"github.com/vkattn/vkattn/flash"
 )
 
-// Cascade attention: two requests that share a prefix attend to it together, as two rows of queries that read its keys once, and each to keys of its own;
-// a merge gives what attention to all keys of a request gives. All keys are alike here, so that values weigh the same: three of the prefix are 1, the
-// requests' own 5 and 9.
+// Cascade attention: two requests that share a prefix attend to it together, as two rows of queries that read its keys once, and each to
+// keys of its own; a merge gives what attention to all keys of a request gives. All keys are alike here, so that values weigh the same:
+// three of the prefix are 1, the requests' own 5 and 9.
 func ExampleDevice_PlanMerge() {
 	ctx := context.Background()
 	dev := must(flash.Open())
@@ -30,12 +30,14 @@ func ExampleDevice_PlanMerge() {
 		return must(t.View(0, t.DType(), [4]int{1, heads, requests, dim}, [4]int{0, dim, heads * dim, 1}))
 	}
 	check(shared.Forward(ctx, flash.Forward{Q: asRows(q), O: asRows(ofPrefix.O), LSE: ofPrefix.LSE,
-		K: filled(dev, flash.F32, [4]int{1, heads, prefix, dim}, constant(0)), V: filled(dev, flash.F32, [4]int{1, heads, prefix, dim}, constant(1))}))
+		K: filled(dev, flash.F32, [4]int{1, heads, prefix, dim}, constant(0)), V: filled(dev, flash.F32, [4]int{1, heads, prefix, dim},
+			constant(1))}))
 	// And rows as requests again: [requests, heads, 1, 1].
 	ofPrefix.LSE = must(ofPrefix.LSE.View(0, flash.F32, [4]int{requests, heads, 1, 1}, [4]int{1, requests, 1, 1}))
 
 	check(own.Forward(ctx, flash.Forward{Q: q, O: ofOwn.O, LSE: ofOwn.LSE,
-		K: filled(dev, flash.F32, rows, constant(0)), V: filled(dev, flash.F32, rows, func(i int) float32 { return float32(5 + i/(heads*dim)*4) })}))
+		K: filled(dev, flash.F32, rows, constant(0)),
+		V: filled(dev, flash.F32, rows, func(i int) float32 { return float32(5 + i/(heads*dim)*4) })}))
 	check(merge.Merge(ctx, flash.Merge{Parts: []flash.Part{ofPrefix, ofOwn}, O: all.O, LSE: all.LSE}))
 
 	o := downloaded(all.O)

@@ -99,7 +99,8 @@ func ExampleProblem_grouped() {
 
 	q := filled(dev, p.DType, p.QShape(), constant(1))
 	k := filled(dev, p.DType, p.KShape(), constant(1))
-	v := filled(dev, p.DType, p.VShape(), func(i int) float32 { return float32(10 * (1 + i/(p.KeyLen*p.ValueDim))) }) // 10 in one head, 20 in the other
+	// 10 in one head, 20 in the other
+	v := filled(dev, p.DType, p.VShape(), func(i int) float32 { return float32(10 * (1 + i/(p.KeyLen*p.ValueDim))) })
 	o := must(dev.NewTensor(p.DType, p.Batch, p.Heads, p.QueryLen, p.ValueDim))
 	check(plan.Forward(context.Background(), flash.Forward{Q: q, K: k, V: v, O: o}))
 	for head := range p.Heads {

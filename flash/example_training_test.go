@@ -25,7 +25,8 @@ func ExamplePlan_Backward() {
 	check(plan.Forward(ctx, flash.Forward{Q: q, K: k, V: v, O: o, LSE: lse}))
 
 	do := filled(dev, p.DType, p.OShape(), constant(1))
-	dq, dk, dv := filled(dev, p.DType, p.QShape(), constant(0)), filled(dev, p.DType, p.KShape(), constant(0)), filled(dev, p.DType, p.VShape(), constant(0))
+	dq, dk, dv := filled(dev, p.DType, p.QShape(), constant(0)), filled(dev, p.DType, p.KShape(), constant(0)),
+		filled(dev, p.DType, p.VShape(), constant(0))
 	check(plan.Backward(ctx, flash.Backward{Q: q, K: k, V: v, O: o, LSE: lse, DO: do, DQ: dq, DK: dk, DV: dv}))
 
 	// Standard attention's backward pass also takes the weights that forward kept: Plan.NewWeights.

@@ -32,7 +32,8 @@ func TestCPUNobodyAskedFor(t *testing.T) {
 func TestNilTensor(t *testing.T) {
 	for _, tensor := range []*Tensor{nil, {}} {
 		for _, err := range []error{tensor.Upload(t.Context(), []float32{1}), tensor.Download(t.Context(), make([]float32, 1)),
-			tensor.UploadBytes(t.Context(), []byte{1}), tensor.DownloadBytes(t.Context(), make([]byte, 1)), tensor.Upload(t.Context(), nil)} {
+			tensor.UploadBytes(t.Context(), []byte{1}), tensor.DownloadBytes(t.Context(), make([]byte, 1)),
+			tensor.Upload(t.Context(), nil)} {
 			require.ErrorIs(t, err, ErrArgument)
 			require.ErrorContains(t, err, "must be a tensor made by a Device")
 		}

@@ -61,7 +61,8 @@ var madeUpGPUs = []madeUpGPU{
 }
 
 func (g *madeUpGPU) caps() *kernel.Capabilities {
-	f := &vk.Facts{Name: g.name, VendorID: g.vendor, EffectiveVersion: vk.Version13, Type: vk.DeviceDiscrete, Multiprocessors: g.multiprocessors,
+	f := &vk.Facts{Name: g.name, VendorID: g.vendor, EffectiveVersion: vk.Version13, Type: vk.DeviceDiscrete,
+		Multiprocessors:         g.multiprocessors,
 		MultiprocessorSubgroups: g.subgroups}
 	f.Limits.MaxSharedMemory, f.Limits.MaxWorkgroupInvocations = g.sharedKiB<<10, g.invocations
 	f.Limits.MaxWorkgroupSize = [3]uint32{g.invocations, g.invocations, 64}
@@ -70,7 +71,8 @@ func (g *madeUpGPU) caps() *kernel.Capabilities {
 	f.Subgroup.Ops = vk.SubgroupBasic | vk.SubgroupVote | vk.SubgroupShuffle
 	for _, s := range g.fragments {
 		for _, in := range []vk.ComponentType{vk.ComponentF16, vk.ComponentBF16} {
-			f.Matrices = append(f.Matrices, vk.MatrixShape{M: uint32(s[0]), N: uint32(s[1]), K: uint32(s[2]), A: in, B: in, C: vk.ComponentF32,
+			f.Matrices = append(f.Matrices, vk.MatrixShape{M: uint32(s[0]), N: uint32(s[1]), K: uint32(s[2]), A: in, B: in,
+				C:      vk.ComponentF32,
 				Result: vk.ComponentF32, Scope: vk.ScopeSubgroup})
 		}
 	}
@@ -84,7 +86,8 @@ func (g *madeUpGPU) everything() *kernel.Capabilities {
 	c := g.caps()
 	c.Facts.Limits.MaxPushConstants = 256
 	e := &c.Enabled
-	e.CooperativeMatrix, e.VulkanMemoryModel, e.Float16, e.Int16, e.BFloat16Type, e.BFloat16CooperativeMatrix = true, true, true, true, true, true
+	e.CooperativeMatrix, e.VulkanMemoryModel, e.Float16, e.Int16, e.BFloat16Type, e.BFloat16CooperativeMatrix = true, true, true,
+		true, true, true
 	return c
 }
 
@@ -100,8 +103,8 @@ func (g *madeUpGPU) wordsOf(t *matrix.Tile, p *Problem) int {
 	return n
 }
 
-// TestFamilies: every device has the family that is for it, and every kernel a tile within the device's limits, forward and backward. Where the
-// family has rows for a kernel, one of those is taken, and none of another's; and no derived row is there in vain.
+// TestFamilies: every device has the family that is for it, and every kernel a tile within the device's limits, forward and backward. Where
+// the family has rows for a kernel, one of those is taken, and none of another's; and no derived row is there in vain.
 func TestFamilies(t *testing.T) {
 	problems := goldenProblems(t)
 	for _, dim := range []int{64, 128} { // rows for few queries, or few keys
@@ -134,22 +137,25 @@ func TestFamilies(t *testing.T) {
 	}
 	for _, f := range tiles.Families() {
 		for _, r := range f.Own() {
-			if families[f.Name] && f.Name != "generic" && r.Source == tiles.Derived && !reached[r] { // generic's last rows are for what devices nobody knows lack
+			// generic's last rows are for what devices nobody knows lack
+			if families[f.Name] && f.Name != "generic" && r.Source == tiles.Derived && !reached[r] {
 				t.Errorf("%s: %s: no device of the family takes this row: %v", r.Place(), r.Kernel, r)
 			}
 		}
 	}
 }
 
-// TestDefaultOfFP32: attention of fp32 goes to matrices unasked where that was measured to be faster, in three terms of bf16: on the Hopper family, up
-// to head dimension 128, where queries fill a workgroup. Whoever asks for the tier has it elsewhere too, and plans say why it is not taken.
+// TestDefaultOfFP32: attention of fp32 goes to matrices unasked where that was measured to be faster, in three terms of bf16: on the Hopper
+// family, up to head dimension 128, where queries fill a workgroup. Whoever asks for the tier has it elsewhere too, and plans say why it is
+// not taken.
 func TestDefaultOfFP32(t *testing.T) {
 	choose := func(c *kernel.Capabilities, p Problem, tier Tier) (name, why string) {
 		p, err := p.Normalize()
 		require.NoError(t, err)
-		k, _, reasons, err := pick(&Device{env: &kernel.Env{Caps: *c}}, attnOf(p), kernels, "", Flash, tier, func(k *kernel.Kernel) (*kernel.Tuning, string, error) {
-			return kernel.NewTuning(nil), "", nil
-		})
+		k, _, reasons, err := pick(&Device{env: &kernel.Env{Caps: *c}}, attnOf(p), kernels, "", Flash, tier,
+			func(k *kernel.Kernel) (*kernel.Tuning, string, error) {
+				return kernel.NewTuning(nil), "", nil
+			})
 		require.NoError(t, err)
 		if at := slices.IndexFunc(reasons, func(r string) bool { return strings.HasPrefix(r, "matrix_forward_split: ") }); at >= 0 {
 			why = strings.TrimPrefix(reasons[at], "matrix_forward_split: ")
@@ -178,7 +184,8 @@ func TestDefaultOfFP32(t *testing.T) {
 						case g.family == "hopper" && dim == 256: // three terms do not fit
 							require.Contains(t, why, "bytes of shared memory pass the device's 49152")
 						case len(g.fragments) > 0:
-							require.True(t, strings.Contains(why, notMeasured) || strings.Contains(why, "bytes of shared memory pass"), "%v: %s", p, why)
+							require.True(t, strings.Contains(why, notMeasured) || strings.Contains(why, "bytes of shared memory pass"),
+								"%v: %s", p, why)
 						default:
 							require.NotEmpty(t, why)
 						}
@@ -213,7 +220,10 @@ func (g *madeUpGPU) requireTiles(t *testing.T, c *kernel.Capabilities, p *Proble
 			if masked && r.Family == "generic" { // of all rows, one that lies in a block goes first
 				continue
 			}
-			if slices.ContainsFunc(c.Family().Own(), func(o *tiles.Row) bool { return o.Kernel == r.Kernel && o.Source != tiles.Candidate }) {
+			if slices.ContainsFunc(c.Family().Own(), func(o *tiles.Row) bool {
+				return o.Kernel == r.Kernel &&
+					o.Source != tiles.Candidate
+			}) {
 				require.Equal(t, g.family, r.Family, "%s for %v is from %s", r.Kernel, p, r.Place())
 			} else {
 				require.Equal(t, "generic", r.Family, r.Place())
@@ -259,7 +269,8 @@ func (g *madeUpGPU) requireTiles(t *testing.T, c *kernel.Capabilities, p *Proble
 		single.DType = F32
 		tn = kernel.NewTuning(nil)
 		split, err := matrix.ChooseSplitTile(c, attnOf(single), 2, g.form != kernel.FormShared, c.Fragments(attn.F16)[0], g.form, tn)
-		if err != nil && limits.MaxSharedMemory < 40<<10 && max(p.HeadDim, p.ValueDim) > 128 { // two terms of 16 keys of 256 columns are 33 KiB
+		// two terms of 16 keys of 256 columns are 33 KiB
+		if err != nil && limits.MaxSharedMemory < 40<<10 && max(p.HeadDim, p.ValueDim) > 128 {
 			require.ErrorContains(t, err, "bytes of shared memory pass")
 		} else {
 			own(tn, err, "matrix_forward_split")

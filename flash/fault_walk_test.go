@@ -172,9 +172,12 @@ func planning(p Problem, opts ...PlanOption) func(d *Device, w *faultWorld) erro
 var coldOperations = []faultOperation{
 	{name: "Plan", cold: true, run: planning(Problem{Batch: 1, Heads: 2, QueryLen: 33, HeadDim: 8}, WithTier(TierScalar))},
 	{name: "Plan", cold: true, run: planning(Problem{Batch: 1, Heads: 2, QueryLen: 1, KeyLen: 70, HeadDim: 8}, WithTier(TierScalar))},
-	{name: "Plan", cold: true, long: true, run: planning(Problem{Batch: 1, Heads: 2, QueryLen: 9, HeadDim: 8}, WithTier(TierScalar), WithImplementation(Standard))},
-	{name: "Plan", cold: true, long: true, run: planning(Problem{Batch: 1, Heads: 2, QueryLen: 9, HeadDim: 8}, WithTier(TierScalar), WithImplementation(Flash1))},
-	{name: "Plan", cold: true, long: true, run: planning(Problem{Batch: 1, Heads: 2, QueryLen: 9, HeadDim: 8, Blocks: Blocks{Queries: 4, Keys: 4}}, WithTier(TierScalar))},
+	{name: "Plan", cold: true, long: true, run: planning(Problem{Batch: 1, Heads: 2, QueryLen: 9, HeadDim: 8}, WithTier(TierScalar),
+		WithImplementation(Standard))},
+	{name: "Plan", cold: true, long: true, run: planning(Problem{Batch: 1, Heads: 2, QueryLen: 9, HeadDim: 8}, WithTier(TierScalar),
+		WithImplementation(Flash1))},
+	{name: "Plan", cold: true, long: true, run: planning(Problem{Batch: 1, Heads: 2, QueryLen: 9, HeadDim: 8,
+		Blocks: Blocks{Queries: 4, Keys: 4}}, WithTier(TierScalar))},
 	{name: "BackwardInfo", cold: true, run: func(d *Device, _ *faultWorld) error {
 		plan, err := d.Plan(Problem{Batch: 1, Heads: 2, QueryLen: 9, HeadDim: 8}, WithTier(TierScalar))
 		if err == nil {
@@ -245,16 +248,17 @@ func TestFaultWalkOpen(t *testing.T) {
 		spared = append(spared, "vkEnumerateDeviceExtensionProperties") // another device is opened
 	}
 	for _, k := range walkResults {
-		n := vktest.Walk{Faults: f, Kind: k.kind, Result: k.result, Stride: shortStride(5), Run: use, Check: func(t testing.TB, n int, call string, err error) {
-			if err == nil {
-				require.Contains(t, append(doesWithout(facts, k.result), spared...), call)
-			} else {
-				require.ErrorIs(t, err, k.result)
-				require.ErrorContains(t, err, call)
-				require.Regexp(t, "flash: (Open|Attention|Close): ", err.Error())
-			}
-			require.Empty(t, f.Live())
-		}}.Do(t)
+		n := vktest.Walk{Faults: f, Kind: k.kind, Result: k.result, Stride: shortStride(5), Run: use,
+			Check: func(t testing.TB, n int, call string, err error) {
+				if err == nil {
+					require.Contains(t, append(doesWithout(facts, k.result), spared...), call)
+				} else {
+					require.ErrorIs(t, err, k.result)
+					require.ErrorContains(t, err, call)
+					require.Regexp(t, "flash: (Open|Attention|Close): ", err.Error())
+				}
+				require.Empty(t, f.Live())
+			}}.Do(t)
 		t.Logf("%s with %v: %d calls", k.kind, k.result, n)
 	}
 	vktest.Walk{Faults: f, Kind: "enumerate", Result: vk.Incomplete, Run: use, Check: func(t testing.TB, n int, call string, err error) {
@@ -280,7 +284,8 @@ func TestFaultWalkMatrix(t *testing.T) {
 			return nil
 		}
 		kernel.Known.Clear() // so that the kernel is tried
-		plan, err := d.Plan(Problem{Batch: 1, Heads: 1, QueryLen: 20, HeadDim: 16, DType: F16}, WithTier(TierMatrix), WithImplementation(Flash))
+		plan, err := d.Plan(Problem{Batch: 1, Heads: 1, QueryLen: 20, HeadDim: 16, DType: F16}, WithTier(TierMatrix),
+			WithImplementation(Flash))
 		return closing(err, plan)
 	}})
 }
@@ -324,16 +329,17 @@ func TestFaultWalkAttach(t *testing.T) {
 	require.NoError(t, use())
 	require.Empty(t, f.Live())
 	for _, k := range walkResults {
-		n := vktest.Walk{Faults: f, Kind: k.kind, Result: k.result, Stride: shortStride(5), Run: use, Check: func(t testing.TB, n int, call string, err error) {
-			if err == nil {
-				require.Contains(t, append(doesWithout(facts, k.result), "vkQueueWaitIdle"), call)
-			} else {
-				require.ErrorIs(t, err, k.result)
-				require.ErrorContains(t, err, call)
-				require.Regexp(t, "flash: (Attach|Attention|Close): ", err.Error())
-			}
-			require.Empty(t, f.Live())
-		}}.Do(t)
+		n := vktest.Walk{Faults: f, Kind: k.kind, Result: k.result, Stride: shortStride(5), Run: use,
+			Check: func(t testing.TB, n int, call string, err error) {
+				if err == nil {
+					require.Contains(t, append(doesWithout(facts, k.result), "vkQueueWaitIdle"), call)
+				} else {
+					require.ErrorIs(t, err, k.result)
+					require.ErrorContains(t, err, call)
+					require.Regexp(t, "flash: (Attach|Attention|Close): ", err.Error())
+				}
+				require.Empty(t, f.Live())
+			}}.Do(t)
 		t.Logf("%s with %v: %d calls", k.kind, k.result, n)
 	}
 	o, err := owner.Attention(bg, s.q, s.k, s.v, s.p)

@@ -18,8 +18,10 @@ import (
 // Files that something outside damaged, of a size that can be damaged everywhere.
 
 func testTuning(i int) TuningEntry {
-	return TuningEntry{TuningKey: TuningKey{Device: "Some GPU", Driver: "1.0 <beta> & more", Build: "00ff", Kernel: "scalar_forward", DType: "float16",
-		HeadDim: i, ValueDim: i, Queries: "many"}, Tuning: map[string]int{"br": 64, "bc": 32}, Tile: "64x32", Gain: 1.234, TFLOPS: 1e-7, Problem: "B1 H2"}
+	return TuningEntry{TuningKey: TuningKey{Device: "Some GPU", Driver: "1.0 <beta> & more", Build: "00ff", Kernel: "scalar_forward",
+		DType:   "float16",
+		HeadDim: i, ValueDim: i, Queries: "many"}, Tuning: map[string]int{"br": 64, "bc": 32}, Tile: "64x32", Gain: 1.234, TFLOPS: 1e-7,
+		Problem: "B1 H2"}
 }
 
 // TestDamagedTuningFile cuts the file at every length and flips every bit: what is read is what was stored, or an error that names
@@ -200,7 +202,8 @@ func TestNoticesOfAPlaceThatCannotBeWritten(t *testing.T) {
 	require.NoError(t, d.Close())
 	said := d.Notices()
 	require.Len(t, said, 4)
-	for i, want := range []string{"verdicts of self-checks on disk cannot be used", "verdicts of self-checks could not be stored", "compiled kernels on disk cannot be used", "compiled kernels could not be stored"} {
+	for i, want := range []string{"verdicts of self-checks on disk cannot be used", "verdicts of self-checks could not be stored",
+		"compiled kernels on disk cannot be used", "compiled kernels could not be stored"} {
 		require.Contains(t, said[i], want)
 		require.Contains(t, said[i], place)
 	}

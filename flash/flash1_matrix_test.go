@@ -21,7 +21,8 @@ func TestMatrixFlash1TileFitsAnyDevice(t *testing.T) {
 		c.Facts.Subgroup.MaxWorkgroupSubgroups = uint32(rapid.SampledFrom([]int{0, 4, 8, 32}).Draw(t, "subgroups"))
 		s := drawMatrixShape(t, int(c.Facts.Subgroup.Size))
 		p := drawProblem(t)
-		tile, err := matrix.ChooseFlash1Tile(c, attnOf(p), s, rapid.IntRange(kernel.FormRegisters, kernel.FormShared).Draw(t, "form"), kernel.NewTuning(nil))
+		tile, err := matrix.ChooseFlash1Tile(c, attnOf(p), s, rapid.IntRange(kernel.FormRegisters, kernel.FormShared).Draw(t, "form"),
+			kernel.NewTuning(nil))
 		if err != nil {
 			var no *kernel.Declined
 			require.ErrorAs(t, err, &no)
@@ -42,8 +43,8 @@ func TestMatrixFlash1TileFitsAnyDevice(t *testing.T) {
 	})
 }
 
-// TestMatrixFlash1Tables: on the GPU that the table is written for, tiles take two thirds of a workgroup's shared memory, but for the one that was
-// searched, which takes all of it.
+// TestMatrixFlash1Tables: on the GPU that the table is written for, tiles take two thirds of a workgroup's shared memory, but for the one
+// that was searched, which takes all of it.
 func TestMatrixFlash1Tables(t *testing.T) {
 	c, s := h200(), kernel.Fragment{M: 16, N: 16, K: 16, Lanes: 32}
 	for _, dim := range []int{16, 32, 64, 80, 96, 128, 192, 256} {
@@ -68,7 +69,8 @@ func TestMatrixFlash1Tables(t *testing.T) {
 		}
 	}
 	require.Greater(t, fit, 20, "tiles to choose from")
-	for _, bad := range []map[string]int{{"w": 0}, {"bc": 40}, {"bc": 4096}, {"prefetch": 2}, {"prefetch": 3}, {"q_reg": 0}, {"max_first": 2}} {
+	for _, bad := range []map[string]int{{"w": 0}, {"bc": 40}, {"bc": 4096}, {"prefetch": 2}, {"prefetch": 3}, {"q_reg": 0},
+		{"max_first": 2}} {
 		_, err := matrix.ChooseFlash1Tile(c, attnOf(p), s, kernel.FormRegisters, kernel.NewTuning(bad))
 		require.ErrorIs(t, err, ErrArgument, "%v", bad)
 	}
@@ -80,13 +82,15 @@ func TestMatrixFlash1Tiles(t *testing.T) {
 	d := matrixDevice(t)
 	f := matrixFragment(d)
 	step := stepOf(f)
-	ragged := Problem{Batch: 2, Heads: 2, KeyHeads: 1, QueryLen: 41, KeyLen: 83, HeadDim: 12, ValueDim: 5, DType: F16, Causal: CausalBottomRight}
+	ragged := Problem{Batch: 2, Heads: 2, KeyHeads: 1, QueryLen: 41, KeyLen: 83, HeadDim: 12, ValueDim: 5, DType: F16,
+		Causal: CausalBottomRight}
 	two := ragged
 	if testing.Short() {
 		two.HeadDim = 5 // one fragment: with twice as many rows, two take a CPU a quarter of a minute to compile
 	}
 	whole := narrowed(Problem{Batch: 1, Heads: 2, QueryLen: 3*f.M + 1, KeyLen: 6 * step, HeadDim: 16, DType: F16})
-	ragged8 := Problem{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: 41, KeyLen: 83, HeadDim: 16, DType: F16, Causal: CausalBottomRight} // rows of whole pieces
+	// rows of whole pieces
+	ragged8 := Problem{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: 41, KeyLen: 83, HeadDim: 16, DType: F16, Causal: CausalBottomRight}
 	whole8 := narrowed(Problem{Batch: 1, Heads: 2, QueryLen: 41, KeyLen: 6 * step, HeadDim: 16, DType: F16, Causal: CausalTopLeft})
 	for name, test := range map[string]struct {
 		p      Problem
@@ -136,7 +140,8 @@ func TestMatrixFlash1Checked(t *testing.T) {
 
 	longer := p // other lengths of keys share the pipeline
 	longer.KeyLen = 1000
-	other, err := d.env.ProofKey(mustPlan(t, d, longer, opts...).program.(*matrix.Flash1Program).Compiled(kernel.Variant{Aligned: true, LSE: true}))
+	other, err := d.env.ProofKey(mustPlan(t, d, longer, opts...).program.(*matrix.Flash1Program).Compiled(kernel.Variant{Aligned: true,
+		LSE: true}))
 	require.NoError(t, err)
 	require.Equal(t, key, other)
 

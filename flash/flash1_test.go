@@ -42,7 +42,8 @@ func TestFlash1TileFitsAnyDevice(t *testing.T) {
 				t.Fatalf("%s takes %d of %d in %+v", area.name, area.length, area.room, tile)
 			}
 		}
-		if tile.Subgroup && (int(c.Facts.Subgroup.Size)%tile.Tx() != 0 || tile.Threads()%int(c.Facts.Subgroup.Size) != 0 || !c.Facts.Subgroup.FullSubgroups) {
+		if tile.Subgroup && (int(c.Facts.Subgroup.Size)%tile.Tx() != 0 || tile.Threads()%int(c.Facts.Subgroup.Size) != 0 ||
+			!c.Facts.Subgroup.FullSubgroups) {
 			t.Fatalf("%+v does not go with subgroups of %d", tile, c.Facts.Subgroup.Size)
 		}
 	})
@@ -182,7 +183,8 @@ func TestFlash1Dropout(t *testing.T) {
 		if testing.Short() && kernel.dtype != F16 {
 			continue
 		}
-		p := narrowed(Problem{Batch: 2, Heads: 2, QueryLen: 40, KeyLen: 150, HeadDim: 16, DType: kernel.dtype, Dropout: 0.3, Causal: Causal(i % 3)})
+		p := narrowed(Problem{Batch: 2, Heads: 2, QueryLen: 40, KeyLen: 150, HeadDim: 16, DType: kernel.dtype, Dropout: 0.3,
+			Causal: Causal(i % 3)})
 		s := newSample(t, p)
 		tensor := func(shape [4]int, data []float32) ref.Tensor {
 			x := ref.NewTensor(shape[0], shape[1], shape[2], shape[3])

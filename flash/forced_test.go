@@ -18,8 +18,8 @@ import (
 	"github.com/vkattn/vkattn/vk"
 )
 
-// Tiles that tests force on kernels on matrices are written in the device's own fragments, which differ from device to device: parameters that count keys,
-// or columns of heads, count steps of whole fragments, and br counts fragments' rows; all others are what they are.
+// Tiles that tests force on kernels on matrices are written in the device's own fragments, which differ from device to device: parameters
+// that count keys, or columns of heads, count steps of whole fragments, and br counts fragments' rows; all others are what they are.
 var countsSteps = []string{"bc", "ck", "slice", "v_keys", "keys", "stage"}
 
 // matrixFragment is the device's preferred one for fp16.
@@ -49,19 +49,21 @@ func inFragments(c *kernel.Capabilities, tile map[string]int) map[string]int {
 	return out
 }
 
-// forwardTile gives the forced tile of a forward pass on matrices for the device, having made sure that GPUs with other fragments take it too.
+// forwardTile gives the forced tile of a forward pass on matrices for the device, having made sure that GPUs with other fragments take it
+// too.
 func forwardTile(t *testing.T, d *Device, of Implementation, p Problem, tile map[string]int) map[string]int {
 	t.Helper()
 	if tile != nil {
 		eachElsewhere(t, d, func(g *Device) error {
-			_, _, _, err := pick(g, attnOf(normal(t, p)), kernels, "", of, TierMatrix, func(k *kernel.Kernel) (*kernel.Tuning, string, error) {
-				tn := kernel.NewTuning(inFragments(&g.env.Caps, tile))
-				if err := tn.Fits(&k.Offer); err != nil {
-					return nil, "", err
-				}
-				_, err := k.Plan(g.env, attnOf(normal(t, p)), tn)
-				return tn, "", err
-			})
+			_, _, _, err := pick(g, attnOf(normal(t, p)), kernels, "", of, TierMatrix,
+				func(k *kernel.Kernel) (*kernel.Tuning, string, error) {
+					tn := kernel.NewTuning(inFragments(&g.env.Caps, tile))
+					if err := tn.Fits(&k.Offer); err != nil {
+						return nil, "", err
+					}
+					_, err := k.Plan(g.env, attnOf(normal(t, p)), tn)
+					return tn, "", err
+				})
 			return err
 		})
 	}
@@ -73,21 +75,22 @@ func backwardTile(t *testing.T, d *Device, of Implementation, p Problem, tile ma
 	t.Helper()
 	if tile != nil {
 		eachElsewhere(t, d, func(g *Device) error {
-			_, _, _, err := pick(g, attnOf(normal(t, p)), backwardKernels, "backward of ", of, TierMatrix, func(k *kernel.BackwardKernel) (*kernel.Tuning, string, error) {
-				tn := kernel.NewBackwardTuning(inFragments(&g.env.Caps, tile))
-				if err := tn.Fits(&k.Offer); err != nil {
-					return nil, "", err
-				}
-				var program kernel.Program
-				if of == Standard { // whose backward pass reads what its forward pass kept
-					scalar, err := standard.ChooseScalarTile(&g.env.Caps, attnOf(normal(t, p)), kernel.NewTuning(nil))
-					require.NoError(t, err)
-					program, err = standard.New(g.env, attnOf(normal(t, p)), &scalar, kernel.NewTuning(nil))
-					require.NoError(t, err)
-				}
-				_, err := k.Plan(g.env, attnOf(normal(t, p)), program, tn)
-				return tn, "", err
-			})
+			_, _, _, err := pick(g, attnOf(normal(t, p)), backwardKernels, "backward of ", of, TierMatrix,
+				func(k *kernel.BackwardKernel) (*kernel.Tuning, string, error) {
+					tn := kernel.NewBackwardTuning(inFragments(&g.env.Caps, tile))
+					if err := tn.Fits(&k.Offer); err != nil {
+						return nil, "", err
+					}
+					var program kernel.Program
+					if of == Standard { // whose backward pass reads what its forward pass kept
+						scalar, err := standard.ChooseScalarTile(&g.env.Caps, attnOf(normal(t, p)), kernel.NewTuning(nil))
+						require.NoError(t, err)
+						program, err = standard.New(g.env, attnOf(normal(t, p)), &scalar, kernel.NewTuning(nil))
+						require.NoError(t, err)
+					}
+					_, err := k.Plan(g.env, attnOf(normal(t, p)), program, tn)
+					return tn, "", err
+				})
 			return err
 		})
 	}
@@ -145,17 +148,20 @@ func elsewhere(t *testing.T, d *Device) (out []*Device) {
 	return out
 }
 
-// TestForcedTilesAreJudged: that a made-up GPU takes a tile is not taken for granted. One of 8 keys, which a CPU's fragments divide, is refused where
-// fragments are 16 wide, as is one that passes 48 KiB; and numbers of fragments are taken.
+// TestForcedTilesAreJudged: that a made-up GPU takes a tile is not taken for granted. One of 8 keys, which a CPU's fragments divide, is
+// refused where fragments are 16 wide, as is one that passes 48 KiB; and numbers of fragments are taken.
 func TestForcedTilesAreJudged(t *testing.T) {
 	d := testDevice(t)
 	h100, turing := elsewhere(t, d)[0], elsewhere(t, d)[1]
-	require.Equal(t, []kernel.Fragment{{M: 16, N: 16, K: 16, Lanes: 32}, {M: 16, N: 8, K: 16, Lanes: 32}, {M: 16, N: 8, K: 8, Lanes: 32}}, h100.env.Caps.Fragments(attn.F16))
+	require.Equal(t, []kernel.Fragment{{M: 16, N: 16, K: 16, Lanes: 32}, {M: 16, N: 8, K: 16, Lanes: 32}, {M: 16, N: 8, K: 8, Lanes: 32}},
+		h100.env.Caps.Fragments(attn.F16))
 	require.EqualValues(t, 48<<10, h100.env.Caps.Facts.Limits.MaxSharedMemory)
 	p := normal(t, Problem{Batch: 1, Heads: 2, QueryLen: 41, KeyLen: 53, HeadDim: 16, DType: F16})
 	tile := map[string]int{"kv_w": 2, "kv_rm": 1, "kv_bc": 2, "kv_ck": 1, "slice": 3, "q_prefetch": 1}
-	require.Equal(t, map[string]int{"kv_w": 2, "kv_rm": 1, "kv_bc": 32, "kv_ck": 16, "slice": 48, "q_prefetch": 1}, inFragments(&h100.env.Caps, tile))
-	require.Equal(t, map[string]int{"kv_w": 2, "kv_rm": 1, "kv_bc": 32, "kv_ck": 16, "slice": 48, "q_prefetch": 1}, inFragments(&turing.env.Caps, tile))
+	require.Equal(t, map[string]int{"kv_w": 2, "kv_rm": 1, "kv_bc": 32, "kv_ck": 16, "slice": 48, "q_prefetch": 1},
+		inFragments(&h100.env.Caps, tile))
+	require.Equal(t, map[string]int{"kv_w": 2, "kv_rm": 1, "kv_bc": 32, "kv_ck": 16, "slice": 48, "q_prefetch": 1},
+		inFragments(&turing.env.Caps, tile))
 	plan := func(g *Device, given map[string]int) error {
 		_, err := matrix.Backward.Plan(g.env, attnOf(p), nil, kernel.NewBackwardTuning(given))
 		return err

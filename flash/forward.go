@@ -21,11 +21,12 @@ type TensorUse struct{ Prior, Next Use }
 
 // ForwardUses holds the uses of the tensors of a Forward; zero values are the defaults.
 type ForwardUses struct {
-	Q, K, V, O, LSE, Bias, Mask, Sinks, KeyLengths, QueryLengths, QueryStarts, KeyStarts, PageTable, PageStarts, LastPages, KeyScales, ValueScales TensorUse
+	Q, K, V, O, LSE, Bias, Mask, Sinks, KeyLengths, QueryLengths, QueryStarts, KeyStarts, PageTable, PageStarts, LastPages, KeyScales,
+	ValueScales TensorUse
 }
 
-// Forward names the tensors of one forward pass, which computes o and lse as [Problem] says. Inputs may overlap one another; outputs are overwritten,
-// and must not overlap any other tensor of the pass.
+// Forward names the tensors of one forward pass, which computes o and lse as [Problem] says. Inputs may overlap one another; outputs are
+// overwritten, and must not overlap any other tensor of the pass.
 type Forward struct {
 	Q, K, V *Tensor // inputs, of the problem's DType (K and V: KeyType and ValueType) and of shapes Problem.QShape, KShape, VShape
 	O       *Tensor // output, of the problem's DType and Problem.OShape
@@ -36,14 +37,16 @@ type Forward struct {
 	Sinks *Tensor // of Problem.Sinks, fp32 [1, 1, 1, Heads]; nil without
 	// Of Problem.KeyLengths and QueryLengths: Int32 [1, 1, 1, Batch], numbers outside 0 to KeyLen, or QueryLen, are clamped; nil without.
 	KeyLengths, QueryLengths *Tensor
-	// Of Problem.Packed: Int32 [1, 1, 1, Batch + 1], the row at which each sequence starts and, last, at which the last one ends; nil without.
+	// Of Problem.Packed: Int32 [1, 1, 1, Batch + 1], the row at which each sequence starts and, last, at which the last one ends; nil
+	// without.
 	QueryStarts, KeyStarts *Tensor
 	PageTable              *Tensor  // of Problem.Pages, nil where that is zero
 	PageStarts, LastPages  *Tensor  // likewise, of a compressed table; nil without
 	KeyScales, ValueScales *Tensor  // what keys or values of type F8E4M3 are multiplied by: fp32 [1, 1, Batch, KeyHeads]; nil without
 	Captured               Captured // what Problem.Score and Problem.Sees capture
 
-	Weights *Weights   // of standard attention whose backward pass is to follow, from Plan.NewWeights; nil: P stays in the workspace, and is lost
+	// of standard attention whose backward pass is to follow, from Plan.NewWeights; nil: P stays in the workspace, and is lost
+	Weights *Weights
 	Blocks  *BlockMask // of Problem.Blocks, from Device.NewBlockMask; nil where that is zero
 	Classes *Mask      // of Problem.Classes, from Device.NewMask; nil where that is zero
 	// Seed and Offset say which weights dropout drops; a training step takes a new offset, or a new seed. They are ignored

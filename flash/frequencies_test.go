@@ -23,7 +23,8 @@ func TestNTKFrequencies(t *testing.T) {
 	require.Equal(t, []float64{1}, got)
 }
 
-// TestByPartsFrequencies: those of Llama 3.1 (Hugging Face Transformers, modeling_rope_utils.py, _compute_llama3_parameters, in its own words).
+// TestByPartsFrequencies: those of Llama 3.1 (Hugging Face Transformers, modeling_rope_utils.py, _compute_llama3_parameters, in its own
+// words).
 func TestByPartsFrequencies(t *testing.T) {
 	got, err := ByPartsFrequencies(128, 500000, 8, 8192, 1, 4)
 	require.NoError(t, err)
@@ -56,7 +57,8 @@ func TestBadFrequencies(t *testing.T) {
 		argument     string
 		columns      int
 		base, factor float64
-	}{{"columns", 3, 1e4, 2}, {"columns", 0, 1e4, 2}, {"base", 4, 0, 2}, {"base", 4, math.NaN(), 2}, {"factor", 4, 1e4, 0}, {"factor", 4, 1e4, math.Inf(1)}} {
+	}{{"columns", 3, 1e4, 2}, {"columns", 0, 1e4, 2}, {"base", 4, 0, 2}, {"base", 4, math.NaN(), 2}, {"factor", 4, 1e4, 0},
+		{"factor", 4, 1e4, math.Inf(1)}} {
 		_, err := NTKFrequencies(c.columns, c.base, c.factor)
 		requireRefused(t, c.argument, err)
 		_, err = ByPartsFrequencies(c.columns, c.base, c.factor, 100, 1, 4)

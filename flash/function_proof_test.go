@@ -36,8 +36,8 @@ func hugeFunctions(t *testing.T) map[string]struct {
 	}
 }
 
-// TestProofsOfHugeScores: rows whose scores are too large for fp32 to say anything of a weight deny no kernel, in either pass or in maps, on any tier. A
-// kernel that is wrong is found by the others.
+// TestProofsOfHugeScores: rows whose scores are too large for fp32 to say anything of a weight deny no kernel, in either pass or in maps,
+// on any tier. A kernel that is wrong is found by the others.
 func TestProofsOfHugeScores(t *testing.T) {
 	for name, c := range hugeFunctions(t) {
 		for _, dtype := range []DType{F32, F16} {

@@ -54,8 +54,8 @@ func functionCases() map[string]functionCase {
 	}
 }
 
-// TestFunctionsAreProved: what functions are put into is tried before its first use on the scalar tier too. A module in which they land in the
-// wrong place is denied, with what was wrong, and the same module without functions is neither tried nor denied.
+// TestFunctionsAreProved: what functions are put into is tried before its first use on the scalar tier too. A module in which they land in
+// the wrong place is denied, with what was wrong, and the same module without functions is neither tried nor denied.
 func TestFunctionsAreProved(t *testing.T) {
 	for name, c := range functionCases() {
 		t.Run(name, func(t *testing.T) {
@@ -170,8 +170,8 @@ func TestScoresAreProved(t *testing.T) {
 	require.ErrorContains(t, err, "self-check failed: s[")
 }
 
-// TestStrangeFunctionsAreTrusted: functions that make much of roundings, and such that give no number for some of what a trial draws, are no
-// reason to deny a kernel that computes them as it should.
+// TestStrangeFunctionsAreTrusted: functions that make much of roundings, and such that give no number for some of what a trial draws, are
+// no reason to deny a kernel that computes them as it should.
 func TestStrangeFunctionsAreTrusted(t *testing.T) {
 	vktest.Long(t, "functions of the conformance suite")
 	d := testDevice(t)
@@ -194,7 +194,8 @@ func TestStrangeFunctionsAreTrusted(t *testing.T) {
 					if impl == Flash1 || (impl == Flash) != (dtype == F32) {
 						vktest.Long(t, "each function in both types, in each on one kernel")
 					}
-					plan, err := d.Plan(Problem{Batch: 1, Heads: 2, QueryLen: 20, HeadDim: 64, DType: dtype, Score: f}, WithImplementation(impl), WithTier(TierScalar))
+					plan, err := d.Plan(Problem{Batch: 1, Heads: 2, QueryLen: 20, HeadDim: 64, DType: dtype, Score: f},
+						WithImplementation(impl), WithTier(TierScalar))
 					require.NoError(t, err)
 					if impl != Flash1 {
 						_, err = plan.BackwardInfo()

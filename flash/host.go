@@ -12,9 +12,9 @@ import (
 	"github.com/vkattn/vkattn/vk"
 )
 
-// HostMemory is memory of the host that devices copy from and to directly, without a copy in between: each device that moves it imports it, once, where
-// it can (VK_EXT_external_memory_host, and no more than its largest allocation); others go by way of staging buffers. So two devices hand data to one
-// another: one copies to it, and the other from it.
+// HostMemory is memory of the host that devices copy from and to directly, without a copy in between: each device that moves it imports it,
+// once, where it can (VK_EXT_external_memory_host, and no more than its largest allocation); others go by way of staging buffers. So two
+// devices hand data to one another: one copies to it, and the other from it.
 type HostMemory struct {
 	bytes []byte // as long as was asked for
 	all   []byte // aligned as imports want it
@@ -27,8 +27,8 @@ type HostMemory struct {
 	pin      *runtime.Pinner        // once a device keeps the address
 }
 
-// importedMemory keeps what devices have imported until it is closed: memory that its owner has forgotten must not be collected under a device that
-// still holds its address.
+// importedMemory keeps what devices have imported until it is closed: memory that its owner has forgotten must not be collected under a
+// device that still holds its address.
 var importedMemory sync.Map // of *HostMemory
 
 // hostAlignment is the largest that Vulkan lets a device ask for.
@@ -56,9 +56,9 @@ func (m *HostMemory) Bytes() []byte {
 	return m.bytes
 }
 
-// Close ends the imports by devices, so that the memory can be collected. It waits for moves under way first (for a [Move], until its Wait); later
-// ones fail. Memory that a copy may still use, because waiting for it failed, is kept for good, and the error says so. Closing again, or nil, does
-// nothing.
+// Close ends the imports by devices, so that the memory can be collected. It waits for moves under way first (for a [Move], until its
+// Wait); later ones fail. Memory that a copy may still use, because waiting for it failed, is kept for good, and the error says so. Closing
+// again, or nil, does nothing.
 func (m *HostMemory) Close() error {
 	if m == nil {
 		return nil
@@ -132,10 +132,10 @@ func (m *HostMemory) on(d *Device) (*vk.Buffer, error) {
 	return b, nil
 }
 
-// Mover copies between tensors and memory of the host, beside the device's other work where the device has queues for that and was opened with
-// [WithCopyQueues]: one copy in each direction at a time. ToHost and ToDevice wait for no work of the device, and none waits for them: a tensor that
-// is read must have been written by work that was waited for. StartToHost and StartToDevice do without the host where queues can wait for one another
-// (Ordered). It may be used from several goroutines.
+// Mover copies between tensors and memory of the host, beside the device's other work where the device has queues for that and was opened
+// with [WithCopyQueues]: one copy in each direction at a time. ToHost and ToDevice wait for no work of the device, and none waits for them:
+// a tensor that is read must have been written by work that was waited for. StartToHost and StartToDevice do without the host where queues
+// can wait for one another (Ordered). It may be used from several goroutines.
 type Mover struct {
 	dev  *Device
 	to   *pipeline.Copier // the device
@@ -202,7 +202,8 @@ func (m *Mover) ToDevice(ctx context.Context, to *Tensor, offset uint64, from *H
 }
 
 // move checks the two places and copies.
-func (m *Mover) move(ctx context.Context, h *HostMemory, at uint64, t *Tensor, offset, n uint64, copyIt func(*vk.Buffer, pipeline.Binding) error) error {
+func (m *Mover) move(ctx context.Context, h *HostMemory, at uint64, t *Tensor, offset, n uint64,
+	copyIt func(*vk.Buffer, pipeline.Binding) error) error {
 	b, place, err := m.hold(ctx, h, at, t, offset, n)
 	if err != nil {
 		return err
@@ -217,8 +218,10 @@ func (m *Mover) move(ctx context.Context, h *HostMemory, at uint64, t *Tensor, o
 	return nil
 }
 
-// hold checks the two places and keeps their memory from being freed until release. The buffer is nil where the device cannot import the host's.
-func (m *Mover) hold(ctx context.Context, h *HostMemory, at uint64, t *Tensor, offset, n uint64) (b *vk.Buffer, place pipeline.Binding, err error) {
+// hold checks the two places and keeps their memory from being freed until release. The buffer is nil where the device cannot import the
+// host's.
+func (m *Mover) hold(ctx context.Context, h *HostMemory, at uint64, t *Tensor, offset, n uint64) (b *vk.Buffer, place pipeline.Binding,
+	err error) {
 	if err := m.made(); err != nil {
 		return nil, place, err
 	}

@@ -167,7 +167,8 @@ func TestMoves(t *testing.T) {
 	require.ErrorIs(t, err, ErrClosed)
 }
 
-// TestHostMemoryClosesBesideMoves: who closes memory waits for moves under way, and who moves it is not kept from waiting for its own by that.
+// TestHostMemoryClosesBesideMoves: who closes memory waits for moves under way, and who moves it is not kept from waiting for its own by
+// that.
 func TestHostMemoryClosesBesideMoves(t *testing.T) {
 	d := testDevice(t)
 	m, err := d.NewMover()

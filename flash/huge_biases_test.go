@@ -63,8 +63,8 @@ func hugeScoresCases() []hugeScores {
 	return out
 }
 
-// TestHugeBiases: only -inf hides. A row all of whose scores are one finite number gives the mean of the values, down to fp32's lowest, sinks
-// are numbers likewise, and gradients are finite: those of a row whose do is 0 are 0.
+// TestHugeBiases: only -inf hides. A row all of whose scores are one finite number gives the mean of the values, down to fp32's lowest,
+// sinks are numbers likewise, and gradients are finite: those of a row whose do is 0 are 0.
 func TestHugeBiases(t *testing.T) {
 	d := testDevice(t)
 	for _, dtype := range []DType{F16, F32, BF16} {
@@ -158,7 +158,8 @@ func testHugeScores(t *testing.T, d *Device, p Problem, opts ...PlanOption) {
 			}
 			if c.do[1] == 0 {
 				want := map[string][]float64{
-					"dq": {firstDS, 0}, "dk": {-firstDS, firstDS}, "dv": {first0, first1}, "dbias": {-firstDS, firstDS, 0, 0}, "dsinks": {0},
+					"dq": {firstDS, 0}, "dk": {-firstDS, firstDS}, "dv": {first0, first1}, "dbias": {-firstDS, firstDS, 0, 0},
+					"dsinks": {0},
 				}
 				for name, w := range want {
 					for i, x := range w[:len(got[name])] {
@@ -246,7 +247,8 @@ func TestHugeBiasesOfFewRows(t *testing.T) {
 			make1 := plainly(t, d)
 			f := Forward{
 				Q: make1(F16, [4]int{1, 1, 1, n}), K: make1(F16, [4]int{1, 1, 70, n}), V: make1(F16, [4]int{1, 1, 70, n}),
-				O: make1(F16, [4]int{1, 1, 1, n}), LSE: make1(F32, [4]int{1, 1, 1, 1}), Bias: make1(F32, [4]int{1, 1, 1, 70}), Sinks: make1(F32, [4]int{1, 1, 1, 1}),
+				O: make1(F16, [4]int{1, 1, 1, n}), LSE: make1(F32, [4]int{1, 1, 1, 1}), Bias: make1(F32, [4]int{1, 1, 1, 70}),
+				Sinks: make1(F32, [4]int{1, 1, 1, 1}),
 			}
 			require.NoError(t, f.Q.Upload(bg, make([]float32, n)))
 			require.NoError(t, f.K.Upload(bg, make([]float32, 70*n)))

@@ -71,10 +71,12 @@ func describe(c *kernel.Capabilities) DeviceInfo {
 		info.Driver = fmt.Sprintf("%#x", f.DriverVersion)
 	}
 	for _, k := range kernels {
-		t := TierInfo{Implementation: Implementation(k.Implementation), Tier: Tier(k.Tier), Kernel: k.Name, Features: k.Can.Names(), Needs: k.Needs.Names(),
+		t := TierInfo{Implementation: Implementation(k.Implementation), Tier: Tier(k.Tier), Kernel: k.Name, Features: k.Can.Names(),
+			Needs:  k.Needs.Names(),
 			MinDim: k.LeastDim, MaxDim: k.MostDim, MostRows: k.MostRows}
 		for _, b := range backwardKernels {
-			if b.Implementation == k.Implementation && b.Tier == k.Tier && k.Needs&^b.Can == 0 && k.LeastDim <= b.MostDim && slices.Equal(k.Storage, b.Storage) {
+			if b.Implementation == k.Implementation && b.Tier == k.Tier && k.Needs&^b.Can == 0 && k.LeastDim <= b.MostDim &&
+				slices.Equal(k.Storage, b.Storage) {
 				t.Backward = b.Name
 			}
 		}
@@ -232,7 +234,8 @@ func choose(infos []DeviceInfo, name string) (int, error) {
 		})
 	}
 	if at < 0 {
-		return 0, &noDeviceError{badArgument("WithDevice", fmt.Sprintf("%q", name), "must be a number or part of a name among: %s", strings.Join(list, ", "))}
+		return 0, &noDeviceError{badArgument("WithDevice", fmt.Sprintf("%q", name), "must be a number or part of a name among: %s",
+			strings.Join(list, ", "))}
 	}
 	if why := infos[at].unusable(); why != "" {
 		return 0, fmt.Errorf("%w: %s %s", ErrNoDevice, infos[at].Name, why)

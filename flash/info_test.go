@@ -52,7 +52,8 @@ func TestDeviceOrder(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, want, got, name)
 	}
-	for name, says := range map[string]string{"4": "Large GPU", "40": "Large GPU", "-1": "Large GPU", "tpu": "0 Large GPU, 1 Small GPU", "old": "1.1 is needed"} {
+	for name, says := range map[string]string{"4": "Large GPU", "40": "Large GPU", "-1": "Large GPU", "tpu": "0 Large GPU, 1 Small GPU",
+		"old": "1.1 is needed"} {
 		_, err := choose(order, name)
 		require.ErrorIs(t, err, ErrNoDevice)
 		require.ErrorContains(t, err, says)

@@ -50,8 +50,9 @@ func (s *sample) lseBeside(t *testing.T, d *Device, keys DType, kernel string, t
 	return most, plan.Tuning()
 }
 
-// TestKeysInTwoTerms: keys of blocks that are staged as two elements each give the scores of the numbers themselves, where one element each is
-// off by its rounding. bf16 takes two by itself (fp16 does here because lavapipe has no matrices of bf16), in every form and way of staging.
+// TestKeysInTwoTerms: keys of blocks that are staged as two elements each give the scores of the numbers themselves, where one element each
+// is off by its rounding. bf16 takes two by itself (fp16 does here because lavapipe has no matrices of bf16), in every form and way of
+// staging.
 func TestKeysInTwoTerms(t *testing.T) {
 	vktest.Long(t, "quantised keys of the conformance suite")
 	d := matrixDevice(t)
@@ -86,9 +87,9 @@ func TestKeysInTwoTerms(t *testing.T) {
 	require.ErrorContains(t, err, "WithTuning[key_terms] is 2: goes with keys of q8_0 and q4_0, and these are float16")
 }
 
-// TestDecodingKeysOfBlocks: matrix_decode multiplies whole numbers and each block's sum by its scale, so that scores are those of the numbers
-// themselves; with an odd number of blocks, of which the last piece of eight lanes (lavapipe's) has one and not two, and a batch that ends
-// beyond the last key.
+// TestDecodingKeysOfBlocks: matrix_decode multiplies whole numbers and each block's sum by its scale, so that scores are those of the
+// numbers themselves; with an odd number of blocks, of which the last piece of eight lanes (lavapipe's) has one and not two, and a batch
+// that ends beyond the last key.
 func TestDecodingKeysOfBlocks(t *testing.T) {
 	vktest.Long(t, "quantised keys of the conformance suite")
 	d := matrixDecodeDevice(t)
@@ -122,7 +123,8 @@ func TestKeyTermsOfTypes(t *testing.T) {
 			}{{BF16, Q8_0, 2}, {BF16, Q4_0, 2}, {BF16, F8E4M3, 1}, {BF16, BF16, 1}, {F16, Q8_0, 1}, {F16, Q4_0, 1}} {
 				p, err := Problem{Batch: 1, Heads: 16, QueryLen: 1024, HeadDim: dim, DType: x.dtype, KeyType: x.keys}.Normalize()
 				require.NoError(t, err)
-				tile, err := matrix.ChooseTile(c, attnOf(p), c.Fragments(attn.DType(x.dtype))[0], kernel.FormRegisters, kernel.NewTuning(nil))
+				tile, err := matrix.ChooseTile(c, attnOf(p), c.Fragments(attn.DType(x.dtype))[0], kernel.FormRegisters,
+					kernel.NewTuning(nil))
 				require.NoError(t, err, "%s, D %d", g.name, dim)
 				require.Equal(t, x.terms, tile.KeyTerms, "%s, D %d: %v beside %v", g.name, dim, x.keys, x.dtype)
 				require.Empty(t, tile.Check(dim, dim, c), "%s, D %d: %v beside %v", g.name, dim, x.keys, x.dtype)

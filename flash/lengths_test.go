@@ -12,8 +12,8 @@ import (
 	"github.com/vkattn/vkattn/internal/vktest"
 )
 
-// TestLengthsOnMatrices: backward kernels on matrices prove themselves with lengths, in all forms: their self-checks compare with float64 what comes
-// out of two batch entries, one of them shorter than its tensors, which hold NaN from there on.
+// TestLengthsOnMatrices: backward kernels on matrices prove themselves with lengths, in all forms: their self-checks compare with float64
+// what comes out of two batch entries, one of them shorter than its tensors, which hold NaN from there on.
 func TestLengthsOnMatrices(t *testing.T) {
 	d := testDevice(t)
 	for i, x := range []struct {
@@ -21,18 +21,22 @@ func TestLengthsOnMatrices(t *testing.T) {
 		more map[string]int
 		long string
 	}{
-		{func(p *Problem) {}, map[string]int{"kv_prefetch": 2, "q_prefetch": 2, "kv_bc": 2, "kv_ck": 1, "q_bc": 2, "q_ck": 1}, "two tiles in shared memory without lengths"},
+		{func(p *Problem) {}, map[string]int{"kv_prefetch": 2, "q_prefetch": 2, "kv_bc": 2, "kv_ck": 1, "q_bc": 2, "q_ck": 1},
+			"two tiles in shared memory without lengths"},
 		{func(p *Problem) { p.Causal, p.QueryLengths = CausalBottomRight, false }, map[string]int{"form": 2, "kv_w": 1, "q_w": 1}, ""},
-		{func(p *Problem) { p.Causal, p.Sinks = CausalTopLeft, true }, map[string]int{"kv_prefetch": 1, "q_prefetch": 1}, "lengths in form 2, and packed ones with sinks"},
+		{func(p *Problem) { p.Causal, p.Sinks = CausalTopLeft, true }, map[string]int{"kv_prefetch": 1, "q_prefetch": 1},
+			"lengths in form 2, and packed ones with sinks"},
 		{func(p *Problem) { p.KeyLengths = false }, map[string]int{"form": 3, "kv_w": 1, "q_w": 1}, "this form with lengths of keys"},
 		{func(p *Problem) { p.Window, p.Score = SlidingWindow(20, 3), score.Softcap(3) }, nil, "windows of scalar kernels"},
 		{func(p *Problem) {
 			p.Bias = PerScore{DType: F16, Batch: p.Batch, Heads: p.Heads, Queries: p.QueryLen, Keys: p.KeyLen}
 		}, nil, "a bias in TestLengthsOfNothing"},
-		{func(p *Problem) { p.Bias = PerScore{DType: F32, Batch: 1, Heads: p.Heads, Queries: 1, Keys: p.KeyLen} }, map[string]int{"form": 2}, "the other bias"},
+		{func(p *Problem) { p.Bias = PerScore{DType: F32, Batch: 1, Heads: p.Heads, Queries: 1, Keys: p.KeyLen} },
+			map[string]int{"form": 2}, "the other bias"},
 		{func(p *Problem) { p.Dropout, p.Causal = 0.25, CausalBottomRight }, nil, "dropout of scalar kernels"},
 	} {
-		p := Problem{Batch: 3, Heads: 2, KeyHeads: 1, QueryLen: 45, KeyLen: 64, HeadDim: 8, DType: F16, KeyLengths: true, QueryLengths: true}
+		p := Problem{Batch: 3, Heads: 2, KeyHeads: 1, QueryLen: 45, KeyLen: 64, HeadDim: 8, DType: F16, KeyLengths: true,
+			QueryLengths: true}
 		x.set(&p)
 		t.Run(fmt.Sprint(i, p), func(t *testing.T) {
 			vktest.Budget(t)
@@ -72,15 +76,16 @@ func TestBadLengths(t *testing.T) {
 	require.ErrorContains(t, err, "it has no lengths of keys or queries")
 }
 
-// TestLengthsOfNothing: gradients of kernels on matrices are those of scalar ones where batch entries have no key, no query, one, or all, gradients by a
-// bias among them; tensors hold NaN beyond the lengths, and gradients before.
+// TestLengthsOfNothing: gradients of kernels on matrices are those of scalar ones where batch entries have no key, no query, one, or all,
+// gradients by a bias among them; tensors hold NaN beyond the lengths, and gradients before.
 func TestLengthsOfNothing(t *testing.T) {
 	d := testDevice(t)
 	for _, causal := range []Causal{CausalNone, CausalBottomRight} {
 		if causal == CausalNone && testing.Short() {
 			continue // three kernels more
 		}
-		p := Problem{Batch: 6, Heads: 2, KeyHeads: 1, QueryLen: 45, KeyLen: 64, HeadDim: 8, DType: F16, Causal: causal, KeyLengths: true, QueryLengths: true}
+		p := Problem{Batch: 6, Heads: 2, KeyHeads: 1, QueryLen: 45, KeyLen: 64, HeadDim: 8, DType: F16, Causal: causal, KeyLengths: true,
+			QueryLengths: true}
 		p.Bias = PerScore{DType: F32, Batch: p.Batch, Heads: 1, Queries: p.QueryLen, Keys: p.KeyLen}
 		if causal == CausalNone {
 			p.Bias.Batch, p.Bias.Queries = 1, 1
@@ -110,13 +115,15 @@ func TestLengthsOfNothing(t *testing.T) {
 			return x
 		}
 		none := make([]int, p.Batch)
-		f := Forward{Q: tensor(F16, p.QShape(), queries), K: tensor(F16, p.KShape(), keys), V: tensor(F16, p.VShape(), keys), O: tensor(F16, p.OShape(), none),
+		f := Forward{Q: tensor(F16, p.QShape(), queries), K: tensor(F16, p.KShape(), keys), V: tensor(F16, p.VShape(), keys),
+			O:   tensor(F16, p.OShape(), none),
 			LSE: tensor(F32, p.LSEShape(), none), KeyLengths: lengths(keys), QueryLengths: lengths(queries)}
 		bias := [4]int{p.Bias.Batch, 1, p.Bias.Queries, p.KeyLen}
 		if f.Bias = tensor(F32, bias, nil); bias[2] > 1 {
 			f.Bias = tensor(F32, bias, queries)
 		}
-		b := Backward{Q: f.Q, K: f.K, V: f.V, O: f.O, LSE: f.LSE, DO: tensor(F16, p.OShape(), queries), DLSE: tensor(F32, p.LSEShape(), queries), Bias: f.Bias,
+		b := Backward{Q: f.Q, K: f.K, V: f.V, O: f.O, LSE: f.LSE, DO: tensor(F16, p.OShape(), queries),
+			DLSE: tensor(F32, p.LSEShape(), queries), Bias: f.Bias,
 			KeyLengths: f.KeyLengths, QueryLengths: f.QueryLengths}
 		var got [2][4][]float32
 		for i, tier := range []Tier{TierScalar, TierMatrix} {

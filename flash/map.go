@@ -19,8 +19,9 @@ type Pool uint8
 
 const (
 	PoolMean Pool = iota // their sum over the number of pairs of the cell, whether a query sees the key or not
-	PoolSum              // their sum: over all keys, a row of cells adds up to its number of queries, less what sinks take and queries that see nothing
-	PoolMax              // the largest
+	// their sum: over all keys, a row of cells adds up to its number of queries, less what sinks take and queries that see nothing
+	PoolSum
+	PoolMax // the largest
 )
 
 // String names the pool.
@@ -42,7 +43,8 @@ func (p Pool) kernel() kernel.MapPool {
 
 // MapUses holds the uses of the tensors of a Map; zero values are the defaults.
 type MapUses struct {
-	Q, K, LSE, Out, Entropy, Distance, Bias, Mask, KeyLengths, QueryLengths, QueryStarts, KeyStarts, PageTable, PageStarts, LastPages, KeyScales TensorUse
+	Q, K, LSE, Out, Entropy, Distance, Bias, Mask, KeyLengths, QueryLengths, QueryStarts, KeyStarts, PageTable, PageStarts, LastPages,
+	KeyScales TensorUse
 }
 
 // Map is a picture of what attends to what, and how widely: of the attention weights that a forward pass made lse of,
@@ -54,19 +56,19 @@ type MapUses struct {
 //
 //	queries  Queries.Begin + ⌊y·Nq/H⌋  up to  Queries.Begin + ⌊(y+1)·Nq/H⌋      and keys likewise, by x and W
 //
-// so that each pair is in one cell, and each cell has one pair at least: H is at most Nq, and W at most Nk. Smaller ranges look closer, down to
-// single weights. Nothing of the size Nq × Nk is stored at any length; sums are fp32, in a fixed order: the same inputs give the same bits.
+// so that each pair is in one cell, and each cell has one pair at least: H is at most Nq, and W at most Nk. Smaller ranges look closer,
+// down to single weights. Nothing of the size Nq × Nk is stored at any length; sums are fp32, in a fixed order: the same inputs give the
+// same bits.
 //
 // Entropy and Distance are of each query, with sums over the keys of the range, which make a query's own numbers where that is all keys:
 //
 //	entropy_i  = −Σ_j p_ij log p_ij                                   natural logarithm; log n where n keys share it evenly
-//	distance_i = Σ_j p_ij |i + Nk − Nq − j| / Σ_j p_ij                in tokens, with the problem's Nk and Nq (of an entry with lengths: its own)
+//	distance_i = Σ_j p_ij |i + Nk − Nq − j| / Σ_j p_ij                in tokens, with the problem's Nk and Nq (or an entry's own)
 //
-// Queries that see nothing have weights, entropy and distance 0, as have those beyond an entry's length, and those whose weights in the range are all
-// too small for fp32. Of packed sequences batches are
-// sequences, and positions are those in a sequence, up to QueryLen and KeyLen. LSE includes sinks, so that the weights of a row add up to less than 1
-// by the sink's. Where it was made by [Standard] attention, it is of scores rounded to the storage type, and weights, of scores that are not, add up to 1
-// within that.
+// Queries that see nothing have weights, entropy and distance 0, as have those beyond an entry's length, and those whose weights in the
+// range are all too small for fp32. Of packed sequences batches are sequences, and positions are those in a sequence, up to QueryLen and
+// KeyLen. LSE includes sinks, so that the weights of a row add up to less than 1 by the sink's. Where it was made by [Standard] attention,
+// it is of scores rounded to the storage type, and weights, of scores that are not, add up to 1 within that.
 type Map struct {
 	Q, K *Tensor // inputs of the forward pass
 	LSE  *Tensor // what it wrote
@@ -75,8 +77,9 @@ type Map struct {
 	Queries, Keys  Range // what a picture is of
 	Pool           Pool
 
-	Out               *Tensor // output, fp32 [batches, heads, H, W] of any strides whose last is 1, H and W at most 65535; nil: no picture
-	Entropy, Distance *Tensor // outputs, fp32 [batches, heads, queries, 1] in row-major order; nil: not wanted. They cost as much again as a picture
+	Out *Tensor // output, fp32 [batches, heads, H, W] of any strides whose last is 1, H and W at most 65535; nil: no picture
+	// outputs, fp32 [batches, heads, queries, 1] in row-major order; nil: not wanted. They cost as much again as a picture
+	Entropy, Distance *Tensor
 
 	Bias, Mask               *Tensor    // those of the forward pass
 	KeyLengths, QueryLengths *Tensor    // likewise
@@ -95,7 +98,8 @@ func mapOperands(r *MapRecording) []attn.Operand {
 	f32 := func(*attn.Problem) attn.DType { return attn.F32 }
 	rows := func(*attn.Problem) [4]int { return [4]int{r.m.Batches, r.m.Heads, r.m.Queries, 1} }
 	table := []attn.Operand{
-		{Name: "Out", Shape: func(*attn.Problem) [4]int { return [4]int{r.m.Batches, r.m.Heads, r.m.Rows, r.m.Columns} }, Type: f32, Output: true, Optional: true},
+		{Name: "Out", Shape: func(*attn.Problem) [4]int { return [4]int{r.m.Batches, r.m.Heads, r.m.Rows, r.m.Columns} }, Type: f32,
+			Output: true, Optional: true},
 		{Name: "Entropy", Shape: rows, Statistics: true, Output: true, Optional: true},
 		{Name: "Distance", Shape: rows, Statistics: true, Output: true, Optional: true},
 	}
@@ -142,7 +146,8 @@ func (m *Map) shape(p *attn.Problem) (k kernel.Map, err error) {
 			x.of.End = x.most
 		}
 		if x.of.Begin < 0 || x.of.End > x.most || x.of.Begin >= x.of.End {
-			return k, badArgument("Map."+x.name, x.of, "must begin at 0 or later, end at %d at most, the problem's number, and hold one at least", x.most)
+			return k, badArgument("Map."+x.name, x.of, "must begin at 0 or later, end at %d at most, the problem's number, and hold one "+
+				"at least", x.most)
 		}
 		*x.first, *x.count = x.of.Begin, x.of.End-x.of.Begin
 	}
@@ -168,20 +173,22 @@ func (m *Map) shape(p *attn.Problem) (k kernel.Map, err error) {
 	cells := m.Out.layout.Shape
 	k.Rows, k.Columns = cells[2], cells[3]
 	if k.Rows > min(k.Queries, mostCells) || k.Columns > min(k.Keys, mostCells) {
-		return k, badArgument("Map.Out", m.Out, "must have at most %d × %d cells, one for each query and key of the ranges (and %d); a view of it may have fewer",
+		return k, badArgument("Map.Out", m.Out, "must have at most %d × %d cells, one for each query and key of the ranges (and %d); a "+
+			"view of it may have fewer",
 			min(k.Queries, mostCells), min(k.Keys, mostCells), mostCells)
 	}
 	return k, nil
 }
 
-// Map makes a map and waits. Errors are as those of [Plan.Forward]. Each plan keeps a recording for its calls; a program that makes maps of the same
-// tensors again and again, frame by frame, does better with [Plan.NewMapRecording].
+// Map makes a map and waits. Errors are as those of [Plan.Forward]. Each plan keeps a recording for its calls; a program that makes maps of
+// the same tensors again and again, frame by frame, does better with [Plan.NewMapRecording].
 func (p *Plan) Map(ctx context.Context, m Map) (err error) {
 	defer during("Map", &err)
 	if err := p.usable(); err != nil {
 		return err
 	}
-	return p.maps.run(ctx, func() (*MapRecording, error) { return p.newMapRecording(recordingOptions{}) }, func(r *MapRecording) error { return r.Map(m) })
+	return p.maps.run(ctx, func() (*MapRecording, error) { return p.newMapRecording(recordingOptions{}) },
+		func(r *MapRecording) error { return r.Map(m) })
 }
 
 // MapInfo is how a plan makes maps.
@@ -204,8 +211,8 @@ func (p *Plan) MapInfo() (_ MapInfo, err error) {
 	return MapInfo{Tier: Tier(program.Tier), Kernel: program.String(), WhyNotFaster: append([]string(nil), reasons...)}, nil
 }
 
-// MapRecording holds the commands of a map, with descriptors and workspace of its own. It can be written into any number of command buffers, or
-// submitted by itself again and again, one submission at a time. It belongs to one goroutine at a time.
+// MapRecording holds the commands of a map, with descriptors and workspace of its own. It can be written into any number of command
+// buffers, or submitted by itself again and again, one submission at a time. It belongs to one goroutine at a time.
 type MapRecording struct {
 	smallRecording
 	plan    *Plan
@@ -276,7 +283,8 @@ func (r *MapRecording) made() error {
 	return nil
 }
 
-// Map prepares the recording for these tensors and ranges, in place of what it held before. After the first time of a shape it allocates nothing.
+// Map prepares the recording for these tensors and ranges, in place of what it held before. After the first time of a shape it allocates
+// nothing.
 func (r *MapRecording) Map(m Map) (err error) {
 	defer during("MapRecording.Map", &err)
 	if err := r.made(); err != nil {
@@ -368,8 +376,8 @@ func (r *MapRecording) Submit() (err error) {
 	return r.submit()
 }
 
-// Wait waits for the latest submission. A cancelled context makes it return the context's error, but not before the device has finished with the
-// memory. Without a submission it returns at once.
+// Wait waits for the latest submission. A cancelled context makes it return the context's error, but not before the device has finished
+// with the memory. Without a submission it returns at once.
 func (r *MapRecording) Wait(ctx context.Context) (err error) {
 	defer during("MapRecording.Wait", &err)
 	if err := r.made(); err != nil {

@@ -12,7 +12,8 @@ import (
 	"github.com/vkattn/vkattn/vk"
 )
 
-// BenchmarkMap measures pictures of 32 heads on the device: a long sequence whole and in part, cells that tiles divide and that they do not.
+// BenchmarkMap measures pictures of 32 heads on the device: a long sequence whole and in part, cells that tiles divide and that they do
+// not.
 func BenchmarkMap(b *testing.B) {
 	d, err := Open(WithoutDiskCache())
 	if err != nil {
@@ -30,7 +31,8 @@ func BenchmarkMap(b *testing.B) {
 	} {
 		s := plainly(b, d)
 		plan := mustPlan(b, d, p)
-		f := Forward{Q: s(F16, plan.problem.QShape()), K: s(F16, plan.problem.KShape()), V: s(F16, plan.problem.VShape()), O: s(F16, plan.problem.OShape()),
+		f := Forward{Q: s(F16, plan.problem.QShape()), K: s(F16, plan.problem.KShape()), V: s(F16, plan.problem.VShape()),
+			O:   s(F16, plan.problem.OShape()),
 			LSE: s(F32, plan.problem.LSEShape())}
 		noise(b, f.Q, f.K, f.V)
 		require.NoError(b, plan.Forward(bg, f))
@@ -40,11 +42,14 @@ func BenchmarkMap(b *testing.B) {
 			h, w          int
 			queries, keys Range
 			pool          Pool
-		}{{"512x512", n / 32, n / 32, all, all, PoolMean}, {"500x500", n * 500 / 16384, n * 500 / 16384, all, all, PoolMean}, {"largest", n / 32, n / 32, all, all, PoolMax},
-			{"4096", n / 32, n / 32, Range{n / 2, n/2 + n/4}, Range{n / 8, n/8 + n/4}, PoolMean}, {"16", n / 128, n / 128, Range{n / 2, n/2 + n/128}, Range{n / 3, n/3 + n/128}, PoolMean},
+		}{{"512x512", n / 32, n / 32, all, all, PoolMean}, {"500x500", n * 500 / 16384, n * 500 / 16384, all, all, PoolMean},
+			{"largest", n / 32, n / 32, all, all, PoolMax},
+			{"4096", n / 32, n / 32, Range{n / 2, n/2 + n/4}, Range{n / 8, n/8 + n/4}, PoolMean},
+			{"16", n / 128, n / 128, Range{n / 2, n/2 + n/128}, Range{n / 3, n/3 + n/128}, PoolMean},
 			{"1x1", 1, 1, all, all, PoolSum}} {
 			b.Run(fmt.Sprintf("D%d-causal-%v/%s", p.HeadDim, p.Causal, c.name), func(b *testing.B) {
-				m := Map{Q: f.Q, K: f.K, LSE: f.LSE, Queries: c.queries, Keys: c.keys, Pool: c.pool, Out: s(F32, [4]int{1, heads, c.h, c.w})}
+				m := Map{Q: f.Q, K: f.K, LSE: f.LSE, Queries: c.queries, Keys: c.keys, Pool: c.pool,
+					Out: s(F32, [4]int{1, heads, c.h, c.w})}
 				r, err := plan.NewMapRecording(WithTimestamps())
 				require.NoError(b, err)
 				defer r.Close()

@@ -10,7 +10,8 @@ import (
 	"github.com/vkattn/vkattn/internal/vktest"
 )
 
-// TestMapKeepsNaN: a cell of which a weight is no number is none, of every pool and on every tier, however cells are cut; others are what they were.
+// TestMapKeepsNaN: a cell of which a weight is no number is none, of every pool and on every tier, however cells are cut; others are what
+// they were.
 func TestMapKeepsNaN(t *testing.T) {
 	vktest.Long(t, "TestMapOfNoNumbers in the command")
 	d := testDevice(t)

@@ -31,7 +31,8 @@ func span(r Range, most int) [2]int {
 // newMapping makes a map of h × w cells for a sample whose forward pass has run; out's layout is one of newGuarded's.
 func newMapping(t *testing.T, d *Device, rng *rand.Rand, s *sample, f *Forward, m Map, h, w, layout int) *mapping {
 	t.Helper()
-	of := ref.Map{Batches: span(m.Batches, s.p.Batch), Heads: span(m.Heads, s.p.Heads), Queries: span(m.Queries, s.p.QueryLen), Keys: span(m.Keys, s.p.KeyLen),
+	of := ref.Map{Batches: span(m.Batches, s.p.Batch), Heads: span(m.Heads, s.p.Heads), Queries: span(m.Queries, s.p.QueryLen),
+		Keys: span(m.Keys, s.p.KeyLen),
 		Rows: h, Columns: w, Pool: ref.MapPool(m.Pool.kernel())}
 	x := &mapping{m: m}
 	var err error
@@ -57,7 +58,8 @@ func TestMap(t *testing.T) {
 	for _, p := range []Problem{
 		{Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: 150, KeyLen: 90, HeadDim: 20, DType: F32},
 		{Batch: 1, Heads: 2, QueryLen: 70, KeyLen: 131, HeadDim: whole, DType: F16, Causal: CausalBottomRight},
-		{Batch: 1, Heads: 2, QueryLen: 131, KeyLen: 70, HeadDim: ragged, DType: BF16, Causal: CausalBottomRight, Window: SlidingWindow(20, 5)},
+		{Batch: 1, Heads: 2, QueryLen: 131, KeyLen: 70, HeadDim: ragged, DType: BF16, Causal: CausalBottomRight,
+			Window: SlidingWindow(20, 5)},
 	} {
 		s := newSample(t, p)
 		everyMap(t, d, p, func(t *testing.T, plan *Plan) {
@@ -106,8 +108,8 @@ func everyMap(t *testing.T, d *Device, p Problem, f func(t *testing.T, plan *Pla
 	}
 }
 
-// check compares the buffers of the outputs, every element of them, with the oracle. off is by how much weights may be off, as a part of themselves: what
-// errors of scores and lse make of them.
+// check compares the buffers of the outputs, every element of them, with the oracle. off is by how much weights may be off, as a part of
+// themselves: what errors of scores and lse make of them.
 func (x *mapping) check(t *testing.T, off float64) {
 	t.Helper()
 	for i, g := range x.guards() {
@@ -130,7 +132,8 @@ func (x *mapping) check(t *testing.T, off float64) {
 	}
 }
 
-// TestMapRecording: a recording is submitted again and again, for other tensors and ranges too, allocates nothing then, and its timestamps tell.
+// TestMapRecording: a recording is submitted again and again, for other tensors and ranges too, allocates nothing then, and its timestamps
+// tell.
 func TestMapRecording(t *testing.T) {
 	d := testDevice(t)
 	rng := rand.New(rand.NewPCG(5, 6))

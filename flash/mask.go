@@ -15,15 +15,15 @@ import (
 // UsualClasses are blocks that suit most tiles of kernels, forward and backward, as Problem.Classes.
 var UsualClasses = Blocks{Queries: 128, Keys: 128}
 
-// Mask is what a problem's mask functions, Problem.Sees, make of the blocks of its scores, in device memory. Of the pairs of a block that exist and
-// that Causal and Window allow, Sees allows
+// Mask is what a problem's mask functions, Problem.Sees, make of the blocks of its scores, in device memory. Of the pairs of a block that
+// exist and that Causal and Window allow, Sees allows
 //
 //	none of them: the block is left out, without loads and arithmetic
 //	all of them: it is whole, and Sees is not asked
 //	some of them: it is an edge, and Sees is asked of each pair
 //
-// A Mask follows from the values that Sees captures when it is made: for other values make another one, or use Update. It may be used by any number
-// of plans and recordings at once.
+// A Mask follows from the values that Sees captures when it is made: for other values make another one, or use Update. It may be used by
+// any number of plans and recordings at once.
 //
 // (Dong, Feng, Guessous, Liang and He, "Flex Attention", 2024: its block masks tell full blocks from partial ones.)
 type Mask struct {
@@ -50,22 +50,26 @@ func (p *Problem) checkClasses() error {
 		return err
 	}
 	if p.Sees.Everything() {
-		return badArgument("Problem.Classes", p.Classes, "must be zero: Problem.Sees lets all pairs take part, so that there is nothing to class")
+		return badArgument("Problem.Classes", p.Classes, "must be zero: Problem.Sees lets all pairs take part, so that there is nothing "+
+			"to class")
 	}
 	if p.Blocks != (Blocks{}) {
-		return badArgument("Problem.Classes", p.Classes, "must be zero beside Problem.Blocks: leave Sees unclassed, or make the block mask a part of it")
+		return badArgument("Problem.Classes", p.Classes, "must be zero beside Problem.Blocks: leave Sees unclassed, or make the block "+
+			"mask a part of it")
 	}
 	if p.KeyLengths || p.QueryLengths {
-		return badArgument("Problem.Classes", p.Classes, "must be zero beside Problem.KeyLengths and QueryLengths, which move the positions that Sees is asked of")
+		return badArgument("Problem.Classes", p.Classes, "must be zero beside Problem.KeyLengths and QueryLengths, which move the "+
+			"positions that Sees is asked of")
 	}
 	return nil
 }
 
-// NewMask asks the mask functions of a problem with Classes of all its pairs, on the device, and keeps the classes of its blocks. captured are the
-// tensors that Problem.Sees captures by name, in the order of its Captures, each as [Captured] has it. Forward and backward passes take the same mask.
+// NewMask asks the mask functions of a problem with Classes of all its pairs, on the device, and keeps the classes of its blocks. captured
+// are the tensors that Problem.Sees captures by name, in the order of its Captures, each as [Captured] has it. Forward and backward passes
+// take the same mask.
 //
-// It waits until the classes are there; nothing is read back. The error is an [*ArgumentError] where Problem.Classes is zero or a tensor does not fit,
-// a [*MemoryError] where there is no room.
+// It waits until the classes are there; nothing is read back. The error is an [*ArgumentError] where Problem.Classes is zero or a tensor
+// does not fit, a [*MemoryError] where there is no room.
 func (d *Device) NewMask(ctx context.Context, p Problem, captured ...*Tensor) (_ *Mask, err error) {
 	defer during("NewMask", &err)
 	if p, err = p.Normalize(); err != nil {
@@ -99,7 +103,8 @@ func (d *Device) NewMask(ctx context.Context, p Problem, captured ...*Tensor) (_
 	return m, nil
 }
 
-// Update makes the mask anew from other values of what Sees captures. No work that uses the mask may be under way. Errors are those of NewMask.
+// Update makes the mask anew from other values of what Sees captures. No work that uses the mask may be under way. Errors are those of
+// NewMask.
 func (m *Mask) Update(ctx context.Context, captured ...*Tensor) (err error) {
 	defer during("Mask.Update", &err)
 	if err := m.usable("Mask"); err != nil {
@@ -133,8 +138,8 @@ func (m *Mask) usable(name string) error {
 	return m.words.usable(name)
 }
 
-// Count reads back how many blocks there are of each class, of all masks together: a mask each for the batch entries and the heads that Sees
-// depends on. A block that Causal and Window leave out is among none.
+// Count reads back how many blocks there are of each class, of all masks together: a mask each for the batch entries and the heads that
+// Sees depends on. A block that Causal and Window leave out is among none.
 func (m *Mask) Count(ctx context.Context) (none, whole, edge int, err error) {
 	defer during("Mask.Count", &err)
 	if err := m.usable("Mask"); err != nil {
@@ -171,8 +176,8 @@ func (m *Mask) Close() error {
 	return errors.Join(m.words.Close(), closeTables(m.captured))
 }
 
-// place checks what a pass was given as name against the problem, and puts it where kernels find it, unless there is neither. It does not allocate
-// unless it fails.
+// place checks what a pass was given as name against the problem, and puts it where kernels find it, unless there is neither. It does not
+// allocate unless it fails.
 func (m *Mask) place(name string, plan *Plan, to *pipeline.Binding) error {
 	p := &plan.attn
 	switch {
@@ -183,7 +188,8 @@ func (m *Mask) place(name string, plan *Plan, to *pipeline.Binding) error {
 	case !p.Blocks.Classed:
 		return badArgument(name, m, "must be nil: Problem.Classes is zero")
 	case m.of.Blocks != p.Blocks || m.of.Mask() != p.Mask() || m.of.MaskShape() != p.MaskShape():
-		return badArgument(name, m, "must be of %v blocks of %v, and made with the problem's QueryLen, KeyLen, Causal and Window", p.MaskShape(), p.Blocks)
+		return badArgument(name, m, "must be of %v blocks of %v, and made with the problem's QueryLen, KeyLen, Causal and Window",
+			p.MaskShape(), p.Blocks)
 	case m.key != plan.classes:
 		return badArgument(name, m, "must be of the problem's own mask functions, %v", p.Sees)
 	}

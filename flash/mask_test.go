@@ -40,8 +40,8 @@ func floatsOf(values []int32) []float32 {
 	return out
 }
 
-// TestMaskClasses: over random expressions, shapes, bounds and blocks the device's bits are those of asking every pair, of rows and of columns, and
-// no bit stands beyond the last block; so are they in a second run over what the first one left.
+// TestMaskClasses: over random expressions, shapes, bounds and blocks the device's bits are those of asking every pair, of rows and of
+// columns, and no bit stands beyond the last block; so are they in a second run over what the first one left.
 func TestMaskClasses(t *testing.T) {
 	d := testDevice(t)
 	r := rand.New(rand.NewPCG(3, 5))
@@ -51,7 +51,8 @@ func TestMaskClasses(t *testing.T) {
 		cases = 20
 	}
 	for i := range cases {
-		p := Problem{Batch: 1 + r.IntN(3), Heads: 1 + r.IntN(3), QueryLen: 1 + r.IntN(200), KeyLen: 1 + r.IntN(200), HeadDim: 8, Causal: Causal(r.IntN(3)),
+		p := Problem{Batch: 1 + r.IntN(3), Heads: 1 + r.IntN(3), QueryLen: 1 + r.IntN(200), KeyLen: 1 + r.IntN(200), HeadDim: 8,
+			Causal:  Causal(r.IntN(3)),
 			Classes: Blocks{Queries: 1 + r.IntN(40), Keys: 1 + r.IntN(40)}, Sees: madeMask(t, maskdraw.Condition(r))}
 		if i%10 == 0 { // more than one word
 			p.KeyLen, p.QueryLen, p.Classes = 100+r.IntN(100), 100+r.IntN(100), Blocks{Queries: 1 + r.IntN(3), Keys: 1 + r.IntN(3)}
@@ -83,7 +84,8 @@ func TestMaskClasses(t *testing.T) {
 				for q := range p.QueryLen {
 					for k := range p.KeyLen {
 						at := q + p.KeyLen - p.QueryLen
-						if p.Causal == CausalBottomRight && k > at || p.Causal == CausalTopLeft && k > q || left >= 0 && k < at-left || right >= 0 && k > at+right {
+						if p.Causal == CausalBottomRight && k > at || p.Causal == CausalTopLeft && k > q || left >= 0 && k < at-left ||
+							right >= 0 && k > at+right {
 							continue
 						}
 						block := (mask*shape[1]+q/p.Classes.Queries)*shape[2] + k/p.Classes.Keys
@@ -146,7 +148,8 @@ func classed(t *testing.T, d *Device, plan *Plan, s *sample, m *Mask, ids *Tenso
 		now := [5][]float32{download(t, f.O), download(t, f.LSE), download(t, b.DQ), download(t, b.DK), download(t, b.DV)}
 		if i > 0 {
 			for j := range now {
-				require.True(t, slices.EqualFunc(now[j], out[j], func(a, b float32) bool { return math.Float32bits(a) == math.Float32bits(b) }), "output %d of run %d", j, i)
+				require.True(t, slices.EqualFunc(now[j], out[j],
+					func(a, b float32) bool { return math.Float32bits(a) == math.Float32bits(b) }), "output %d of run %d", j, i)
 			}
 		}
 		out = now
@@ -167,8 +170,8 @@ func right(t *testing.T, p Problem, s *sample, out [5][]float32) {
 	closeTo(t, p, [3][]float32(out[2:]), want)
 }
 
-// TestMaskTiles: whatever the tiles are and whatever is fetched ahead, both passes give what float64 gives, and 50 runs the same bits: blocks of
-// whole tiles and of others, none, whole and edges, with bounds that cut them or without.
+// TestMaskTiles: whatever the tiles are and whatever is fetched ahead, both passes give what float64 gives, and 50 runs the same bits:
+// blocks of whole tiles and of others, none, whole and edges, with bounds that cut them or without.
 func TestMaskTiles(t *testing.T) {
 	vktest.Long(t, "mask functions of the conformance suite")
 	d := testDevice(t)
@@ -179,13 +182,16 @@ func TestMaskTiles(t *testing.T) {
 		return ids
 	}
 	problem := func(keys int, dtype DType, causal Causal, b Blocks) Problem {
-		return Problem{Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: 150, KeyLen: keys, HeadDim: 8, ValueDim: 16, DType: dtype, Causal: causal, Classes: b}
+		return Problem{Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: 150, KeyLen: keys, HeadDim: 8, ValueDim: 16, DType: dtype, Causal: causal,
+			Classes: b}
 	}
 	with := func(p Problem, set func(*Problem)) Problem { set(&p); return p }
 	window := func(p *Problem) { p.Window = SlidingWindow(110, 20) }
 	capped := func(p *Problem) { p.Score = score.Softcap(2) }
 	byHead := func(p *Problem) {
-		p.Sees = madeMask(t, score.Key().Div(score.ConstInt(45)).Add(score.Query().Div(score.ConstInt(70))).Add(score.Head()).Add(score.Batch()).Mod(score.ConstInt(3)).Greater(score.ConstInt(0)))
+		p.Sees = madeMask(t,
+			score.Key().Div(score.ConstInt(45)).Add(score.Query().Div(score.ConstInt(70))).Add(score.Head()).Add(score.Batch()).
+				Mod(score.ConstInt(3)).Greater(score.ConstInt(0)))
 	}
 	tiles, odd := Blocks{Queries: 32, Keys: 32}, Blocks{Queries: 20, Keys: 12}
 	forward := func(bc, prefetch int, more ...any) map[string]int {
@@ -214,15 +220,20 @@ func TestMaskTiles(t *testing.T) {
 		long          bool // -short leaves it out
 	}{
 		{"as chosen", with(problem(230, F32, CausalBottomRight, odd), byHead), TierScalar, nil, nil, 1, false},
-		{"tiles", problem(230, F16, CausalBottomRight, tiles), TierScalar, nil, map[string]int{"kv_br": 32, "kv_bc": 32, "q_br": 32, "q_bc": 32}, 50, false},
+		{"tiles", problem(230, F16, CausalBottomRight, tiles), TierScalar, nil, map[string]int{"kv_br": 32, "kv_bc": 32, "q_br": 32,
+			"q_bc": 32}, 50, false},
 		{"nothing ahead", problem(230, F16, CausalBottomRight, tiles), TierMatrix, forward(1, 0), backward(2, 0), 1, true},
-		{"a tile ahead", with(problem(230, F16, CausalTopLeft, tiles), byHead), TierMatrix, forward(2, 1, "pipe", 1), backward(2, 1), 1, true},
-		{"a tile ahead, odd", with(problem(230, F16, CausalBottomRight, odd), capped), TierMatrix, forward(1, 2, "max_first", 1), backward(2, 1), 1, true},
+		{"a tile ahead", with(problem(230, F16, CausalTopLeft, tiles), byHead), TierMatrix, forward(2, 1, "pipe", 1),
+			backward(2, 1), 1, true},
+		{"a tile ahead, odd", with(problem(230, F16, CausalBottomRight, odd), capped), TierMatrix, forward(1, 2, "max_first", 1),
+			backward(2, 1), 1, true},
 		{"two tiles", with(problem(230, F16, CausalBottomRight, tiles), window), TierMatrix, forward(1, 3), backward(1, 2), 50, false},
-		{"two tiles, heads", with(problem(256, F16, CausalNone, tiles), byHead), TierMatrix, forward(2, 4, "steps", 1, "whole", 1), backward(2, 2), 1, true},
+		{"two tiles, heads", with(problem(256, F16, CausalNone, tiles), byHead), TierMatrix, forward(2, 4, "steps", 1, "whole", 1),
+			backward(2, 2), 1, true},
 		{"two tiles, odd", with(problem(256, F16, CausalNone, odd), window), TierMatrix, forward(1, 5), backward(1, 2), 1, true},
 		{"form 2", with(problem(230, F16, CausalNone, tiles), capped), TierMatrix, forward(1, 3, "form", 2), backward(1, 1, 2), 1, true},
-		{"form 3", with(problem(230, F16, CausalBottomRight, tiles), byHead), TierMatrix, forward(2, 1, "form", 3), backward(1, 2, 3), 1, true},
+		{"form 3", with(problem(230, F16, CausalBottomRight, tiles), byHead), TierMatrix, forward(2, 1, "form", 3),
+			backward(1, 2, 3), 1, true},
 	} {
 		t.Run(c.name+"/"+string(c.tier), func(t *testing.T) {
 			if c.long {
@@ -271,14 +282,15 @@ func TestMaskTiles(t *testing.T) {
 	}
 }
 
-// TestMaskAsks: of blocks that are whole functions are not asked, and those of none are left out, in either pass: when what the functions capture
-// changes behind the mask's back, they stay what they were. An edge is asked.
+// TestMaskAsks: of blocks that are whole functions are not asked, and those of none are left out, in either pass: when what the functions
+// capture changes behind the mask's back, they stay what they were. An edge is asked.
 func TestMaskAsks(t *testing.T) {
 	d := testDevice(t)
 	for _, tier := range []Tier{TierScalar, TierMatrix} {
 		const n, block = 128, 32
-		p, err := narrowed(Problem{Batch: 1, Heads: 2, QueryLen: n, KeyLen: n, HeadDim: 16, DType: F16, Classes: Blocks{Queries: block, Keys: block},
-			Sees: score.Documents(score.CaptureInt("ids", n))}).Normalize()
+		p, err := narrowed(Problem{Batch: 1, Heads: 2, QueryLen: n, KeyLen: n, HeadDim: 16, DType: F16,
+			Classes: Blocks{Queries: block, Keys: block},
+			Sees:    score.Documents(score.CaptureInt("ids", n))}).Normalize()
 		require.NoError(t, err)
 		tune := map[string]int{"br": 32, "bc": 32}
 		if tier == TierMatrix { // tiles of blocks
@@ -385,7 +397,8 @@ func TestBadMasks(t *testing.T) {
 	}
 	foreign, err := testDevice(t).NewMask(bg, p)
 	require.NoError(t, err)
-	for _, m := range []*Mask{nil, {}, foreign, other(func(p *Problem) { p.Sees = score.PrefixLM(4) }), other(func(p *Problem) { p.Causal = CausalTopLeft }),
+	for _, m := range []*Mask{nil, {}, foreign, other(func(p *Problem) { p.Sees = score.PrefixLM(4) }),
+		other(func(p *Problem) { p.Causal = CausalTopLeft }),
 		other(func(p *Problem) { p.KeyLen = 7 }), other(func(p *Problem) { p.Classes.Queries = 2 })} {
 		f.Classes = m
 		_, err = plan.SubmitForward(f)

@@ -25,24 +25,31 @@ func TestMatrixBackward(t *testing.T) {
 		long   string // left out with -short, and what is run instead
 	}{
 		{Problem{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: 20, KeyLen: 23, HeadDim: 16, Causal: CausalBottomRight},
-			map[string]int{"kv_split": 1, "q_prefetch": 1, "kv_prefetch": 1, "kv_a_reg": 1, "q_b_reg": 1, "max_groups": 2, "kv_bc": 1, "kv_ck": 1, "q_bc": 1, "q_ck": 1}, ""},
+			map[string]int{"kv_split": 1, "q_prefetch": 1, "kv_prefetch": 1, "kv_a_reg": 1, "q_b_reg": 1, "max_groups": 2, "kv_bc": 1,
+				"kv_ck": 1, "q_bc": 1, "q_ck": 1}, ""},
 		{Problem{Batch: 1, Heads: 4, KeyHeads: 2, QueryLen: 45, KeyLen: 37, HeadDim: 8, ValueDim: 16, Causal: CausalBottomRight},
-			map[string]int{"kv_prefetch": 2, "q_prefetch": 2, "kv_w": 2, "kv_bc": 2, "kv_ck": 1, "q_bc": 2, "q_ck": 1}, "two tiles with dropout, and with a mask in form 2"},
+			map[string]int{"kv_prefetch": 2, "q_prefetch": 2, "kv_w": 2, "kv_bc": 2, "kv_ck": 1, "q_bc": 2, "q_ck": 1},
+			"two tiles with dropout, and with a mask in form 2"},
 		{Problem{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: 27, KeyLen: 21, HeadDim: 5, Dropout: 0.3},
 			map[string]int{"kv_prefetch": 2, "q_prefetch": 2, "kv_bc": 2, "kv_ck": 1, "q_bc": 2, "q_ck": 1}, ""},
 		{Problem{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: 27, KeyLen: 21, HeadDim: 8, Causal: CausalTopLeft},
-			map[string]int{"form": 2, "kv_prefetch": 2, "kv_w": 1, "q_w": 1, "kv_bc": 2, "kv_ck": 1, "q_bc": 2, "q_prefetch": 2, "q_ck": 1}, ""},
+			map[string]int{"form": 2, "kv_prefetch": 2, "kv_w": 1, "q_w": 1, "kv_bc": 2, "kv_ck": 1, "q_bc": 2, "q_prefetch": 2, "q_ck": 1},
+			""},
 		{Problem{Batch: 1, Heads: 2, QueryLen: 20, KeyLen: 19, HeadDim: 8, ValueDim: 13},
 			map[string]int{"form": 3, "kv_prefetch": 1, "kv_w": 1, "q_w": 1, "kv_bc": 1, "kv_ck": 1, "q_bc": 1}, ""},
 		{Problem{Batch: 1, Heads: 4, KeyHeads: 2, QueryLen: 45, KeyLen: 37, HeadDim: 8, ValueDim: 13, Causal: CausalBottomRight},
-			map[string]int{"kv_prefetch": 2, "q_prefetch": 2, "kv_w": 2, "kv_bc": 4, "kv_ck": 2, "q_bc": 4, "q_ck": 2}, "the same with smaller tiles"},
+			map[string]int{"kv_prefetch": 2, "q_prefetch": 2, "kv_w": 2, "kv_bc": 4, "kv_ck": 2, "q_bc": 4, "q_ck": 2},
+			"the same with smaller tiles"},
 		{Problem{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: 27, KeyLen: 21, HeadDim: 3, Dropout: 0.3},
 			map[string]int{"kv_prefetch": 2, "q_prefetch": 2, "kv_bc": 4, "kv_ck": 2, "q_bc": 4, "q_ck": 2}, "the same with smaller tiles"},
 		{Problem{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: 27, KeyLen: 21, HeadDim: 11, Causal: CausalTopLeft},
-			map[string]int{"form": 2, "kv_prefetch": 2, "kv_w": 1, "q_w": 1, "kv_bc": 4, "kv_ck": 2, "q_bc": 4, "q_prefetch": 2, "q_ck": 2}, "the same with smaller tiles"},
+			map[string]int{"form": 2, "kv_prefetch": 2, "kv_w": 1, "q_w": 1, "kv_bc": 4, "kv_ck": 2, "q_bc": 4, "q_prefetch": 2, "q_ck": 2},
+			"the same with smaller tiles"},
 		{Problem{Batch: 1, Heads: 2, QueryLen: 20, KeyLen: 19, HeadDim: 8, ValueDim: 13},
-			map[string]int{"form": 3, "kv_prefetch": 2, "kv_w": 1, "q_w": 1, "kv_bc": 4, "kv_ck": 2, "q_bc": 2}, "this form with smaller tiles"},
-		{Problem{Batch: 2, Heads: 2, QueryLen: 13, KeyLen: 29, HeadDim: 13, ValueDim: 8}, map[string]int{"form": 2, "kv_w": 1, "q_w": 1, "kv_bc": 2, "q_bc": 2}, "this form with smaller tiles"},
+			map[string]int{"form": 3, "kv_prefetch": 2, "kv_w": 1, "q_w": 1, "kv_bc": 4, "kv_ck": 2, "q_bc": 2},
+			"this form with smaller tiles"},
+		{Problem{Batch: 2, Heads: 2, QueryLen: 13, KeyLen: 29, HeadDim: 13, ValueDim: 8}, map[string]int{"form": 2, "kv_w": 1, "q_w": 1,
+			"kv_bc": 2, "q_bc": 2}, "this form with smaller tiles"},
 	} {
 		c.p.DType = F16
 		if testing.Short() && c.tuning["form"] == kernel.FormShared { // the scalar kernels that it is compared with are there
@@ -94,8 +101,8 @@ func planGradients(t *testing.T, d *Device, p Problem, tier Tier, opts ...PlanOp
 	return plan
 }
 
-// planBoth plans both passes on matrices, in the form that the backward pass is given; with -short the backward pass alone: conformance has the forward
-// pass of such problems in every form.
+// planBoth plans both passes on matrices, in the form that the backward pass is given; with -short the backward pass alone: conformance has
+// the forward pass of such problems in every form.
 func planBoth(t *testing.T, d *Device, p Problem, tile map[string]int) *Plan {
 	t.Helper()
 	backward := backwardTile(t, d, Flash, p, tile)
@@ -111,15 +118,16 @@ func planBoth(t *testing.T, d *Device, p Problem, tile map[string]int) *Plan {
 	return plan
 }
 
-// requireOnMatrices requires of a plan that it says this, and that the first kernels on matrices take its backward pass but for those that put weights
-// into memory, which take fewer problems. It closes the plan.
+// requireOnMatrices requires of a plan that it says this, and that the first kernels on matrices take its backward pass but for those that
+// put weights into memory, which take fewer problems. It closes the plan.
 func requireOnMatrices(t *testing.T, plan *Plan, says string) {
 	t.Helper()
 	defer plan.Close()
 	require.Contains(t, plan.String(), says)
 	info := backwardInfo(t, plan)
 	require.Equal(t, TierMatrix, info.Tier)
-	require.Empty(t, slices.DeleteFunc(info.WhyNotFaster, func(why string) bool { return strings.HasPrefix(why, "matrix_backward_slabs: ") }))
+	require.Empty(t, slices.DeleteFunc(info.WhyNotFaster,
+		func(why string) bool { return strings.HasPrefix(why, "matrix_backward_slabs: ") }))
 }
 
 // backwardInfo is what a plan says of its backward pass. The test skips where the device has none of its tier.
@@ -174,10 +182,12 @@ func TestMatrixBackwardTiles(t *testing.T) {
 	}
 	small, err := choose(Problem{QueryLen: 128, HeadDim: 128}, "kv_", nil)
 	require.NoError(t, err)
-	require.Equal(t, matrix.BackwardTile{Fragment: s, Form: kernel.FormRegisters, Keys: true, W: 4, RM: 1, BC: 32, CK: 32, Prefetch: 2, AReg: 8, BReg: 8, HeadsTogether: 1},
+	require.Equal(t, matrix.BackwardTile{Fragment: s, Form: kernel.FormRegisters, Keys: true, W: 4, RM: 1, BC: 32, CK: 32, Prefetch: 2,
+		AReg: 8, BReg: 8, HeadsTogether: 1},
 		small,
 		"fewer rows, and the same columns: of the next tile a chunk at a time is held")
-	for _, given := range []map[string]int{{"kv_prefetch": 3}, {"kv_prefetch": -1}, {"kv_bc": 24}, {"kv_ck": 8}, {"kv_bc": 64, "kv_ck": 16, "kv_prefetch": 2}} {
+	for _, given := range []map[string]int{{"kv_prefetch": 3}, {"kv_prefetch": -1}, {"kv_bc": 24}, {"kv_ck": 8},
+		{"kv_bc": 64, "kv_ck": 16, "kv_prefetch": 2}} {
 		_, err := choose(Problem{QueryLen: 8192, HeadDim: 128}, "kv_", given)
 		require.ErrorIs(t, err, ErrArgument, "%v", given)
 	}
@@ -199,7 +209,8 @@ func layoutOf(t *testing.T, name string) *kernel.FragmentLayout {
 func TestDrawsByLane(t *testing.T) {
 	nvidia := layoutOf(t, "NVIDIA 16x16x16")
 	base := func(keys bool) matrix.BackwardTile {
-		return matrix.BackwardTile{Fragment: kernel.Fragment{M: 16, N: 16, K: 16, Lanes: 32}, Form: kernel.FormRegisters, Keys: keys, W: 4, RM: 2, BC: 64, CK: 16}
+		return matrix.BackwardTile{Fragment: kernel.Fragment{M: 16, N: 16, K: 16, Lanes: 32}, Form: kernel.FormRegisters, Keys: keys, W: 4,
+			RM: 2, BC: 64, CK: 16}
 	}
 	for _, keys := range []bool{true, false} {
 		p := Problem{Batch: 1, Heads: 1, QueryLen: 512, KeyLen: 512, HeadDim: 64, ValueDim: 64, DType: F16, Dropout: 0.1}

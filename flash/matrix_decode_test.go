@@ -27,7 +27,8 @@ func matrixDecodeDevice(t *testing.T) *Device {
 // TestMatrixDecode: few queries on matrices, whatever the rows, the parts of the keys and the keys at a time.
 func TestMatrixDecode(t *testing.T) {
 	d := matrixDecodeDevice(t)
-	grouped := Problem{Batch: 2, Heads: 6, KeyHeads: 2, QueryLen: 2, KeyLen: 203, HeadDim: 40, ValueDim: 24, DType: F16, Causal: CausalBottomRight}
+	grouped := Problem{Batch: 2, Heads: 6, KeyHeads: 2, QueryLen: 2, KeyLen: 203, HeadDim: 40, ValueDim: 24, DType: F16,
+		Causal: CausalBottomRight}
 	ragged := Problem{Batch: 1, Heads: 4, KeyHeads: 2, QueryLen: 3, KeyLen: 95, HeadDim: 19, ValueDim: 33, DType: F16}
 	tall := Problem{Batch: 1, Heads: 6, KeyHeads: 1, QueryLen: 2, KeyLen: 150, HeadDim: 32, DType: F16}
 	if testing.Short() { // fewer fragments, of which there are several still
@@ -46,13 +47,17 @@ func TestMatrixDecode(t *testing.T) {
 		{"several dispatches", grouped, map[string]int{"rows": 1, "parts": 3, "max_groups": 5}},
 		{"ragged", ragged, map[string]int{"decode": 1}},
 		{"more rows than a fragment has", tall, map[string]int{"decode": 1}},
-		{"window", Problem{Batch: 1, Heads: 2, QueryLen: 3, KeyLen: 150, HeadDim: 16, DType: F16, Causal: CausalBottomRight, Window: SlidingWindow(40, 0)}, map[string]int{"decode": 1, "parts": 2}},
-		{"rows that see nothing", Problem{Batch: 1, Heads: 2, QueryLen: 8, KeyLen: 5, HeadDim: 16, DType: F16, Causal: CausalBottomRight}, map[string]int{"parts": 2, "decode": 1}},
-		{"negative scale", Problem{Batch: 1, Heads: 1, QueryLen: 2, KeyLen: 90, HeadDim: 16, DType: F16, Scale: -0.8}, map[string]int{"decode": 1}},
+		{"window", Problem{Batch: 1, Heads: 2, QueryLen: 3, KeyLen: 150, HeadDim: 16, DType: F16, Causal: CausalBottomRight,
+			Window: SlidingWindow(40, 0)}, map[string]int{"decode": 1, "parts": 2}},
+		{"rows that see nothing", Problem{Batch: 1, Heads: 2, QueryLen: 8, KeyLen: 5, HeadDim: 16, DType: F16, Causal: CausalBottomRight},
+			map[string]int{"parts": 2, "decode": 1}},
+		{"negative scale", Problem{Batch: 1, Heads: 1, QueryLen: 2, KeyLen: 90, HeadDim: 16, DType: F16, Scale: -0.8},
+			map[string]int{"decode": 1}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			switch test.name {
-			case "more parts than keys", "several dispatches", "rows apart", "negative scale", "ragged", "window", "more rows than a fragment has", "as it is chosen":
+			case "more parts than keys", "several dispatches", "rows apart", "negative scale", "ragged", "window",
+				"more rows than a fragment has", "as it is chosen":
 				vktest.Long(t, "few queries in parts, and what the conformance suite has of the rest")
 			}
 			testDecode(t, d, matrix.DecodeKernel, TierMatrix, test.p, test.tuning)
@@ -69,8 +74,8 @@ func TestMatrixDecodePadding(t *testing.T) {
 	}
 }
 
-// TestMatrixDecodeCaches: each plan runs its kernel on a small problem with such a cache, with pages that must not be read between those that
-// are, entries of length 0 among others, and is refused where anything is wrong.
+// TestMatrixDecodeCaches: each plan runs its kernel on a small problem with such a cache, with pages that must not be read between those
+// that are, entries of length 0 among others, and is refused where anything is wrong.
 func TestMatrixDecodeCaches(t *testing.T) {
 	vktest.Long(t, "caches of the conformance suite")
 	d := matrixDecodeDevice(t)
@@ -103,7 +108,8 @@ func TestMatrixDecodeCaches(t *testing.T) {
 			case test.valueType == F16:
 				test.dim, test.valueDim = 16, 8
 			}
-			p := Problem{Batch: 6, Heads: 4, KeyHeads: 1, QueryLen: test.queries, KeyLen: 640, HeadDim: test.dim, ValueDim: test.valueDim, DType: F16,
+			p := Problem{Batch: 6, Heads: 4, KeyHeads: 1, QueryLen: test.queries, KeyLen: 640, HeadDim: test.dim, ValueDim: test.valueDim,
+				DType:      F16,
 				KeyLengths: true, KeyType: test.keyType, ValueType: test.valueType}
 			if test.page > 0 {
 				each := (p.KeyLen + test.page - 1) / test.page
@@ -119,12 +125,13 @@ func TestMatrixDecodeCaches(t *testing.T) {
 	}
 }
 
-// TestMatrixDecodeRescalesInTime: a row's reference follows before a weight passes the largest fp16, however fast scores grow from batch to batch,
-// and sums and outputs with it.
+// TestMatrixDecodeRescalesInTime: a row's reference follows before a weight passes the largest fp16, however fast scores grow from batch to
+// batch, and sums and outputs with it.
 func TestMatrixDecodeRescalesInTime(t *testing.T) {
 	vktest.Long(t, "few queries of the conformance suite")
 	d := matrixDecodeDevice(t)
 	p := Problem{Batch: 1, Heads: 1, QueryLen: 3, KeyLen: 96, HeadDim: 8, DType: F16, Scale: math.Ln2}
-	plan := mustPlan(t, d, p, WithTier(TierMatrix), WithTuning(forwardTile(t, d, Flash, p, map[string]int{"decode": 1, "w": 1, "keys": 2, "parts": 1})))
+	plan := mustPlan(t, d, p, WithTier(TierMatrix),
+		WithTuning(forwardTile(t, d, Flash, p, map[string]int{"decode": 1, "w": 1, "keys": 2, "parts": 1})))
 	testRescaling(t, d, plan, plan.Tuning()["keys"], 10, 13, 25)
 }

@@ -64,13 +64,15 @@ var knownLayouts = []struct {
 		slots: []int{0, 8}, table: []int{0, 1, 2, 3},
 	},
 	{
-		name: "RDNA3, wave 32", shape: kernel.Fragment{M: 16, N: 16, K: 16, Lanes: 32}, form: kernel.FormRows, why: "operand's element (0, 0) is held 2 times",
+		name: "RDNA3, wave 32", shape: kernel.Fragment{M: 16, N: 16, K: 16, Lanes: 32}, form: kernel.FormRows,
+		why:   "operand's element (0, 0) is held 2 times",
 		acc:   held(32, 8, func(l, e int) kernel.Element { return kernel.Element{Row: 2*e + l/16, Col: l % 16} }),
 		a:     held(32, 16, func(l, e int) kernel.Element { return kernel.Element{Row: l % 16, Col: e} }),
 		slots: []int{0, 2, 4, 6, 8, 10, 12, 14},
 	},
 	{
-		name: "RDNA3, wave 64", shape: kernel.Fragment{M: 16, N: 16, K: 16, Lanes: 64}, form: kernel.FormRows, why: "operand's element (0, 0) is held 4 times",
+		name: "RDNA3, wave 64", shape: kernel.Fragment{M: 16, N: 16, K: 16, Lanes: 64}, form: kernel.FormRows,
+		why:   "operand's element (0, 0) is held 4 times",
 		acc:   held(64, 4, func(l, e int) kernel.Element { return kernel.Element{Row: 4*e + l/16, Col: l % 16} }),
 		a:     held(64, 16, func(l, e int) kernel.Element { return kernel.Element{Row: l % 16, Col: e} }),
 		slots: []int{0, 4, 8, 12},
@@ -94,7 +96,8 @@ var knownLayouts = []struct {
 		slots: []int{0, 1, 2, 3, 4, 5, 6, 7}, table: []int{0, 1, 2, 3, 4, 5, 6, 7},
 	},
 	{
-		name: "K shorter than N", shape: kernel.Fragment{M: 16, N: 16, K: 8, Lanes: 32}, form: kernel.FormRows, why: "K = 8 is no multiple of N = 16",
+		name: "K shorter than N", shape: kernel.Fragment{M: 16, N: 16, K: 8, Lanes: 32}, form: kernel.FormRows,
+		why:   "K = 8 is no multiple of N = 16",
 		acc:   held(32, 8, func(l, e int) kernel.Element { return kernel.Element{Row: l/4 + e/4*8, Col: 2*(l%4) + e%2 + e/2%2*8} }),
 		a:     held(32, 4, func(l, e int) kernel.Element { return kernel.Element{Row: l/4 + e/2*8, Col: 2*(l%4) + e%2} }),
 		slots: []int{0, 8},
@@ -116,7 +119,8 @@ var knownLayouts = []struct {
 		a:   held(8, 8, func(l, e int) kernel.Element { return kernel.Element{Row: e, Col: l} }),
 	},
 	{
-		name: "beyond the matrix", shape: kernel.Fragment{M: 8, N: 8, K: 8, Lanes: 8}, form: kernel.FormShared, why: "is element (65535, 65535)",
+		name: "beyond the matrix", shape: kernel.Fragment{M: 8, N: 8, K: 8, Lanes: 8}, form: kernel.FormShared,
+		why: "is element (65535, 65535)",
 		acc: held(8, 8, func(l, e int) kernel.Element { return kernel.Element{Row: 65535, Col: 65535} }),
 	},
 	{
@@ -125,7 +129,8 @@ var knownLayouts = []struct {
 		a:   held(8, 8, func(l, e int) kernel.Element { return kernel.Element{Row: e, Col: l} }),
 	},
 	{
-		name: "lanes of a row by threes", shape: kernel.Fragment{M: 8, N: 8, K: 8, Lanes: 8}, form: kernel.FormShared, why: "no power of two",
+		name: "lanes of a row by threes", shape: kernel.Fragment{M: 8, N: 8, K: 8, Lanes: 8}, form: kernel.FormShared,
+		why: "no power of two",
 		acc: held(8, 8, func(l, e int) kernel.Element { return kernel.Element{Row: e, Col: 3 * l % 8} }),
 		a:   held(8, 8, func(l, e int) kernel.Element { return kernel.Element{Row: e, Col: l} }),
 	},
@@ -140,7 +145,8 @@ var knownLayouts = []struct {
 		a:   held(8, 8, func(l, e int) kernel.Element { return kernel.Element{Row: e, Col: l} }),
 	},
 	{
-		name: "too many components", shape: kernel.Fragment{M: 32, N: 8, K: 8, Lanes: 8}, form: kernel.FormShared, why: "hold 32 components",
+		name: "too many components", shape: kernel.Fragment{M: 32, N: 8, K: 8, Lanes: 8}, form: kernel.FormShared,
+		why: "hold 32 components",
 		acc: held(8, 32, func(l, e int) kernel.Element { return kernel.Element{Row: e, Col: l} }),
 		a:   held(8, 32, func(l, e int) kernel.Element { return kernel.Element{Row: e, Col: l} }),
 	},
@@ -155,7 +161,8 @@ var knownLayouts = []struct {
 		slots: []int{0, 1, 2, 3, 4, 5, 6, 7},
 	},
 	{
-		name: "lanes of unequal size", shape: kernel.Fragment{M: 8, N: 8, K: 8, Lanes: 8}, form: kernel.FormShared, why: "lane 7 has 7 components",
+		name: "lanes of unequal size", shape: kernel.Fragment{M: 8, N: 8, K: 8, Lanes: 8}, form: kernel.FormShared,
+		why: "lane 7 has 7 components",
 		acc: func() kernel.HeldElements {
 			h := held(8, 8, func(l, e int) kernel.Element { return kernel.Element{Row: e, Col: l} })
 			h[7] = h[7][:7]
@@ -212,7 +219,8 @@ func requireRule(t require.TestingT, s kernel.Fragment, l kernel.FragmentLayout,
 	for lane := range s.Lanes {
 		rows := map[int]bool{}
 		for e, x := range acc[lane] {
-			require.Equal(t, x, kernel.Element{Row: part(rowLane, lane) + table(l.RowOfComp, e), Col: part(colLane, lane) + table(l.ColOfComp, e)})
+			require.Equal(t, x, kernel.Element{Row: part(rowLane, lane) + table(l.RowOfComp, e),
+				Col: part(colLane, lane) + table(l.ColOfComp, e)})
 			require.Equal(t, x.Row, part(rowLane, lane)+table(l.RowOfSlot, table(l.SlotOfComp, e)))
 			rows[x.Row] = true
 		}

@@ -11,20 +11,21 @@ import (
 	"github.com/vkattn/vkattn/internal/ref"
 )
 
-// TestMatrixRescalesInTime: where the maximum is looked at first, a row's reference follows before a weight passes the largest fp16, however
-// fast scores grow from tile to tile. (Where it is not, the conformance suite's cases called threshold do this.) In form 2 weights pass through
-// memory as halves; in form 1 a driver may leave them as they are, as lavapipe does.
+// TestMatrixRescalesInTime: where the maximum is looked at first, a row's reference follows before a weight passes the largest fp16,
+// however fast scores grow from tile to tile. (Where it is not, the conformance suite's cases called threshold do this.) In form 2 weights
+// pass through memory as halves; in form 1 a driver may leave them as they are, as lavapipe does.
 func TestMatrixRescalesInTime(t *testing.T) {
 	d := matrixDevice(t)
 	step := stepOf(matrixFragment(d))
 	p := Problem{Batch: 1, Heads: 1, QueryLen: 9, KeyLen: 6 * step, HeadDim: 8, DType: F16, Scale: math.Ln2}
-	plan := mustPlan(t, d, p, WithTier(TierMatrix), WithTuning(forwardTile(t, d, Flash, p, map[string]int{"w": 1, "rm": 1, "bc": 1, "ck": 1, "max_first": 1, "form": kernel.FormRows})))
+	plan := mustPlan(t, d, p, WithTier(TierMatrix),
+		WithTuning(forwardTile(t, d, Flash, p, map[string]int{"w": 1, "rm": 1, "bc": 1, "ck": 1, "max_first": 1, "form": kernel.FormRows})))
 	testRescaling(t, d, plan, step, 13, 17, 25)
 	require.NoError(t, plan.Close())
 }
 
-// testRescaling runs a plan on scores that grow so much, in log 2, from one step of keys to the next, and checks the outputs. The plan's scale
-// is ln 2.
+// testRescaling runs a plan on scores that grow so much, in log 2, from one step of keys to the next, and checks the outputs. The plan's
+// scale is ln 2.
 func testRescaling(t *testing.T, d *Device, plan *Plan, step int, growths ...float32) {
 	t.Helper()
 	p := plan.Problem()

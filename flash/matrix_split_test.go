@@ -30,7 +30,8 @@ var splitInputs = []struct {
 		each(s.q, func(i int, x float64) float64 { return either(i%d < 2, 64, x) })
 		each(s.k, func(i int, x float64) float64 { return either(i%d < 2, 64*float64(1-2*(i%d)), x) })
 	}, false},
-	{"keys of 1e30 beside 1e-30", func(_ *rand.Rand, s *sample) { // with a query of 1e-30 beside 1, whose scores are of order 1 at the former
+	// with a query of 1e-30 beside 1, whose scores are of order 1 at the former
+	{"keys of 1e30 beside 1e-30", func(_ *rand.Rand, s *sample) {
 		d := s.p.HeadDim
 		each(s.k, func(i int, x float64) float64 { return x * either(i/d%3 == 0, 1e30, 1e-30) })
 		each(s.q, func(i int, x float64) float64 { return x * 1e-30 })
@@ -112,20 +113,22 @@ func meanError(t *testing.T, o []float32, want, sizes []float64) (mean float64) 
 	return mean
 }
 
-// splitMay is how far sums of terms may be off where fp32 arithmetic is off by want: twice that, but for two inputs of which the order of fp32
-// operations decides. An H100 is off by 5.7e-6 and 6.4e-5 there (docs/notes.md).
+// splitMay is how far sums of terms may be off where fp32 arithmetic is off by want: twice that, but for two inputs of which the order of
+// fp32 operations decides. An H100 is off by 5.7e-6 and 6.4e-5 there (docs/notes.md).
 func splitMay(input string, terms int, want, scale float64) float64 {
 	switch {
-	case input == "scores that cancel": // 4096 and −4096, at once in scalar sums; half a unit of 4096's last place is lost where something stands between
+	// 4096 and −4096, at once in scalar sums; half a unit of 4096's last place is lost where something stands between
+	case input == "scores that cancel":
 		return max(2*want, 4096*0x1p-24*scale)
-	case input == "values of 1e-35" && want > 1e-6: // a device that takes denormals for 0: of each of the products of terms, as of the one of scalar sums
+	// a device that takes denormals for 0: of each of the products of terms, as of the one of scalar sums
+	case input == "values of 1e-35" && want > 1e-6:
 		return float64(terms*(terms+1)/2) * want
 	}
 	return 2 * want
 }
 
-// TestSplitIsAsCloseAsScalar: sums of terms on matrices are as close to attention in float64 as fp32 arithmetic is, whatever the scales of the
-// inputs, and the same bits twice.
+// TestSplitIsAsCloseAsScalar: sums of terms on matrices are as close to attention in float64 as fp32 arithmetic is, whatever the scales of
+// the inputs, and the same bits twice.
 func TestSplitIsAsCloseAsScalar(t *testing.T) {
 	vktest.Long(t, "fp32 on matrices in the conformance suite")
 	d := matrixDevice(t)
@@ -165,12 +168,13 @@ func TestSplitIsAsCloseAsScalar(t *testing.T) {
 	require.NoError(t, scalar.Close())
 }
 
-// TestSplitGradients: backward passes, which are in fp32 arithmetic, follow a forward pass on matrices with gradients as close to float64 as theirs
-// behind the scalar tier's. Here the tiers are asked for; where sums of terms are taken unasked, plans choose so.
+// TestSplitGradients: backward passes, which are in fp32 arithmetic, follow a forward pass on matrices with gradients as close to float64
+// as theirs behind the scalar tier's. Here the tiers are asked for; where sums of terms are taken unasked, plans choose so.
 func TestSplitGradients(t *testing.T) {
 	vktest.Long(t, "gradients of fp32 on scalar kernels")
 	d := matrixDevice(t)
-	p, err := Problem{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: 37, KeyLen: 53, HeadDim: 20, ValueDim: 12, DType: F32, Causal: CausalBottomRight}.Normalize()
+	p, err := Problem{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: 37, KeyLen: 53, HeadDim: 20, ValueDim: 12, DType: F32,
+		Causal: CausalBottomRight}.Normalize()
 	require.NoError(t, err)
 	do := ref.NewTensor(p.Batch, p.Heads, p.QueryLen, p.ValueDim)
 	copy(do.Data, randomValues(rand.New(rand.NewPCG(3, 4)), F32, p.OShape())) // as newBackwardSample has it
@@ -194,8 +198,8 @@ func TestSplitGradients(t *testing.T) {
 	}
 }
 
-// TestSplitOfSpecialNumbers: what is not finite stays in its rows and columns, whatever scales their others; denormals and the largest numbers
-// are numbers like others.
+// TestSplitOfSpecialNumbers: what is not finite stays in its rows and columns, whatever scales their others; denormals and the largest
+// numbers are numbers like others.
 func TestSplitOfSpecialNumbers(t *testing.T) {
 	d := matrixDevice(t)
 	p, err := Problem{Batch: 1, Heads: 1, QueryLen: 12, KeyLen: 30, HeadDim: 8, DType: F32}.Normalize()
@@ -210,7 +214,8 @@ func TestSplitOfSpecialNumbers(t *testing.T) {
 		return s, download(t, f.O), download(t, f.LSE)
 	}
 	near := func(want float64, got float32) { require.InDelta(t, want, float64(got), 1e-6*max(1, math.Abs(want))) }
-	for _, bad := range []float32{float32(math.NaN()), math.Float32frombits(0x7fffffff), math.Float32frombits(0xff800001), float32(math.Inf(1)), float32(math.Inf(-1))} {
+	for _, bad := range []float32{float32(math.NaN()), math.Float32frombits(0x7fffffff), math.Float32frombits(0xff800001),
+		float32(math.Inf(1)), float32(math.Inf(-1))} {
 		right, _, _ := run(func(*sample) {})
 		_, o, lse := run(func(s *sample) { s.q[3*p.HeadDim+5] = bad }) // one row of everything
 		for i := range o {
@@ -243,7 +248,8 @@ func TestSplitOfSpecialNumbers(t *testing.T) {
 		})
 		s.answer(t)
 		for i := range o {
-			require.InDelta(t, s.o[i]/float64(by), float64(o[i])/float64(by), either(name == "denormal", 1.1, 1e-6), "%s: denormals may be 0", name)
+			require.InDelta(t, s.o[i]/float64(by), float64(o[i])/float64(by), either(name == "denormal", 1.1, 1e-6),
+				"%s: denormals may be 0", name)
 		}
 	}
 	s, o, lse := run(func(s *sample) { scale(s.q, 1e-41); scale(s.k, 1e-41) }) // scores of 0
@@ -255,19 +261,21 @@ func TestSplitOfSpecialNumbers(t *testing.T) {
 	require.NoError(t, plan.Close())
 }
 
-// TestSplitForms: forms with which no device here would take it prove themselves too, and terms that are not scaled, as those of bf16 are not.
-// (The proof compares with attention in float64, within what the loss of one product of terms would exceed.)
+// TestSplitForms: forms with which no device here would take it prove themselves too, and terms that are not scaled, as those of bf16 are
+// not. (The proof compares with attention in float64, within what the loss of one product of terms would exceed.)
 func TestSplitForms(t *testing.T) {
 	vktest.Long(t, "one form of fp32 on matrices in the conformance suite")
 	d := matrixDevice(t)
-	p, err := Problem{Batch: 1, Heads: 2, QueryLen: 20, KeyLen: 30, HeadDim: 12, ValueDim: 8, DType: F32, Causal: CausalBottomRight}.Normalize()
+	p, err := Problem{Batch: 1, Heads: 2, QueryLen: 20, KeyLen: 30, HeadDim: 12, ValueDim: 8, DType: F32,
+		Causal: CausalBottomRight}.Normalize()
 	require.NoError(t, err)
 	for _, c := range []struct {
 		terms  int
 		scaled bool
 		form   int
 		short  bool
-	}{{3, false, kernel.FormRegisters, true}, {2, false, kernel.FormShared, true}, {2, true, kernel.FormRows, false}} { // the suite has three terms in rows
+		// the suite has three terms in rows
+	}{{3, false, kernel.FormRegisters, true}, {2, false, kernel.FormShared, true}, {2, true, kernel.FormRows, false}} {
 		t.Run(fmt.Sprintf("%d terms, scaled %v, form %d", c.terms, c.scaled, c.form), func(t *testing.T) {
 			if !c.short {
 				vktest.Long(t, "two of the forms")
@@ -281,8 +289,8 @@ func TestSplitForms(t *testing.T) {
 	require.ErrorContains(t, err, "form 3")
 }
 
-// TestSplitWays: tiles in registers, in shared memory and under a branch, two row fragments, Q in shared memory, growth by sums, keys in parts. A plan
-// is what proved itself.
+// TestSplitWays: tiles in registers, in shared memory and under a branch, two row fragments, Q in shared memory, growth by sums, keys in
+// parts. A plan is what proved itself.
 func TestSplitWays(t *testing.T) {
 	vktest.Long(t, "one way of fp32 on matrices in the conformance suite")
 	d := matrixDevice(t)
@@ -335,8 +343,8 @@ func TestSplitChoice(t *testing.T) {
 	require.Empty(t, info.Missing, "of types that it is not for")
 }
 
-// TestSplitThatDoesNotFit: where no tile of so many terms fits into shared memory, the device does not offer what is asked for, and says so; it is no
-// mistake in the number of terms. Numbers of a tile that do not fit are one.
+// TestSplitThatDoesNotFit: where no tile of so many terms fits into shared memory, the device does not offer what is asked for, and says
+// so; it is no mistake in the number of terms. Numbers of a tile that do not fit are one.
 func TestSplitThatDoesNotFit(t *testing.T) {
 	d := planningDevice(t)
 	facts := *d.env.Caps.Facts

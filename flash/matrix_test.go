@@ -75,7 +75,8 @@ func TestMatrixForms(t *testing.T) {
 						return
 					}
 					plan := runMatrix(t, d, p, tuning)
-					require.Contains(t, plan.String(), fmt.Sprintf("tier matrix: matrix_forward %dx%d %v form %d", plan.Tuning()["br"], plan.Tuning()["bc"], f, form))
+					require.Contains(t, plan.String(), fmt.Sprintf("tier matrix: matrix_forward %dx%d %v form %d", plan.Tuning()["br"],
+						plan.Tuning()["bc"], f, form))
 					require.Zero(t, plan.WorkspaceBytes())
 				})
 			}
@@ -88,7 +89,8 @@ func TestMatrixTiles(t *testing.T) {
 	vktest.Long(t, "the tiles that are chosen, in the conformance suite")
 	d := matrixDevice(t)
 	f := matrixFragment(d)
-	ragged := Problem{Batch: 2, Heads: 2, KeyHeads: 1, QueryLen: 41, KeyLen: 83, HeadDim: 12, ValueDim: 5, DType: F16, Causal: CausalBottomRight}
+	ragged := Problem{Batch: 2, Heads: 2, KeyHeads: 1, QueryLen: 41, KeyLen: 83, HeadDim: 12, ValueDim: 5, DType: F16,
+		Causal: CausalBottomRight}
 	small := ragged
 	if testing.Short() {
 		small.HeadDim = 8
@@ -104,9 +106,11 @@ func TestMatrixTiles(t *testing.T) {
 		"Q in shared memory":     {ragged, map[string]int{"w": 2, "rm": 1, "bc": 2, "ck": 1, "q_reg": 1}, ""},
 		"heads together":         {ragged, map[string]int{"w": 1, "rm": 1, "heads_together": 3}, ""},
 		"split":                  {small, map[string]int{"w": 1, "rm": 1, "heads_together": 3, "max_groups": 5}, ""},
-		"packed":                 {narrowed(Problem{Batch: 2, Heads: 6, KeyHeads: 2, QueryLen: 3, KeyLen: 50, HeadDim: 16, DType: F16, Causal: CausalBottomRight}), map[string]int{"decode": 0}, "packed"},
-		"not packed":             {narrowed(Problem{Batch: 2, Heads: 6, KeyHeads: 2, QueryLen: 3, KeyLen: 50, HeadDim: 16, DType: F16}), map[string]int{"pack": 0}, ""},
-		"br":                     {ragged, map[string]int{"br": 3, "rm": 1}, fmt.Sprintf(" %dx", 3*f.M)},
+		"packed": {narrowed(Problem{Batch: 2, Heads: 6, KeyHeads: 2, QueryLen: 3, KeyLen: 50, HeadDim: 16, DType: F16,
+			Causal: CausalBottomRight}), map[string]int{"decode": 0}, "packed"},
+		"not packed": {narrowed(Problem{Batch: 2, Heads: 6, KeyHeads: 2, QueryLen: 3, KeyLen: 50, HeadDim: 16, DType: F16}),
+			map[string]int{"pack": 0}, ""},
+		"br": {ragged, map[string]int{"br": 3, "rm": 1}, fmt.Sprintf(" %dx", 3*f.M)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			switch name {
@@ -144,7 +148,8 @@ func TestMatrixIgnoresSharedMemory(t *testing.T) {
 	require.NoError(t, err)
 	litter := mustPlan(t, d, wide, WithImplementation(Flash), WithTier(TierMatrix))
 	mk := plainly(t, d)
-	nothing := Forward{Q: mk(F16, wide.QShape()), K: mk(F16, wide.KShape()), V: mk(F16, wide.VShape()), O: mk(F16, wide.OShape()), LSE: mk(F32, wide.LSEShape())}
+	nothing := Forward{Q: mk(F16, wide.QShape()), K: mk(F16, wide.KShape()), V: mk(F16, wide.VShape()), O: mk(F16, wide.OShape()),
+		LSE: mk(F32, wide.LSEShape())}
 	bad := slices.Repeat([]float32{float32(math.NaN())}, nothing.Q.Elements())
 	for _, in := range []*Tensor{nothing.Q, nothing.K, nothing.V} {
 		require.NoError(t, in.Upload(bg, bad))
@@ -168,12 +173,15 @@ func TestMatrixFetching(t *testing.T) {
 	layout, err := d.env.Layout(attn.F16, f)
 	require.NoError(t, err)
 	step := stepOf(f)
-	unaligned := Problem{Batch: 2, Heads: 2, KeyHeads: 1, QueryLen: 41, KeyLen: 83, HeadDim: 5, ValueDim: 12, DType: F16, Causal: CausalBottomRight}
-	ragged := Problem{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: 41, KeyLen: 83, HeadDim: 16, ValueDim: 24, DType: F16} // rows of V are no whole turns
+	unaligned := Problem{Batch: 2, Heads: 2, KeyHeads: 1, QueryLen: 41, KeyLen: 83, HeadDim: 5, ValueDim: 12, DType: F16,
+		Causal: CausalBottomRight}
+	// rows of V are no whole turns
+	ragged := Problem{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: 41, KeyLen: 83, HeadDim: 16, ValueDim: 24, DType: F16}
 	if testing.Short() {
 		ragged.HeadDim = 8
 	}
-	whole := narrowed(Problem{Batch: 1, Heads: 4, KeyHeads: 2, QueryLen: 43, KeyLen: 6 * step, HeadDim: 16, DType: F16, Causal: CausalTopLeft})
+	whole := narrowed(Problem{Batch: 1, Heads: 4, KeyHeads: 2, QueryLen: 43, KeyLen: 6 * step, HeadDim: 16, DType: F16,
+		Causal: CausalTopLeft})
 	for i, test := range []struct {
 		name   string
 		p      Problem
@@ -249,7 +257,8 @@ func TestLacksMatrix(t *testing.T) {
 		c.Facts.Features = c.Enabled
 		for _, n := range []uint32{8, 16} {
 			for _, in := range []vk.ComponentType{vk.ComponentF16, vk.ComponentBF16} {
-				c.Facts.Matrices = append(c.Facts.Matrices, vk.MatrixShape{M: 16, N: n, K: 16, A: in, B: in, C: vk.ComponentF32, Result: vk.ComponentF32, Scope: vk.ScopeSubgroup})
+				c.Facts.Matrices = append(c.Facts.Matrices, vk.MatrixShape{M: 16, N: n, K: 16, A: in, B: in, C: vk.ComponentF32,
+					Result: vk.ComponentF32, Scope: vk.ScopeSubgroup})
 			}
 		}
 		return c
@@ -271,7 +280,8 @@ func TestLacksMatrix(t *testing.T) {
 		"push constants":           func(c *kernel.Capabilities) { c.Facts.Limits.MaxPushConstants = 64 },
 		"multiplies no":            func(c *kernel.Capabilities) { c.Facts.Matrices = nil },
 		"into fp32": func(c *kernel.Capabilities) { // only with fp16 sums, or in whole workgroups
-			c.Facts.Matrices = []vk.MatrixShape{{M: 16, N: 16, K: 16, Scope: vk.ScopeSubgroup}, {M: 16, N: 16, K: 16, C: vk.ComponentF32, Result: vk.ComponentF32, Scope: 2}}
+			c.Facts.Matrices = []vk.MatrixShape{{M: 16, N: 16, K: 16, Scope: vk.ScopeSubgroup},
+				{M: 16, N: 16, K: 16, C: vk.ComponentF32, Result: vk.ComponentF32, Scope: 2}}
 		},
 	} {
 		c := good()
@@ -292,7 +302,8 @@ func TestMatrixModulesNeedNoMore(t *testing.T) {
 		1: "Shader", 9: "Float16", 22: "Int16", 61: "GroupNonUniform", 62: "GroupNonUniformVote", 65: "GroupNonUniformShuffle",
 		4433: "StorageBuffer16BitAccess", 5345: "VulkanMemoryModel", 6022: "CooperativeMatrixKHR",
 	}
-	for _, name := range []string{"matrix_probe.f16", "matrix_probe.bf16", "matrix_forward.f16", "matrix_forward.bf16", "matrix_forward_wide.f16", "matrix_forward_wide.bf16",
+	for _, name := range []string{"matrix_probe.f16", "matrix_probe.bf16", "matrix_forward.f16", "matrix_forward.bf16",
+		"matrix_forward_wide.f16", "matrix_forward_wide.bf16",
 		"matrix_forward_split.f16", "matrix_forward_split.bf16"} {
 		code, err := shaders.Module(name)
 		require.NoError(t, err)
@@ -405,7 +416,8 @@ func TestMatrixVariantRefused(t *testing.T) {
 // TestTrialsTellRightFromWrong: what judges a trial takes the oracle's own answers, and no others.
 func TestTrialsTellRightFromWrong(t *testing.T) {
 	for _, causal := range []Causal{CausalNone, CausalBottomRight, CausalTopLeft} {
-		s := newSample(t, Problem{Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: 9, KeyLen: 5, HeadDim: 3, ValueDim: 2, DType: F16, Causal: causal})
+		s := newSample(t, Problem{Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: 9, KeyLen: 5, HeadDim: 3, ValueDim: 2, DType: F16,
+			Causal: causal})
 		o, lse := kernel.Float32s(s.o), kernel.Float32s(s.lse)
 		judge := func(lse []float32) string {
 			wrong, err := kernel.CompareForward(attnOf(s.p), &s.in, o, lse)

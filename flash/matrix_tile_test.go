@@ -227,7 +227,8 @@ func problemForRow(t *testing.T, c *kernel.Capabilities, i int) (Problem, bool) 
 			for _, dropout := range []float64{0, 0.1} {
 				for _, blocks := range []Blocks{{}, {Queries: 128, Keys: 128}} {
 					for _, more := range []int{0, 1} {
-						p := Problem{Batch: 16, Heads: 32, QueryLen: max(row.When.LeastKeys, 512) + more, HeadDim: row.When.MaxDim, DType: dtype, Causal: causal,
+						p := Problem{Batch: 16, Heads: 32, QueryLen: max(row.When.LeastKeys, 512) + more, HeadDim: row.When.MaxDim,
+							DType: dtype, Causal: causal,
 							Window: window, Dropout: dropout, Blocks: blocks, Score: scores}
 						if row.When.Bias {
 							p.Bias = PerScore{DType: dtype, Batch: 1, Heads: p.Heads, Queries: p.QueryLen, Keys: p.QueryLen}
@@ -255,7 +256,8 @@ func TestMatrixTuningErrors(t *testing.T) {
 	p, err := Problem{Batch: 1, Heads: 1, QueryLen: 64, HeadDim: 64, DType: F16}.Normalize()
 	require.NoError(t, err)
 	for _, given := range []map[string]int{
-		{"w": 0}, {"w": 33}, {"rm": 0}, {"br": 50}, {"br": 0}, {"bc": 0}, {"bc": 40}, {"bc": 4096}, {"ck": 8}, {"ck": 0}, {"prefetch": 6}, {"pipe": 2},
+		{"w": 0}, {"w": 33}, {"rm": 0}, {"br": 50}, {"br": 0}, {"bc": 0}, {"bc": 40}, {"bc": 4096}, {"ck": 8}, {"ck": 0}, {"prefetch": 6},
+		{"pipe": 2},
 		{"max_first": 2}, {"q_reg": 0}, {"heads_together": 0}, {"prefetch": 3, "bc": 192, "ck": 16}, {"prefetch": 4, "bc": 192, "ck": 16},
 	} {
 		_, err := matrix.ChooseTile(c, attnOf(p), s, kernel.FormRegisters, kernel.NewTuning(given))

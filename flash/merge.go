@@ -17,21 +17,23 @@ import (
 //	lse[b, h, i]  = log Σ_n exp(lse_n[b, h, i])
 //	o[b, h, i, :] = Σ_n exp(lse_n[b, h, i] − lse[b, h, i]) · o_n[b, h, i, :]
 //
-// are those of attention over the keys of all parts, whatever the kernels, tiles and masks that the parts come from. Logarithms are natural. lse_n is
-// finite, or −∞ where a part has no key for a row: what stands in that row of o_n is not used. A row that no part has a key for gives o = 0 and
-// lse = −∞. Sums and weights are fp32 for all parts together, in a fixed order: o is rounded once, and the same inputs give the same bits.
+// are those of attention over the keys of all parts, whatever the kernels, tiles and masks that the parts come from. Logarithms are
+// natural. lse_n is finite, or −∞ where a part has no key for a row: what stands in that row of o_n is not used. A row that no part has a
+// key for gives o = 0 and lse = −∞. Sums and weights are fp32 for all parts together, in a fixed order: o is rounded once, and the same
+// inputs give the same bits.
 //
 // A sink stands in the sum of each part that is given one: give it to one part alone.
 //
-// Source: Ye et al., FlashInfer (2025), composition of attention states; Juravsky et al., Hydragen (2024), for a prefix that requests share.
+// Source: Ye et al., FlashInfer (2025), composition of attention states; Juravsky et al., Hydragen (2024), for a prefix that requests
+// share.
 type MergeProblem struct {
 	Parts                            int // from 1 to 4096
 	Batch, Heads, QueryLen, ValueDim int // of o [Batch, Heads, QueryLen, ValueDim]
 	DType                            DType
 	// Parts, or the result, are fp32 whatever DType: parts that were not rounded yet, or a result that is a part of another merge.
 	PartsF32, ResultF32 bool
-	// Stacked says that all parts lie in one pair of tensors, of shapes [Parts·Batch, Heads, QueryLen, ValueDim] and [Parts·Batch, Heads, QueryLen, 1]:
-	// the batch entries of part 0, then those of part 1, and so on.
+	// Stacked says that all parts lie in one pair of tensors, of shapes [Parts·Batch, Heads, QueryLen, ValueDim] and [Parts·Batch, Heads,
+	// QueryLen, 1]: the batch entries of part 0, then those of part 1, and so on.
 	Stacked bool
 }
 
@@ -85,7 +87,8 @@ func (p *MergeProblem) operands() []attn.Operand {
 		attn.Operand{Name: "LSE", Shape: shape(p.Batch, 1), Statistics: true, Output: true, Optional: true})
 }
 
-// Part is attention over some of the keys: the outputs of a forward pass, or of another merge. It may be a pair of views, of parts of tensors.
+// Part is attention over some of the keys: the outputs of a forward pass, or of another merge. It may be a pair of views, of parts of
+// tensors.
 type Part struct {
 	O   *Tensor // [Batch, Heads, QueryLen, ValueDim], of any strides whose last is 1
 	LSE *Tensor // fp32 [Batch, Heads, QueryLen, 1], the rows of a head one behind the other, batch entries and heads of any strides
@@ -127,8 +130,8 @@ func (m *Merge) problem() (MergeProblem, error) {
 	return p, nil
 }
 
-// Merge puts parts together and waits, as [MergeProblem] says, for a problem that follows from the tensors: a single pair with more batch entries
-// than O holds stacked parts. Each call plans; a loop does better with [Device.PlanMerge].
+// Merge puts parts together and waits, as [MergeProblem] says, for a problem that follows from the tensors: a single pair with more batch
+// entries than O holds stacked parts. Each call plans; a loop does better with [Device.PlanMerge].
 func (d *Device) Merge(ctx context.Context, m Merge) (err error) {
 	defer during("Merge", &err)
 	if err := d.usable(); err != nil {
@@ -154,11 +157,11 @@ type MergePlan struct {
 	table   []attn.Operand
 }
 
-// PlanMerge builds the kernel that merges. The error is an [*ArgumentError] for a problem that cannot be, an [*UnsupportedError] where the device
-// cannot, a [*MemoryError] where a workspace passes what it can bind.
+// PlanMerge builds the kernel that merges. The error is an [*ArgumentError] for a problem that cannot be, an [*UnsupportedError] where the
+// device cannot, a [*MemoryError] where a workspace passes what it can bind.
 //
-// Bound by memory, a merge reads each part once. Four pairs of tensors go into one dispatch, and any number of stacked parts; more pairs are a chain
-// of dispatches with sums in fp32 between them, which cost about as much again as the parts.
+// Bound by memory, a merge reads each part once. Four pairs of tensors go into one dispatch, and any number of stacked parts; more pairs
+// are a chain of dispatches with sums in fp32 between them, which cost about as much again as the parts.
 func (d *Device) PlanMerge(p MergeProblem) (_ *MergePlan, err error) {
 	defer during("PlanMerge", &err)
 	if err := p.check(); err != nil {
@@ -181,7 +184,8 @@ func (d *Device) PlanMerge(p MergeProblem) (_ *MergePlan, err error) {
 			return nil, badArgument("MergeProblem", o.Shape(nil), "%s would have more than 2³²−1 elements", o.Name)
 		}
 	}
-	plan.program, err = kernel.NewMergeProgram(d.env, &kernel.Merge{Parts: p.Parts, Stacked: p.Stacked, Batch: p.Batch, Heads: p.Heads, QueryLen: p.QueryLen,
+	plan.program, err = kernel.NewMergeProgram(d.env, &kernel.Merge{Parts: p.Parts, Stacked: p.Stacked, Batch: p.Batch, Heads: p.Heads,
+		QueryLen: p.QueryLen,
 		ValueDim: p.ValueDim, DType: attn.DType(p.DType), PartsF32: p.PartsF32, ResultF32: p.ResultF32})
 	if err != nil {
 		return nil, d.fail(err)
@@ -200,7 +204,8 @@ func (p *MergePlan) made() error {
 	return nil
 }
 
-// WorkspaceBytes is the device memory that each recording of the plan takes beside its tensors: none for up to four pairs of them, or stacked parts.
+// WorkspaceBytes is the device memory that each recording of the plan takes beside its tensors: none for up to four pairs of them, or
+// stacked parts.
 func (p *MergePlan) WorkspaceBytes() (n uint64) {
 	if p.made() != nil {
 		return 0
@@ -211,8 +216,8 @@ func (p *MergePlan) WorkspaceBytes() (n uint64) {
 	return n
 }
 
-// Merge puts parts together and waits. The error is an [*ArgumentError] for a tensor that does not fit its place, the context's own where it is
-// cancelled, after the device has finished.
+// Merge puts parts together and waits. The error is an [*ArgumentError] for a tensor that does not fit its place, the context's own where
+// it is cancelled, after the device has finished.
 func (p *MergePlan) Merge(ctx context.Context, m Merge) (err error) {
 	defer during("Merge", &err)
 	if err := p.made(); err != nil {
@@ -231,8 +236,8 @@ func (p *MergePlan) Close() (err error) {
 	return p.release()
 }
 
-// MergeRecording holds the commands of a merge, with descriptors and workspace of its own. It can be written into any number of command buffers, or
-// submitted by itself again and again, one submission at a time. It belongs to one goroutine at a time.
+// MergeRecording holds the commands of a merge, with descriptors and workspace of its own. It can be written into any number of command
+// buffers, or submitted by itself again and again, one submission at a time. It belongs to one goroutine at a time.
 type MergeRecording struct {
 	smallRecording
 	plan *MergePlan
@@ -347,8 +352,8 @@ func (r *MergeRecording) Submit() (err error) {
 	return r.submit()
 }
 
-// Wait waits for the latest submission. A cancelled context makes it return the context's error, but not before the device has finished with the
-// memory. Without a submission it returns at once.
+// Wait waits for the latest submission. A cancelled context makes it return the context's error, but not before the device has finished
+// with the memory. Without a submission it returns at once.
 func (r *MergeRecording) Wait(ctx context.Context) (err error) {
 	defer during("MergeRecording.Wait", &err)
 	if err := r.made(); err != nil {

@@ -86,8 +86,8 @@ func (m *merging) part(n, b int) (o, lse *guarded, entry int) {
 	return m.o[n], m.lse[n], b
 }
 
-// check compares buffers of the results, every element of them, with float64. Weights are exponentials in fp32 of differences of fp32 numbers, each off
-// by some 2⁻²³, and so are sums of them, relative to sums of absolute values.
+// check compares buffers of the results, every element of them, with float64. Weights are exponentials in fp32 of differences of fp32
+// numbers, each off by some 2⁻²³, and so are sums of them, relative to sums of absolute values.
 func (m *merging) check(t *testing.T) {
 	t.Helper()
 	p := &m.p
@@ -174,8 +174,9 @@ func (g *guarded) unchanged(t *testing.T) {
 	require.True(t, slices.EqualFunc(got, g.values, func(a, b float32) bool { return a == b || a != a && b != b }))
 }
 
-// TestMerge: any number of parts, in tensors of their own and stacked, of every type and mixture of types, aligned and not, with head and row exchanged,
-// −∞ here and there and everywhere, and lse near and far, are merged as float64 says, and nothing else is touched; again with the same bits.
+// TestMerge: any number of parts, in tensors of their own and stacked, of every type and mixture of types, aligned and not, with head and
+// row exchanged, −∞ here and there and everywhere, and lse near and far, are merged as float64 says, and nothing else is touched; again
+// with the same bits.
 func TestMerge(t *testing.T) {
 	d := testDevice(t)
 	for i, c := range []struct {
@@ -183,10 +184,12 @@ func TestMerge(t *testing.T) {
 		stacked    bool
 		far        float64
 	}{
-		{1, 16, false, 0}, {2, 64, false, 0}, {3, 5, false, 1e4}, {4, 24, false, 80}, {7, 16, false, 1e4}, {33, 8, false, 0}, {33, 3, false, 20},
+		{1, 16, false, 0}, {2, 64, false, 0}, {3, 5, false, 1e4}, {4, 24, false, 80}, {7, 16, false, 1e4}, {33, 8, false, 0},
+		{33, 3, false, 20},
 		{1, 7, true, 0}, {2, 32, true, 1e4}, {7, 9, true, 0}, {33, 16, true, 10},
 	} {
-		for k, types := range []MergeProblem{{DType: F32}, {DType: F16}, {DType: BF16}, {DType: F16, PartsF32: true}, {DType: BF16, ResultF32: true},
+		for k, types := range []MergeProblem{{DType: F32}, {DType: F16}, {DType: BF16}, {DType: F16, PartsF32: true},
+			{DType: BF16, ResultF32: true},
 			{DType: BF16, PartsF32: true}, {DType: F16, ResultF32: true}} {
 			if testing.Short() && (i+k)%4 != 0 {
 				continue // each number of parts, and each type
@@ -220,7 +223,8 @@ func TestMerge(t *testing.T) {
 	}
 }
 
-// TestMergeRecordings: recordings of merges run again and again without allocating, in a command buffer of the caller's too, and end with their plan.
+// TestMergeRecordings: recordings of merges run again and again without allocating, in a command buffer of the caller's too, and end with
+// their plan.
 func TestMergeRecordings(t *testing.T) {
 	d := testDevice(t)
 	p := MergeProblem{Parts: 9, Batch: 2, Heads: 2, QueryLen: 5, ValueDim: 16, DType: F16}
@@ -295,7 +299,8 @@ func TestMergeRecordings(t *testing.T) {
 func TestDeviceMerge(t *testing.T) {
 	d := testDevice(t)
 	units := func(int) int { return inUnits }
-	for i, p := range []MergeProblem{{DType: F32, Parts: 2}, {DType: F16, Parts: 5, PartsF32: true}, {DType: BF16, Parts: 3, ResultF32: true},
+	for i, p := range []MergeProblem{{DType: F32, Parts: 2}, {DType: F16, Parts: 5, PartsF32: true},
+		{DType: BF16, Parts: 3, ResultF32: true},
 		{DType: F16, Parts: 6, Stacked: true}, {DType: BF16, Parts: 1}} {
 		p.Batch, p.Heads, p.QueryLen, p.ValueDim = 2, 2, 7, 8
 		m := newMerging(t, d, rand.New(rand.NewPCG(5, uint64(i))), p, units, 1)
@@ -347,7 +352,8 @@ func TestBadMerges(t *testing.T) {
 	defer plan.Close()
 	r := rand.New(rand.NewPCG(1, 1))
 	m := newMerging(t, d, r, good, func(int) int { return 0 }, 0)
-	other := newMerging(t, d, r, MergeProblem{Parts: 1, Batch: 2, Heads: 2, QueryLen: 6, ValueDim: 7, DType: F16}, func(int) int { return 0 }, 0)
+	other := newMerging(t, d, r, MergeProblem{Parts: 1, Batch: 2, Heads: 2, QueryLen: 6, ValueDim: 7, DType: F16},
+		func(int) int { return 0 }, 0)
 	elsewhere := testDevice(t)
 	foreign := newMerging(t, elsewhere, r, good, func(int) int { return 0 }, 0)
 	closed := newMerging(t, d, r, good, func(int) int { return 0 }, 0)
@@ -359,15 +365,20 @@ func TestBadMerges(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, plan.Merge(t.Context(), m.out))
 	for argument, spoils := range map[string][]func(*Merge){
-		"len(Merge.Parts)": {func(f *Merge) { f.Parts = f.Parts[:1] }, func(f *Merge) { f.Parts = append(f.Parts, f.Parts[0]) }, func(f *Merge) { f.Parts = nil }},
-		"Merge.Parts[0].O": {func(f *Merge) { f.Parts[0].O = nil }, func(f *Merge) { f.Parts[0].O = &Tensor{} }, func(f *Merge) { f.Parts[0].O = other.o[0].tensor },
+		"len(Merge.Parts)": {func(f *Merge) { f.Parts = f.Parts[:1] }, func(f *Merge) { f.Parts = append(f.Parts, f.Parts[0]) },
+			func(f *Merge) { f.Parts = nil }},
+		"Merge.Parts[0].O": {func(f *Merge) { f.Parts[0].O = nil }, func(f *Merge) { f.Parts[0].O = &Tensor{} },
+			func(f *Merge) { f.Parts[0].O = other.o[0].tensor },
 			func(f *Merge) { f.Parts[0].O = foreign.o[0].tensor }},
-		"Merge.Parts[1].O":   {func(f *Merge) { f.Parts[1].O = m.lse[0].tensor }},
-		"Merge.Parts[1].LSE": {func(f *Merge) { f.Parts[1].LSE = nil }, func(f *Merge) { f.Parts[1].LSE = m.o[0].tensor }, func(f *Merge) { f.Parts[1].LSE = strided.tensor }},
-		"Merge.O": {func(f *Merge) { f.O = nil }, func(f *Merge) { f.O = f.Parts[1].O }, func(f *Merge) { f.O = behind }, func(f *Merge) { f.O = folded },
+		"Merge.Parts[1].O": {func(f *Merge) { f.Parts[1].O = m.lse[0].tensor }},
+		"Merge.Parts[1].LSE": {func(f *Merge) { f.Parts[1].LSE = nil }, func(f *Merge) { f.Parts[1].LSE = m.o[0].tensor },
+			func(f *Merge) { f.Parts[1].LSE = strided.tensor }},
+		"Merge.O": {func(f *Merge) { f.O = nil }, func(f *Merge) { f.O = f.Parts[1].O }, func(f *Merge) { f.O = behind },
+			func(f *Merge) { f.O = folded },
 			func(f *Merge) { f.O = other.out.O }},
-		"Merge.LSE": {func(f *Merge) { f.LSE = f.Parts[0].LSE }, func(f *Merge) { f.LSE = m.out.O }, func(f *Merge) { f.LSE = strided.tensor }},
-		"":          {func(f *Merge) { f.O = closed.out.O }},
+		"Merge.LSE": {func(f *Merge) { f.LSE = f.Parts[0].LSE }, func(f *Merge) { f.LSE = m.out.O },
+			func(f *Merge) { f.LSE = strided.tensor }},
+		"": {func(f *Merge) { f.O = closed.out.O }},
 	} {
 		for _, spoil := range spoils {
 			f := m.out

@@ -10,12 +10,12 @@ import (
 	"github.com/vkattn/vkattn/vk"
 )
 
-// Point is a moment of a device's work, which its queues wait for by themselves, without the host. It is only ever made of work that was submitted: a queue
-// waits for nothing that may never come. The zero Point is reached.
+// Point is a moment of a device's work, which its queues wait for by themselves, without the host. It is only ever made of work that was
+// submitted: a queue waits for nothing that may never come. The zero Point is reached.
 type Point = pipeline.Point
 
-// Ordered says whether Mark, After, StartToHost and StartToDevice order copies and kernels on the device: it has timeline semaphores, and is no attached
-// one, whose queue is the caller's. Where not, Mark is an error, and StartToHost and StartToDevice copy and wait.
+// Ordered says whether Mark, After, StartToHost and StartToDevice order copies and kernels on the device: it has timeline semaphores, and
+// is no attached one, whose queue is the caller's. Where not, Mark is an error, and StartToHost and StartToDevice copy and wait.
 func (m *Mover) Ordered() bool {
 	return m.made() == nil && !m.dev.env.Attached && m.dev.env.Ctx.HasPoints()
 }
@@ -71,8 +71,8 @@ func (m *Move) End() Point {
 	return m.end
 }
 
-// Wait waits on the host until the copy is done. Waiting again, or for nil, returns the same at once. After an error other than [ErrDeviceLost] and
-// [ErrClosed] the copy may still be going on: its memory is kept.
+// Wait waits on the host until the copy is done. Waiting again, or for nil, returns the same at once. After an error other than
+// [ErrDeviceLost] and [ErrClosed] the copy may still be going on: its memory is kept.
 func (m *Move) Wait() (err error) {
 	if m == nil || m.mover == nil {
 		return nil
@@ -92,17 +92,20 @@ func (m *Move) Wait() (err error) {
 	return m.err
 }
 
-// StartToHost is ToHost that begins after a point and does not wait for its end. Copies of one direction are done in the order of their calls.
-func (m *Mover) StartToHost(ctx context.Context, to *HostMemory, at uint64, from *Tensor, offset, n uint64, after Point) (_ *Move, err error) {
+// StartToHost is ToHost that begins after a point and does not wait for its end. Copies of one direction are done in the order of their
+// calls.
+func (m *Mover) StartToHost(ctx context.Context, to *HostMemory, at uint64, from *Tensor, offset, n uint64, after Point) (_ *Move,
+	err error) {
 	defer during("Mover.StartToHost", &err)
 	return m.start(ctx, to, at, from, offset, n, after, func(b *vk.Buffer, t pipeline.Binding) (Point, error) {
 		return m.from.Start(b, at, t.Buffer, t.Offset, n, after)
 	}, m.ToHost)
 }
 
-// StartToDevice is ToDevice that begins after a point and does not wait for its end. Work of the device that uses the tensor begins after the move's
-// end by After, or is submitted after its Wait.
-func (m *Mover) StartToDevice(ctx context.Context, to *Tensor, offset uint64, from *HostMemory, at, n uint64, after Point) (_ *Move, err error) {
+// StartToDevice is ToDevice that begins after a point and does not wait for its end. Work of the device that uses the tensor begins after
+// the move's end by After, or is submitted after its Wait.
+func (m *Mover) StartToDevice(ctx context.Context, to *Tensor, offset uint64, from *HostMemory, at, n uint64, after Point) (_ *Move,
+	err error) {
 	defer during("Mover.StartToDevice", &err)
 	return m.start(ctx, from, at, to, offset, n, after, func(b *vk.Buffer, t pipeline.Binding) (Point, error) {
 		return m.to.Start(t.Buffer, t.Offset, b, at, n, after)
@@ -112,7 +115,8 @@ func (m *Mover) StartToDevice(ctx context.Context, to *Tensor, offset uint64, fr
 }
 
 // start submits a copy, or where that cannot be waits and copies.
-func (m *Mover) start(ctx context.Context, h *HostMemory, at uint64, t *Tensor, offset, n uint64, after Point, submit func(*vk.Buffer, pipeline.Binding) (Point, error),
+func (m *Mover) start(ctx context.Context, h *HostMemory, at uint64, t *Tensor, offset, n uint64, after Point,
+	submit func(*vk.Buffer, pipeline.Binding) (Point, error),
 	now func(context.Context, *HostMemory, uint64, *Tensor, uint64, uint64) error) (*Move, error) {
 	b, place, err := m.hold(ctx, h, at, t, offset, n)
 	if err != nil {

@@ -4,9 +4,9 @@ import (
 	"fmt"
 )
 
-// Notices says that Open found no GPU and took a CPU, where it did, and what was wrong with the files that a device keeps between runs: compiled
-// kernels, verdicts of self-checks and the user's tuning file. None of it keeps attention from being computed; a file that is damaged, or cannot be
-// written, costs the work that it would have saved. Each is said once. Close may add to the list, and leaves it.
+// Notices says that Open found no GPU and took a CPU, where it did, and what was wrong with the files that a device keeps between runs:
+// compiled kernels, verdicts of self-checks and the user's tuning file. None of it keeps attention from being computed; a file that is
+// damaged, or cannot be written, costs the work that it would have saved. Each is said once. Close may add to the list, and leaves it.
 func (d *Device) Notices() []string {
 	if d == nil || d.env == nil {
 		return nil

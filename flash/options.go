@@ -12,8 +12,8 @@ import (
 type Implementation uint8
 
 const (
-	// Flash is FlashAttention-2: queries outside, keys inside, nothing of size Nq×Nk stored. With Problem.Blocks it is block-sparse attention: blocks
-	// that Forward.Blocks and Backward.Blocks leave out cost nothing. The same holds for Problem.Classes.
+	// Flash is FlashAttention-2: queries outside, keys inside, nothing of size Nq×Nk stored. With Problem.Blocks it is block-sparse
+	// attention: blocks that Forward.Blocks and Backward.Blocks leave out cost nothing. The same holds for Problem.Classes.
 	Flash Implementation = iota
 	// Standard is scores, softmax and product as three kernels with the Nq×Nk matrix in device memory: the baseline.
 	Standard

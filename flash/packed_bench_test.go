@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// BenchmarkPackedRoom measures, on the device, what it costs to start workgroups of packed sequences that there are no rows for, and what it costs to have
-// them counted: 32 sequences of one length that fill their rows, a half or a sixteenth of them.
+// BenchmarkPackedRoom measures, on the device, what it costs to start workgroups of packed sequences that there are no rows for, and what
+// it costs to have them counted: 32 sequences of one length that fill their rows, a half or a sixteenth of them.
 func BenchmarkPackedRoom(b *testing.B) {
 	d, err := Open(WithoutDiskCache())
 	if err != nil {
@@ -29,9 +29,11 @@ func BenchmarkPackedRoom(b *testing.B) {
 		return x
 	}
 	starts := tensor(Int32, [4]int{1, 1, 1, sequences + 1})
-	f := Forward{Q: tensor(F16, p.QShape()), K: tensor(F16, p.KShape()), V: tensor(F16, p.VShape()), O: tensor(F16, p.OShape()), LSE: tensor(F32, p.LSEShape()),
+	f := Forward{Q: tensor(F16, p.QShape()), K: tensor(F16, p.KShape()), V: tensor(F16, p.VShape()), O: tensor(F16, p.OShape()),
+		LSE:         tensor(F32, p.LSEShape()),
 		QueryStarts: starts, KeyStarts: starts}
-	g := Backward{Q: f.Q, K: f.K, V: f.V, O: f.O, LSE: f.LSE, DO: tensor(F16, p.OShape()), DQ: tensor(F16, p.QShape()), DK: tensor(F16, p.KShape()),
+	g := Backward{Q: f.Q, K: f.K, V: f.V, O: f.O, LSE: f.LSE, DO: tensor(F16, p.OShape()), DQ: tensor(F16, p.QShape()),
+		DK: tensor(F16, p.KShape()),
 		DV: tensor(F16, p.VShape()), QueryStarts: starts, KeyStarts: starts}
 	for _, share := range []int{1, 2, 16} {
 		values := make([]float32, sequences+1)
@@ -40,7 +42,8 @@ func BenchmarkPackedRoom(b *testing.B) {
 		}
 		require.NoError(b, starts.Upload(b.Context(), values))
 		for indirect := range 2 {
-			plan, err := d.Plan(p, WithTuning(map[string]int{"indirect": indirect}), WithBackwardTuning(map[string]int{"kv_indirect": indirect, "q_indirect": indirect}))
+			plan, err := d.Plan(p, WithTuning(map[string]int{"indirect": indirect}),
+				WithBackwardTuning(map[string]int{"kv_indirect": indirect, "q_indirect": indirect}))
 			require.NoError(b, err)
 			for _, pass := range []string{"forward", "backward"} {
 				opts := []RecordingOption{WithTimestamps()}

@@ -25,8 +25,8 @@ type countedTable struct {
 	at     pipeline.Binding
 }
 
-// check says that the table has counted the workgroups that sequences of these lengths have, those that indirect dispatches start: a table has room for
-// Most blocks, and behind it the workgroups of each dispatch.
+// check says that the table has counted the workgroups that sequences of these lengths have, those that indirect dispatches start: a table
+// has room for Most blocks, and behind it the workgroups of each dispatch.
 func (c *countedTable) check(t *testing.T, d *Device, p Problem, queries, keys []int) {
 	t.Helper()
 	data := make([]byte, c.at.Size)
@@ -68,11 +68,12 @@ func (m packedTensors) bits(x *Tensor) []uint32 {
 	return out
 }
 
-// TestPackedIndirect: of packed sequences a kernel starts the workgroups that there are blocks for and no others, whatever is packed into the rows of one
-// recording, and gives bit for bit what it gives where the host dispatches as many as there may be.
+// TestPackedIndirect: of packed sequences a kernel starts the workgroups that there are blocks for and no others, whatever is packed into
+// the rows of one recording, and gives bit for bit what it gives where the host dispatches as many as there may be.
 func TestPackedIndirect(t *testing.T) {
 	vktest.Long(t, "packed sequences of the conformance suite")
-	long := Problem{Batch: 5, Heads: 4, KeyHeads: 2, QueryLen: 2000, KeyLen: 150, HeadDim: 8, DType: F16, Causal: CausalBottomRight, Packed: Packed{2200, 400}}
+	long := Problem{Batch: 5, Heads: 4, KeyHeads: 2, QueryLen: 2000, KeyLen: 150, HeadDim: 8, DType: F16, Causal: CausalBottomRight,
+		Packed: Packed{2200, 400}}
 	few := Problem{Batch: 5, Heads: 4, KeyHeads: 2, QueryLen: 3, KeyLen: 150, HeadDim: 8, DType: F16, Packed: Packed{20, 400}}
 	some := Problem{Batch: 5, Heads: 2, KeyHeads: 1, QueryLen: 60, KeyLen: 150, HeadDim: 8, DType: F16, Packed: Packed{300, 400}}
 	for _, x := range []struct {
@@ -84,11 +85,14 @@ func TestPackedIndirect(t *testing.T) {
 		long    string
 	}{
 		{"scalar", long, TierScalar, map[string]int{"decode": 0, "br": 32, "bc": 32, "parts": 1}, []int{2000, 0, 1, 33, 64}, ""},
-		{"scalar, keys in parts", some, TierScalar, map[string]int{"decode": 0, "br": 16, "bc": 16, "parts": 3}, []int{60, 0, 1, 33, 16}, ""},
-		{"scalar, several dispatches", some, TierScalar, map[string]int{"decode": 0, "br": 16, "bc": 16, "parts": 3, "max_groups": 7}, []int{60, 0, 1, 33, 16}, ""},
+		{"scalar, keys in parts", some, TierScalar, map[string]int{"decode": 0, "br": 16, "bc": 16, "parts": 3},
+			[]int{60, 0, 1, 33, 16}, ""},
+		{"scalar, several dispatches", some, TierScalar, map[string]int{"decode": 0, "br": 16, "bc": 16, "parts": 3, "max_groups": 7},
+			[]int{60, 0, 1, 33, 16}, ""},
 		{"scalar, few rows", few, TierScalar, map[string]int{"decode": 1, "rows": 4, "parts": 2}, []int{3, 0, 1, 2, 3}, ""},
 		{"matrix", some, TierMatrix, map[string]int{"decode": 0, "w": 2, "rm": 1, "pack": 0, "parts": 1}, []int{60, 0, 1, 33, 16}, ""},
-		{"matrix, packed heads, keys in parts", some, TierMatrix, map[string]int{"decode": 0, "w": 2, "rm": 1, "pack": 1, "parts": 2, "max_groups": 5}, []int{60, 0, 1, 33, 16}, ""},
+		{"matrix, packed heads, keys in parts", some, TierMatrix, map[string]int{"decode": 0, "w": 2, "rm": 1, "pack": 1, "parts": 2,
+			"max_groups": 5}, []int{60, 0, 1, 33, 16}, ""},
 		{"matrix, few rows", few, TierMatrix, map[string]int{"decode": 1, "parts": 2}, []int{3, 0, 1, 2, 3}, "few rows on scalar kernels"},
 	} {
 		t.Run(x.name, func(t *testing.T) {
@@ -205,7 +209,8 @@ func TestPackedIndirectInRows(t *testing.T) {
 	}
 }
 
-// TestPackedIndirectBackward is the same of the backward pass: its kernel of keys, that of queries and that of gradients by captured tensors.
+// TestPackedIndirectBackward is the same of the backward pass: its kernel of keys, that of queries and that of gradients by captured
+// tensors.
 func TestPackedIndirectBackward(t *testing.T) {
 	vktest.Long(t, "packed sequences of the conformance suite")
 	for _, tier := range []Tier{TierScalar, TierMatrix} {
@@ -216,7 +221,8 @@ func TestPackedIndirectBackward(t *testing.T) {
 				d = matrixDevice(t)
 			}
 			m := newPackedTensors(t, d)
-			p := Problem{Batch: 4, Heads: 4, KeyHeads: 2, QueryLen: 70, KeyLen: 90, HeadDim: 8, DType: F16, Causal: CausalBottomRight, Packed: Packed{250, 300}}
+			p := Problem{Batch: 4, Heads: 4, KeyHeads: 2, QueryLen: 70, KeyLen: 90, HeadDim: 8, DType: F16, Causal: CausalBottomRight,
+				Packed: Packed{250, 300}}
 			if tier == TierScalar {
 				p.Score = score.RelativeBias(score.Capture("buckets", 8, 4), score.T5Bucket(true, 8, 40))
 			}
@@ -302,11 +308,14 @@ func TestPackedDirect(t *testing.T) {
 		want [2]int // indirect dispatches of the passes
 	}{
 		{"one sequence", one, nil, [2]int{0, 0}},
-		{"one sequence, as asked", one, []PlanOption{WithTuning(map[string]int{"indirect": 1}), WithBackwardTuning(map[string]int{"kv_indirect": 1})}, [2]int{1, 1}},
+		{"one sequence, as asked", one, []PlanOption{WithTuning(map[string]int{"indirect": 1}),
+			WithBackwardTuning(map[string]int{"kv_indirect": 1})}, [2]int{1, 1}},
 		{"keys are a batch", alone, nil, [2]int{0, 0}},
 		{"sequences", many, nil, [2]int{0, 0}},
-		{"sequences, as asked", many, []PlanOption{WithTuning(map[string]int{"indirect": 1}), WithBackwardTuning(map[string]int{"kv_indirect": 1, "q_indirect": 1})}, [2]int{1, 2}},
-		{"queries, as asked", many, []PlanOption{WithTuning(map[string]int{"indirect": 0}), WithBackwardTuning(map[string]int{"q_indirect": 1})}, [2]int{0, 1}},
+		{"sequences, as asked", many, []PlanOption{WithTuning(map[string]int{"indirect": 1}),
+			WithBackwardTuning(map[string]int{"kv_indirect": 1, "q_indirect": 1})}, [2]int{1, 2}},
+		{"queries, as asked", many, []PlanOption{WithTuning(map[string]int{"indirect": 0}),
+			WithBackwardTuning(map[string]int{"q_indirect": 1})}, [2]int{0, 1}},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			plan := mustPlan(t, d, x.p, append(x.opts, WithTier(TierScalar))...)
@@ -333,7 +342,8 @@ func TestPackedDirect(t *testing.T) {
 	dense := Problem{Batch: 1, Heads: 1, QueryLen: 4, HeadDim: 8, DType: F32}
 	for _, few := range []int{0, 1} {
 		_, err = d.Plan(dense, WithTuning(map[string]int{"decode": few, "indirect": 1}))
-		require.ErrorContains(t, err, "WithTuning[indirect] is 1: counts the workgroups of packed sequences: it must be 0 where Problem.Packed is zero")
+		require.ErrorContains(t, err, "WithTuning[indirect] is 1: counts the workgroups of packed sequences: it must be 0 where "+
+			"Problem.Packed is zero")
 	}
 	for _, name := range []string{"kv_indirect", "q_indirect"} {
 		plan := mustPlan(t, d, dense, WithTier(TierScalar), WithBackwardTuning(map[string]int{name: 1}))

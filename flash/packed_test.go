@@ -81,8 +81,8 @@ func (m packedTensors) part(x *Tensor, dtype DType, shape [4]int, first, n int) 
 	return m.of(dtype, shape, values)
 }
 
-// TestPackedIsSequenceBySequence: packed sequences give bit for bit what each gives by itself with the same tiles, in both passes, and leave rows of no
-// sequence alone.
+// TestPackedIsSequenceBySequence: packed sequences give bit for bit what each gives by itself with the same tiles, in both passes, and
+// leave rows of no sequence alone.
 func TestPackedIsSequenceBySequence(t *testing.T) {
 	d := testDevice(t)
 	m := newPackedTensors(t, d)
@@ -158,8 +158,8 @@ func TestPackedIsSequenceBySequence(t *testing.T) {
 	}
 }
 
-// TestPackedOnMatrices: kernels on matrices prove themselves on packed sequences, both passes and the gradient by a bias, in all forms: their self-checks
-// compare with float64 what comes of sequences of no, one, few and all rows.
+// TestPackedOnMatrices: kernels on matrices prove themselves on packed sequences, both passes and the gradient by a bias, in all forms:
+// their self-checks compare with float64 what comes of sequences of no, one, few and all rows.
 func TestPackedOnMatrices(t *testing.T) {
 	d := testDevice(t)
 	for i, x := range []struct {
@@ -167,14 +167,18 @@ func TestPackedOnMatrices(t *testing.T) {
 		more map[string]int
 		long string
 	}{
-		{func(p *Problem) { p.Causal = CausalBottomRight }, map[string]int{"kv_prefetch": 2, "q_prefetch": 2, "kv_bc": 2, "kv_ck": 1, "q_bc": 2, "q_ck": 1}, "packed sequences in form 2, and in TestPackedGradientsOnMatrices"},
+		{func(p *Problem) { p.Causal = CausalBottomRight }, map[string]int{"kv_prefetch": 2, "q_prefetch": 2, "kv_bc": 2, "kv_ck": 1,
+			"q_bc": 2, "q_ck": 1}, "packed sequences in form 2, and in TestPackedGradientsOnMatrices"},
 		{func(p *Problem) { p.KeyLengths, p.QueryLengths, p.Sinks = true, true, true }, map[string]int{"form": 2, "kv_w": 1, "q_w": 1}, ""},
-		{func(p *Problem) { p.Causal, p.Packed.Keys = CausalTopLeft, 0 }, map[string]int{"kv_prefetch": 1, "q_prefetch": 1}, "queries alone on scalar kernels"},
-		{func(p *Problem) { p.Window = SlidingWindow(20, 3) }, map[string]int{"form": 3, "kv_w": 1, "q_w": 1}, "this form without a window"},
+		{func(p *Problem) { p.Causal, p.Packed.Keys = CausalTopLeft, 0 }, map[string]int{"kv_prefetch": 1, "q_prefetch": 1},
+			"queries alone on scalar kernels"},
+		{func(p *Problem) { p.Window = SlidingWindow(20, 3) }, map[string]int{"form": 3, "kv_w": 1, "q_w": 1},
+			"this form without a window"},
 		{func(p *Problem) {
 			p.Bias = PerScore{DType: F16, Batch: p.Batch, Heads: p.Heads, Queries: p.QueryLen, Keys: p.KeyLen}
 		}, nil, "biases in TestPackedGradientsOnMatrices"},
-		{func(p *Problem) { p.Bias = PerScore{DType: F32, Batch: 1, Heads: p.Heads, Queries: 1, Keys: p.KeyLen} }, map[string]int{"form": 2}, "the other bias"},
+		{func(p *Problem) { p.Bias = PerScore{DType: F32, Batch: 1, Heads: p.Heads, Queries: 1, Keys: p.KeyLen} },
+			map[string]int{"form": 2}, "the other bias"},
 		{func(p *Problem) { p.Dropout, p.Causal = 0.25, CausalBottomRight }, nil, "dropout of scalar kernels"},
 		{func(p *Problem) { p.QueryLen, p.KeyHeads = 5, 1 }, nil, "query heads in one tile on scalar kernels"},
 	} {
@@ -190,7 +194,8 @@ func TestPackedOnMatrices(t *testing.T) {
 	}
 }
 
-// TestPackedRepeats: the table's order of blocks of one cost may differ from run to run, what is computed may not; nor is anything allocated again.
+// TestPackedRepeats: the table's order of blocks of one cost may differ from run to run, what is computed may not; nor is anything
+// allocated again.
 func TestPackedRepeats(t *testing.T) {
 	d := testDevice(t)
 	m := newPackedTensors(t, d)
@@ -241,8 +246,8 @@ func TestPackedRepeats(t *testing.T) {
 	require.Zero(t, testing.AllocsPerRun(20, func() { i++; record(i) }))
 }
 
-// TestBadStarts: starts that are none, in no order or far outside, are taken to what there is: slots begin at the largest start so far, and only rows
-// of slots are written.
+// TestBadStarts: starts that are none, in no order or far outside, are taken to what there is: slots begin at the largest start so far, and
+// only rows of slots are written.
 func TestBadStarts(t *testing.T) {
 	d := testDevice(t)
 	m := newPackedTensors(t, d)
@@ -257,7 +262,8 @@ func TestBadStarts(t *testing.T) {
 		{{0, 60, 60, 60}, {10, 10, 20, 50}},
 	} {
 		f := m.forward(p)
-		f.QueryStarts, f.KeyStarts, f.QueryLengths, f.KeyLengths = m.ints(x[0]...), m.ints(x[1]...), m.ints(1<<30, 15, -5), m.ints(40, 1<<30, -1<<30)
+		f.QueryStarts, f.KeyStarts, f.QueryLengths, f.KeyLengths = m.ints(x[0]...), m.ints(x[1]...), m.ints(1<<30, 15, -5),
+			m.ints(40, 1<<30, -1<<30)
 		b := m.backward(p, f)
 		require.NoError(t, plan.Forward(t.Context(), f))
 		require.NoError(t, plan.Backward(t.Context(), b))
@@ -363,8 +369,8 @@ func TestBadPacked(t *testing.T) {
 	require.NoError(t, alone.Forward(t.Context(), g))
 }
 
-// TestPackedGradientsOnMatrices: gradients of kernels on matrices are those of scalar ones on packed sequences, those by a bias for all sequences and of
-// each among them.
+// TestPackedGradientsOnMatrices: gradients of kernels on matrices are those of scalar ones on packed sequences, those by a bias for all
+// sequences and of each among them.
 func TestPackedGradientsOnMatrices(t *testing.T) {
 	vktest.Long(t, "packed sequences of the conformance suite")
 	d := testDevice(t)
@@ -373,7 +379,8 @@ func TestPackedGradientsOnMatrices(t *testing.T) {
 		if causal == CausalNone && testing.Short() { // TestMatrixBias has a bias that is broadcast
 			continue
 		}
-		p := Problem{Batch: 6, Heads: 2, KeyHeads: 1, QueryLen: 45, KeyLen: 64, HeadDim: 8, DType: F16, Causal: causal, Packed: Packed{160, 180}}
+		p := Problem{Batch: 6, Heads: 2, KeyHeads: 1, QueryLen: 45, KeyLen: 64, HeadDim: 8, DType: F16, Causal: causal,
+			Packed: Packed{160, 180}}
 		p.QueryLengths = true
 		p.Bias = PerScore{DType: F32, Batch: p.Batch, Heads: 2, Queries: p.QueryLen, Keys: p.KeyLen}
 		if causal == CausalNone {

@@ -6,18 +6,19 @@ import (
 	"github.com/vkattn/vkattn/internal/attn"
 )
 
-// Pages says that keys and values lie in pages of two pools, from which batch entries of all lengths take what they need (Kwon et al., "Efficient
-// Memory Management for Large Language Model Serving with PagedAttention", 2023, section 4). Forward.K and V are the pools then, of shape
-// [Count, KeyHeads, Size, ·] with any strides: memory [Count, Size, KeyHeads, ·] (NHD) is a tensor of NewTensorBNHD, [Count, KeyHeads, Size, ·] (HND)
-// one of NewTensor. Key j of batch entry b is row j mod Size of the page whose number stands in Forward.PageTable for b at j / Size:
+// Pages says that keys and values lie in pages of two pools, from which batch entries of all lengths take what they need (Kwon et al.,
+// "Efficient Memory Management for Large Language Model Serving with PagedAttention", 2023, section 4). Forward.K and V are the pools then,
+// of shape [Count, KeyHeads, Size, ·] with any strides: memory [Count, Size, KeyHeads, ·] (NHD) is a tensor of NewTensorBNHD, [Count,
+// KeyHeads, Size, ·] (HND) one of NewTensor. Key j of batch entry b is row j mod Size of the page whose number stands in Forward.PageTable
+// for b at j / Size:
 //
 //	dense        PerSequence > 0: PageTable is Int32 [1, 1, Batch, PerSequence]; lengths are those of Problem.KeyLengths, or all KeyLen
-//	compressed   Indices > 0: PageTable is Int32 [1, 1, 1, Indices], that of b from PageStarts[b] up to PageStarts[b+1] (Int32 [1, 1, 1, Batch+1]), and
-//	             LastPages[b] (Int32 [1, 1, 1, Batch]) is the number of rows of its last page, from 1 to Size, or anything, 0 say, of an entry
-//	             without pages: FlashInfer's form
+//	compressed   Indices > 0: PageTable is Int32 [1, 1, 1, Indices], that of b from PageStarts[b] up to PageStarts[b+1]
+//	             (Int32 [1, 1, 1, Batch+1]), and LastPages[b] (Int32 [1, 1, 1, Batch]) is the number of rows of its last page,
+//	             from 1 to Size, or anything, 0 say, of an entry without pages: FlashInfer's form
 //
-// Pages may be shared by entries and stand in any order; a [Cache] keeps pools and tables. A number outside of the pool is never followed: such keys
-// and values are zeros.
+// Pages may be shared by entries and stand in any order; a [Cache] keeps pools and tables. A number outside of the pool is never followed:
+// such keys and values are zeros.
 type Pages struct {
 	Size        int // rows of a page, a power of two from 1 to 65536
 	Count       int // pages of each pool
@@ -61,9 +62,11 @@ func (p *Problem) checkPages() error {
 	}
 	switch {
 	case g.PerSequence > 0 && g.PerSequence < attn.CeilDiv(p.KeyLen, g.Size):
-		return badArgument("Problem.Pages.PerSequence", g.PerSequence, "must be at least %d, the pages of KeyLen = %d keys", attn.CeilDiv(p.KeyLen, g.Size), p.KeyLen)
+		return badArgument("Problem.Pages.PerSequence", g.PerSequence, "must be at least %d, the pages of KeyLen = %d keys",
+			attn.CeilDiv(p.KeyLen, g.Size), p.KeyLen)
 	case g.Indices > 0 && p.KeyLengths:
-		return badArgument("Problem.KeyLengths", p.KeyLengths, "must be false with a compressed table of pages, whose LastPages give the lengths")
+		return badArgument("Problem.KeyLengths", p.KeyLengths, "must be false with a compressed table of pages, whose LastPages give the "+
+			"lengths")
 	}
 	return nil
 }

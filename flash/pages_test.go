@@ -15,7 +15,8 @@ import (
 	"github.com/vkattn/vkattn/internal/vktest"
 )
 
-// pagedCache is keys and values in pages on a device and in the oracle's words, each batch entry with pages of its own from a pool in disorder.
+// pagedCache is keys and values in pages on a device and in the oracle's words, each batch entry with pages of its own from a pool in
+// disorder.
 type pagedCache struct {
 	p      Problem
 	f      Forward
@@ -45,7 +46,8 @@ func newPagedCache(t *testing.T, d *Device, p Problem) *pagedCache {
 	c.f.K, c.pools[0] = numbers(p.KeyType, p.KShape())
 	c.f.V, c.pools[1] = numbers(p.ValueType, p.VShape())
 	c.f.O, c.f.LSE = mustTensor(t, d, p.DType, p.OShape()), mustTensor(t, d, F32, p.LSEShape())
-	c.f.PageTable, c.f.KeyLengths = mustTensor(t, d, Int32, [4]int{1, 1, p.Batch, p.Pages.PerSequence}), mustTensor(t, d, Int32, [4]int{1, 1, 1, p.Batch})
+	c.f.PageTable, c.f.KeyLengths = mustTensor(t, d, Int32, [4]int{1, 1, p.Batch, p.Pages.PerSequence}),
+		mustTensor(t, d, Int32, [4]int{1, 1, 1, p.Batch})
 	pages := r.Perm(p.Pages.Count)
 	for range p.Batch {
 		c.table, pages = append(c.table, pages[:p.Pages.PerSequence]), pages[p.Pages.PerSequence:]
@@ -95,20 +97,25 @@ func (c *pagedCache) check(t *testing.T, near float64) {
 	}
 }
 
-// TestPagesGrow: one plan and one recording serve caches that grow: lengths and tables are the device's, and nothing is planned or built again.
+// TestPagesGrow: one plan and one recording serve caches that grow: lengths and tables are the device's, and nothing is planned or built
+// again.
 func TestPagesGrow(t *testing.T) {
 	d := decodeDevice(t)
 	for _, x := range []struct {
 		p      Problem
 		tuning map[string]int
 	}{
-		{Problem{Batch: 3, Heads: 4, KeyHeads: 2, QueryLen: 1, KeyLen: 90, HeadDim: 8, DType: F16, Pages: Pages{Size: 16, Count: 20, PerSequence: 6}}, nil},
+		{Problem{Batch: 3, Heads: 4, KeyHeads: 2, QueryLen: 1, KeyLen: 90, HeadDim: 8, DType: F16,
+			Pages: Pages{Size: 16, Count: 20, PerSequence: 6}}, nil},
 		// Several groups of lanes, whose keys lie in one page, in several, and in one each.
-		{Problem{Batch: 3, Heads: 4, KeyHeads: 2, QueryLen: 1, KeyLen: 90, HeadDim: 8, DType: F16, Pages: Pages{Size: 16, Count: 20, PerSequence: 6}},
+		{Problem{Batch: 3, Heads: 4, KeyHeads: 2, QueryLen: 1, KeyLen: 90, HeadDim: 8, DType: F16,
+			Pages: Pages{Size: 16, Count: 20, PerSequence: 6}},
 			map[string]int{"lpr": 2, "u": 2, "w": 2, "parts": 2}},
-		{Problem{Batch: 2, Heads: 2, KeyHeads: 1, QueryLen: 2, KeyLen: 70, HeadDim: 32, DType: F32, Pages: Pages{Size: 4, Count: 40, PerSequence: 18}, KeyType: Q8_0,
+		{Problem{Batch: 2, Heads: 2, KeyHeads: 1, QueryLen: 2, KeyLen: 70, HeadDim: 32, DType: F32,
+			Pages: Pages{Size: 4, Count: 40, PerSequence: 18}, KeyType: Q8_0,
 			ValueType: Q4_0}, map[string]int{"lpr": 1, "u": 3, "w": 1, "parts": 1}},
-		{Problem{Batch: 2, Heads: 2, KeyHeads: 1, QueryLen: 2, KeyLen: 70, HeadDim: 64, DType: F16, Pages: Pages{Size: 1, Count: 150, PerSequence: 70}, KeyType: Q4_0},
+		{Problem{Batch: 2, Heads: 2, KeyHeads: 1, QueryLen: 2, KeyLen: 70, HeadDim: 64, DType: F16,
+			Pages: Pages{Size: 1, Count: 150, PerSequence: 70}, KeyType: Q4_0},
 			map[string]int{"lpr": 2, "u": 2, "w": 2, "parts": 1}},
 	} {
 		p := x.p
@@ -141,8 +148,9 @@ func TestPagesGrow(t *testing.T) {
 // TestPagesAllocateNothing: recording a pass over pages again, for another cache, leaves the garbage collector alone.
 func TestPagesAllocateNothing(t *testing.T) {
 	d := decodeDevice(t)
-	p := Problem{Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: 1, KeyLen: 90, HeadDim: 8, DType: F16, KeyLengths: true, Causal: CausalBottomRight,
-		Pages: Pages{Size: 16, Count: 20, PerSequence: 6}}
+	p := Problem{Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: 1, KeyLen: 90, HeadDim: 8, DType: F16, KeyLengths: true,
+		Causal: CausalBottomRight,
+		Pages:  Pages{Size: 16, Count: 20, PerSequence: 6}}
 	plan, sets := mustPlan(t, d, p, WithTier(TierScalar)), [2]Forward{newPagedCache(t, d, p).f, newPagedCache(t, d, p).f}
 	r, err := plan.NewRecording()
 	require.NoError(t, err)
@@ -155,8 +163,8 @@ func TestPagesAllocateNothing(t *testing.T) {
 	}))
 }
 
-// TestPagesOnMatrices: kernels on matrices prove themselves on pages and quantised keys and values, in parts too: self-checks compare with float64 what
-// comes out of pages between others that hold no numbers.
+// TestPagesOnMatrices: kernels on matrices prove themselves on pages and quantised keys and values, in parts too: self-checks compare with
+// float64 what comes out of pages between others that hold no numbers.
 func TestPagesOnMatrices(t *testing.T) {
 	d := testDevice(t)
 	for _, x := range []struct {
@@ -165,9 +173,12 @@ func TestPagesOnMatrices(t *testing.T) {
 		long string
 	}{
 		{Problem{KeyLen: 300, HeadDim: 8, Pages: Pages{Size: 16, Count: 50, Indices: 60}}, map[string]int{"parts": 2}, ""},
-		{Problem{KeyLen: 300, HeadDim: 8, Pages: Pages{Size: 64, Count: 50, PerSequence: 5}}, map[string]int{"steps": 1, "prefetch": 3, "parts": 1}, ""},
-		{Problem{KeyLen: 64, HeadDim: 32, KeyType: F8E4M3, ValueType: Q8_0}, map[string]int{"form": 3}, "conformance has quantised keys and values in short runs"},
-		{Problem{KeyLen: 300, HeadDim: 32, KeyType: Q4_0, ValueType: F8E4M3, Pages: Pages{Size: 16, Count: 50, PerSequence: 20}}, map[string]int{"parts": 3}, "conformance has quantised keys and values in short runs"},
+		{Problem{KeyLen: 300, HeadDim: 8, Pages: Pages{Size: 64, Count: 50, PerSequence: 5}},
+			map[string]int{"steps": 1, "prefetch": 3, "parts": 1}, ""},
+		{Problem{KeyLen: 64, HeadDim: 32, KeyType: F8E4M3, ValueType: Q8_0}, map[string]int{"form": 3},
+			"conformance has quantised keys and values in short runs"},
+		{Problem{KeyLen: 300, HeadDim: 32, KeyType: Q4_0, ValueType: F8E4M3, Pages: Pages{Size: 16, Count: 50, PerSequence: 20}},
+			map[string]int{"parts": 3}, "conformance has quantised keys and values in short runs"},
 	} {
 		p := x.p
 		p.Batch, p.Heads, p.KeyHeads, p.QueryLen, p.DType, p.Causal = 2, 4, 2, 40, F16, CausalBottomRight
@@ -185,10 +196,12 @@ func TestPagesOnMatrices(t *testing.T) {
 	}
 }
 
-// TestBadPages: what goes with pages and quantised keys and values is given as the problem has it, and nowhere else; what cannot read them says so.
+// TestBadPages: what goes with pages and quantised keys and values is given as the problem has it, and nowhere else; what cannot read them
+// says so.
 func TestBadPages(t *testing.T) {
 	d := decodeDevice(t)
-	p := Problem{Batch: 2, Heads: 2, KeyHeads: 1, QueryLen: 1, KeyLen: 40, HeadDim: 32, DType: F16, KeyLengths: true, Pages: Pages{Size: 16, Count: 9, PerSequence: 3},
+	p := Problem{Batch: 2, Heads: 2, KeyHeads: 1, QueryLen: 1, KeyLen: 40, HeadDim: 32, DType: F16, KeyLengths: true,
+		Pages:   Pages{Size: 16, Count: 9, PerSequence: 3},
 		KeyType: F8E4M3}
 	plan := mustPlan(t, d, p, WithTier(TierScalar))
 	tensor := func(dtype DType, shape ...int) *Tensor { return mustTensor(t, d, dtype, [4]int(shape)) }
@@ -256,7 +269,8 @@ func TestBadPages(t *testing.T) {
 func TestFP8Numbers(t *testing.T) {
 	d := decodeDevice(t)
 	const n, dim = 8, 35
-	p := Problem{Batch: 1, Heads: 1, QueryLen: 1, KeyLen: n, HeadDim: dim, DType: F32, KeyType: F8E4M3, ValueType: F8E4M3, Scale: 1e-30} // all weights alike
+	// all weights alike
+	p := Problem{Batch: 1, Heads: 1, QueryLen: 1, KeyLen: n, HeadDim: dim, DType: F32, KeyType: F8E4M3, ValueType: F8E4M3, Scale: 1e-30}
 	values := make([]float32, n*dim)
 	for i := range values {
 		raw := []byte{byte(i)}
@@ -275,7 +289,8 @@ func TestFP8Numbers(t *testing.T) {
 		require.NoError(t, k.Upload(bg, values))
 		one := mustTensor(t, d, F32, [4]int{1, 1, 1, 1})
 		require.NoError(t, one.Upload(bg, []float32{1}))
-		f := Forward{Q: mustTensor(t, d, F32, p.QShape()), K: k, V: k, O: mustTensor(t, d, F32, p.OShape()), KeyScales: one, ValueScales: one}
+		f := Forward{Q: mustTensor(t, d, F32, p.QShape()), K: k, V: k, O: mustTensor(t, d, F32, p.OShape()), KeyScales: one,
+			ValueScales: one}
 		require.NoError(t, f.Q.Upload(bg, slices.Repeat([]float32{1}, dim)))
 		require.NoError(t, plan.Forward(bg, f))
 		for c, x := range download(t, f.O) {

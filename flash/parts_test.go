@@ -24,7 +24,8 @@ func TestPartsOnMatrices(t *testing.T) {
 	layout, err := d.env.Layout(attn.F16, f)
 	require.NoError(t, err)
 	step := stepOf(f)
-	ragged := Problem{Batch: 2, Heads: 2, KeyHeads: 1, QueryLen: 41, KeyLen: 83, HeadDim: 12, ValueDim: 5, DType: F16, Causal: CausalBottomRight}
+	ragged := Problem{Batch: 2, Heads: 2, KeyHeads: 1, QueryLen: 41, KeyLen: 83, HeadDim: 12, ValueDim: 5, DType: F16,
+		Causal: CausalBottomRight}
 	for _, test := range []struct {
 		name   string
 		p      Problem
@@ -32,8 +33,10 @@ func TestPartsOnMatrices(t *testing.T) {
 	}{
 		{"causal", ragged, map[string]int{"parts": 3, "bc": 1}},
 		{"more parts than tiles", ragged, map[string]int{"parts": 40, "bc": 2, "prefetch": 1}},
-		{"one query", narrowed(Problem{Batch: 1, Heads: 6, KeyHeads: 2, QueryLen: 1, KeyLen: 203, HeadDim: 16, DType: F16}), map[string]int{"parts": 5, "bc": 1, "prefetch": 3}},
-		{"whole tiles, rows that see nothing", narrowed(Problem{Batch: 1, Heads: 2, QueryLen: 70, KeyLen: 4 * step, HeadDim: 16, ValueDim: 24, DType: F16, Causal: CausalBottomRight}),
+		{"one query", narrowed(Problem{Batch: 1, Heads: 6, KeyHeads: 2, QueryLen: 1, KeyLen: 203, HeadDim: 16, DType: F16}),
+			map[string]int{"parts": 5, "bc": 1, "prefetch": 3}},
+		{"whole tiles, rows that see nothing", narrowed(Problem{Batch: 1, Heads: 2, QueryLen: 70, KeyLen: 4 * step, HeadDim: 16,
+			ValueDim: 24, DType: F16, Causal: CausalBottomRight}),
 			map[string]int{"parts": 2, "bc": 1, "prefetch": 4, "steps": 1, "whole": 1}},
 		{"several dispatches", ragged, map[string]int{"parts": 3, "bc": 1, "max_groups": 2}},
 	} {
@@ -66,9 +69,11 @@ func TestPartsOnMatrices(t *testing.T) {
 func TestPartsInScalarArithmetic(t *testing.T) {
 	d := testDevice(t)
 	for name, p := range map[string]Problem{
-		"causal":                {Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: 41, KeyLen: 183, HeadDim: 20, ValueDim: 12, DType: F32, Causal: CausalBottomRight},
-		"one query":             {Batch: 1, Heads: 2, QueryLen: 1, KeyLen: 203, HeadDim: 33, DType: F16},
-		"rows that see nothing": {Batch: 1, Heads: 2, QueryLen: 90, KeyLen: 40, HeadDim: 16, ValueDim: 1, DType: BF16, Causal: CausalBottomRight},
+		"causal": {Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: 41, KeyLen: 183, HeadDim: 20, ValueDim: 12, DType: F32,
+			Causal: CausalBottomRight},
+		"one query": {Batch: 1, Heads: 2, QueryLen: 1, KeyLen: 203, HeadDim: 33, DType: F16},
+		"rows that see nothing": {Batch: 1, Heads: 2, QueryLen: 90, KeyLen: 40, HeadDim: 16, ValueDim: 1, DType: BF16,
+			Causal: CausalBottomRight},
 	} {
 		for _, tuning := range []map[string]int{{"parts": 2}, {"parts": 5, "subgroup": 0}, {"parts": 30, "max_groups": 7}} {
 			t.Run(fmt.Sprint(name, " ", tuning), func(t *testing.T) {
@@ -86,11 +91,13 @@ func TestPartsInScalarArithmetic(t *testing.T) {
 			})
 		}
 	}
-	_, err := d.Plan(Problem{Batch: 1, Heads: 8, QueryLen: 1 << 16, HeadDim: 64, DType: F16}, WithTier(TierScalar), WithTuning(map[string]int{"parts": kernel.MostParts}))
+	_, err := d.Plan(Problem{Batch: 1, Heads: 8, QueryLen: 1 << 16, HeadDim: 64, DType: F16}, WithTier(TierScalar),
+		WithTuning(map[string]int{"parts": kernel.MostParts}))
 	var m *MemoryError
 	require.ErrorAs(t, err, &m)
 	require.Equal(t, uint64(kernel.MostParts)*8<<16*64*4, m.Needed)
-	_, err = d.Plan(Problem{Batch: 1, Heads: 1, QueryLen: 64, HeadDim: 8, Blocks: Blocks{Queries: 16, Keys: 16}}, WithTuning(map[string]int{"parts": 2}))
+	_, err = d.Plan(Problem{Batch: 1, Heads: 1, QueryLen: 64, HeadDim: 8, Blocks: Blocks{Queries: 16, Keys: 16}},
+		WithTuning(map[string]int{"parts": 2}))
 	require.ErrorIs(t, err, ErrArgument)
 	require.ErrorContains(t, err, "parts = 2 must be from 1 to 1")
 }
@@ -102,7 +109,8 @@ func TestPartsDrop(t *testing.T) {
 	s := newSample(t, p)
 	var o, lse [2][]float32
 	for i, parts := range []int{1, 4} {
-		plan := mustPlan(t, d, s.p, WithTier(TierMatrix), WithTuning(forwardTile(t, d, Flash, p, map[string]int{"w": 2, "rm": 1, "ck": 1, "bc": 2, "prefetch": 5, "parts": parts})))
+		plan := mustPlan(t, d, s.p, WithTier(TierMatrix),
+			WithTuning(forwardTile(t, d, Flash, p, map[string]int{"w": 2, "rm": 1, "ck": 1, "bc": 2, "prefetch": 5, "parts": parts})))
 		f := s.tensors(t, d, plainly(t, d))
 		f.Seed = 12
 		pending, err := plan.SubmitForward(f)
@@ -122,7 +130,8 @@ func TestPartsStayWithinBounds(t *testing.T) {
 		c.Facts.Multiprocessors = uint32(rapid.SampledFrom([]int{0, 1, 40, 132, 1000}).Draw(t, "multiprocessors"))
 		p := drawProblem(t)
 		p.KeyLen = rapid.IntRange(1, 1<<20).Draw(t, "nk")
-		tile, err := matrix.ChooseTile(c, attnOf(p), drawMatrixShape(t, int(c.Facts.Subgroup.Size)), kernel.FormRegisters, kernel.NewTuning(nil))
+		tile, err := matrix.ChooseTile(c, attnOf(p), drawMatrixShape(t, int(c.Facts.Subgroup.Size)), kernel.FormRegisters,
+			kernel.NewTuning(nil))
 		if err != nil {
 			return
 		}
@@ -138,7 +147,8 @@ func TestPartsStayWithinBounds(t *testing.T) {
 
 // largeGPU is an H200 as the choice of a tile sees it.
 func largeGPU() *kernel.Capabilities {
-	f := &vk.Facts{EffectiveVersion: vk.Version13, Type: vk.DeviceDiscrete, VendorID: 0x10de, Multiprocessors: 132, MultiprocessorSubgroups: 64}
+	f := &vk.Facts{EffectiveVersion: vk.Version13, Type: vk.DeviceDiscrete, VendorID: 0x10de, Multiprocessors: 132,
+		MultiprocessorSubgroups: 64}
 	f.Limits.MaxSharedMemory, f.Limits.MaxWorkgroupInvocations, f.Limits.MaxWorkgroupSize = 48<<10, 1024, [3]uint32{1024, 1024, 64}
 	f.Subgroup.Size = 32
 	return &kernel.Capabilities{Facts: f}
@@ -151,13 +161,15 @@ func TestFullDevicesKeepTheirTile(t *testing.T) {
 			for _, mask := range []Causal{CausalNone, CausalBottomRight} {
 				p, err := Problem{Batch: 16384 / n, Heads: 2048 / d, QueryLen: n, HeadDim: d, DType: F16, Causal: mask}.Normalize()
 				require.NoError(t, err)
-				tile, err := matrix.ChooseTile(largeGPU(), attnOf(p), kernel.Fragment{M: 16, N: 16, K: 16, Lanes: 32}, kernel.FormRegisters, kernel.NewTuning(nil))
+				tile, err := matrix.ChooseTile(largeGPU(), attnOf(p), kernel.Fragment{M: 16, N: 16, K: 16, Lanes: 32}, kernel.FormRegisters,
+					kernel.NewTuning(nil))
 				require.NoError(t, err)
 				require.Equal(t, 1, tile.Parts, "%v", p)
-				require.True(t, slices.ContainsFunc(largeGPU().Suiting(kernel.Asked(attnOf(p), tile.Fragment), "matrix_forward"), func(row *tiles.Row) bool {
-					r := matrix.TileOf(row)
-					return r.W == tile.W && r.RM == tile.RM && r.BC == tile.BC && r.CK == tile.CK && r.Prefetch == tile.Prefetch
-				}), "%v: %+v", p, tile)
+				require.True(t, slices.ContainsFunc(largeGPU().Suiting(kernel.Asked(attnOf(p), tile.Fragment), "matrix_forward"),
+					func(row *tiles.Row) bool {
+						r := matrix.TileOf(row)
+						return r.W == tile.W && r.RM == tile.RM && r.BC == tile.BC && r.CK == tile.CK && r.Prefetch == tile.Prefetch
+					}), "%v: %+v", p, tile)
 			}
 		}
 	}
@@ -194,7 +206,8 @@ func TestChosenPartsAreNearlyTheFastest(t *testing.T) {
 	} {
 		p, err := Problem{Batch: 1, Heads: m.heads, QueryLen: m.nq, KeyLen: m.nk, HeadDim: m.d, DType: F16, Causal: m.mask}.Normalize()
 		require.NoError(t, err)
-		tile, err := matrix.ChooseTile(largeGPU(), attnOf(p), kernel.Fragment{M: 16, N: 16, K: 16, Lanes: 32}, kernel.FormRegisters, kernel.NewTuning(nil))
+		tile, err := matrix.ChooseTile(largeGPU(), attnOf(p), kernel.Fragment{M: 16, N: 16, K: 16, Lanes: 32}, kernel.FormRegisters,
+			kernel.NewTuning(nil))
 		require.NoError(t, err)
 		require.Contains(t, m.good, choice{tile.W, tile.RM, tile.Parts}, "%v", p)
 	}

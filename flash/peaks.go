@@ -19,7 +19,8 @@ type Peaks struct {
 	FP32        float64 // fp32 operations a second, multiply-adds in registers
 	Matrix      float64 // f16 matrix operations a second with f32 accumulation, in registers; 0 where there are none
 	MatrixShape string  // the fragment that Matrix was measured with, for example "16x16x16"
-	Copy        float64 // bytes read and bytes written a second by a large device copy, both counted; by a shader or the copy command, the faster
+	// bytes read and bytes written a second by a large device copy, both counted; by a shader or the copy command, the faster
+	Copy float64
 }
 
 const (
@@ -100,7 +101,8 @@ func (d *Device) peakMatrix(ctx context.Context) (float64, string, error) {
 	if d.isCPU() {
 		subgroups, groups = 1, 64
 	}
-	k, err := d.env.Build("measure_matrix.f16", kernel.Constants{"WG": subgroups * int(f.Subgroup.Size), "M": int(m.M), "N": int(m.N), "K": int(m.K)},
+	k, err := d.env.Build("measure_matrix.f16", kernel.Constants{"WG": subgroups * int(f.Subgroup.Size), "M": int(m.M), "N": int(m.N),
+		"K": int(m.K)},
 		pipeline.KernelInfo{FullSubgroups: d.env.Caps.Enabled.ComputeFullSubgroups}, score.Code{})
 	if err != nil {
 		return 0, "", err
@@ -193,7 +195,8 @@ func (d *Device) peakCopy(ctx context.Context) (float64, error) {
 
 // ceiling gives the best rate of rounds a second: it finds how many rounds, most at most, take peakTime, then times that
 // several times. dispatches is the number that the largest recording needs.
-func (d *Device) ceiling(ctx context.Context, most, dispatches int, record func(rec *pipeline.Recording, rounds int) error) (float64, error) {
+func (d *Device) ceiling(ctx context.Context, most, dispatches int, record func(rec *pipeline.Recording, rounds int) error) (float64,
+	error) {
 	rec, err := d.env.Ctx.NewRecording(pipeline.RecordingInfo{MaxDispatches: dispatches, MaxBindings: 2 * dispatches})
 	if err != nil {
 		return 0, err

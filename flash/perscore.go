@@ -16,11 +16,12 @@ import (
 // MaxCaptured is the largest number of tensors that a problem's functions capture, tables included.
 const MaxCaptured = kernel.MostCaptured
 
-// Captured are the tensors that a problem's functions capture by name, in the order of Problem.Captures. Each is dense, of type F32 or Int32, and of
-// the declared shape with leading ones: a [H] is a tensor of shape [1, 1, 1, H].
+// Captured are the tensors that a problem's functions capture by name, in the order of Problem.Captures. Each is dense, of type F32 or
+// Int32, and of the declared shape with leading ones: a [H] is a tensor of shape [1, 1, 1, H].
 type Captured [MaxCaptured]*Tensor
 
-// Captures lists the tensors that the problem's functions capture by name, in the order in which Forward.Captured and Backward.Captured take them.
+// Captures lists the tensors that the problem's functions capture by name, in the order in which Forward.Captured and Backward.Captured
+// take them.
 func (p Problem) Captures() []score.Tensor {
 	all, err := score.Code{Score: p.Score, Mask: p.Sees}.Captures()
 	if err != nil {
@@ -76,8 +77,8 @@ func closeTables(all []captured) (err error) {
 	return err
 }
 
-// place checks captured tensors and puts them where kernels find them, and where a recording holds them; name is what errors call them. It does not
-// allocate unless it fails.
+// place checks captured tensors and puts them where kernels find them, and where a recording holds them; name is what errors call them. It
+// does not allocate unless it fails.
 func (given *Captured) place(name string, p *Plan, to *[MaxCaptured]pipeline.Binding) error {
 	return given.fits(name, false, p, to)
 }
@@ -138,15 +139,16 @@ func (c *Captured) apart(pass string, table []attn.Operand, all []given) error {
 		}
 		for _, captured := range c {
 			if t.overlaps(captured) {
-				return badArgument(pass+"."+table[i].Name, t, "an output must not overlap another tensor of the pass: one of Captured is %v", captured)
+				return badArgument(pass+"."+table[i].Name, t,
+					"an output must not overlap another tensor of the pass: one of Captured is %v", captured)
 			}
 		}
 	}
 	return nil
 }
 
-// PerScore describes a tensor that goes with a problem's scores, of shape [Batch, Heads, Queries, Keys]. Each length is the problem's own (Batch,
-// Heads, QueryLen, KeyLen) or 1, which stands for all. The zero value is no such tensor. Any strides will do whose last is 1.
+// PerScore describes a tensor that goes with a problem's scores, of shape [Batch, Heads, Queries, Keys]. Each length is the problem's own
+// (Batch, Heads, QueryLen, KeyLen) or 1, which stands for all. The zero value is no such tensor. Any strides will do whose last is 1.
 type PerScore struct {
 	DType                       DType // of a bias: F32 or the problem's; of a mask: Bool, a byte for each pair, or Bit
 	Batch, Heads, Queries, Keys int
@@ -173,8 +175,8 @@ func (s PerScore) check(field string, p *Problem, types ...DType) error {
 	return badArgument("Problem."+field, s.DType, "must be one of %v", types)
 }
 
-// attn is the description without a device. A length of 1 is the problem's own where that is 1 too: what tries kernels on problems of other sizes
-// has to give them as many elements as those have.
+// attn is the description without a device. A length of 1 is the problem's own where that is 1 too: what tries kernels on problems of other
+// sizes has to give them as many elements as those have.
 func (s PerScore) attn(p *Problem) attn.PerScore {
 	if s == (PerScore{}) {
 		return attn.PerScore{}
@@ -204,7 +206,8 @@ func (p *Problem) checkScores() error {
 	}
 	for _, t := range p.byScore() {
 		if t.added && t.of.Keys == 1 && p.KeyLen > 1 {
-			return badArgument("Problem."+t.field, t.of.shape(), "one number for all keys of a row changes nothing: Keys must be %d", p.KeyLen)
+			return badArgument("Problem."+t.field, t.of.shape(), "one number for all keys of a row changes nothing: Keys must be %d",
+				p.KeyLen)
 		}
 		if err := t.of.check(t.field, p, t.types...); err != nil {
 			return err

@@ -95,12 +95,13 @@ var backwardKernels = []*kernel.BackwardKernel{
 	standard.ScalarBackward,
 }
 
-// refused makes the error of a variant that the plan did not need, and that cannot run, while recording: there is no other kernel to turn to
-// any more. What is refused is what, tensors of such an alignment.
+// refused makes the error of a variant that the plan did not need, and that cannot run, while recording: there is no other kernel to turn
+// to any more. What is refused is what, tensors of such an alignment.
 func refused(err error, what string, tier Tier) error {
 	var no *kernel.Declined
 	if errors.As(err, &no) {
-		return &UnsupportedError{What: fmt.Sprintf("%s with tensors of this alignment, tier %s", what, tier), Reasons: []string{no.Why}, Denied: kernel.IsDenied(err)}
+		return &UnsupportedError{What: fmt.Sprintf("%s with tensors of this alignment, tier %s", what, tier), Reasons: []string{no.Why},
+			Denied: kernel.IsDenied(err)}
 	}
 	return err
 }

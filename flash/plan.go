@@ -39,11 +39,11 @@ type Plan struct {
 	closed bool
 }
 
-// Plan chooses the fastest kernel that can run the problem on this device, within what the options allow, and builds its usual pipelines; variants
-// for unaligned tensors are built when they are first met. What depends on more than Vulkan promises, kernels on matrices, and any kernel with the
-// problem's Score or Sees in it, is run on a small problem and compared with attention in float64 before its first use on a device and driver (see
-// SelfCheck); a kernel that fails is passed over, and the plan says so. No tensor is allocated yet. A problem that was planned before with the same
-// options costs microseconds, so that a program may plan for each call.
+// Plan chooses the fastest kernel that can run the problem on this device, within what the options allow, and builds its usual pipelines;
+// variants for unaligned tensors are built when they are first met. What depends on more than Vulkan promises, kernels on matrices, and any
+// kernel with the problem's Score or Sees in it, is run on a small problem and compared with attention in float64 before its first use on a
+// device and driver (see SelfCheck); a kernel that fails is passed over, and the plan says so. No tensor is allocated yet. A problem that
+// was planned before with the same options costs microseconds, so that a program may plan for each call.
 //
 // The error is an [*ArgumentError] for a problem or an option that cannot be, an [*UnsupportedError] with every kernel's reason
 // where none can run it, a [*MemoryError] where a workspace passes what the device can bind.
@@ -86,7 +86,8 @@ func (d *Device) Plan(p Problem, opts ...PlanOption) (_ *Plan, err error) {
 	if err != nil {
 		return nil, err
 	}
-	plan.selection, plan.kernel, plan.program, plan.tuning, plan.rows, plan.tuned, plan.reasons = s, s.kernel, s.program, s.tuning, s.rows, s.tuned, s.reasons
+	plan.selection, plan.kernel, plan.program, plan.tuning, plan.rows, plan.tuned, plan.reasons = s, s.kernel, s.program, s.tuning, s.rows,
+		s.tuned, s.reasons
 	if err := d.adopt(plan); err != nil {
 		return nil, err
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/vkattn/vkattn/internal/attn"
 )
 
-// BenchmarkPlan measures what planning costs once its kernels exist: a problem that was planned before, and one that differs from it in what no
-// kernel is compiled for. Plans are closed at once, as by a program that makes one for each call.
+// BenchmarkPlan measures what planning costs once its kernels exist: a problem that was planned before, and one that differs from it in
+// what no kernel is compiled for. Plans are closed at once, as by a program that makes one for each call.
 func BenchmarkPlan(b *testing.B) {
 	d, err := Open(WithoutDiskCache())
 	if err != nil {
@@ -42,7 +42,8 @@ func BenchmarkPlan(b *testing.B) {
 		{"backward", masked, nil, true, nil},
 		{"backward/length", masked, func(p *Problem, i int) { p.QueryLen, p.KeyLen = 1024+64*(i%4096), 1024+64*(i%4096) }, true, nil},
 		{"matrix", half, nil, true, []PlanOption{WithTier(TierMatrix)}},
-		{"matrix/length", half, func(p *Problem, i int) { p.QueryLen, p.KeyLen = 1024+128*(i%4096), 1024+128*(i%4096) }, true, []PlanOption{WithTier(TierMatrix)}},
+		{"matrix/length", half, func(p *Problem, i int) { p.QueryLen, p.KeyLen = 1024+128*(i%4096), 1024+128*(i%4096) }, true,
+			[]PlanOption{WithTier(TierMatrix)}},
 	} {
 		if len(bench.options) > 0 && d.env.Caps.LacksMatrix(attn.F16) != "" {
 			continue

@@ -18,8 +18,8 @@ import (
 	"github.com/vkattn/vkattn/shaders"
 )
 
-// TestVerdictsKeepTheirKeys: the key of a verdict names the words that the driver gets, as it did when the hash was made of them each time: verdicts
-// on users' disks stay theirs.
+// TestVerdictsKeepTheirKeys: the key of a verdict names the words that the driver gets, as it did when the hash was made of them each time:
+// verdicts on users' disks stay theirs.
 func TestVerdictsKeepTheirKeys(t *testing.T) {
 	d := testDevice(t)
 	const module = "scalar_forward.f16"
@@ -47,8 +47,8 @@ func TestVerdictsKeepTheirKeys(t *testing.T) {
 	}
 }
 
-// TestPlanAgain: a plan of a problem that was planned before is the same program, found without looking anything up, until something changed that the
-// choice depends on.
+// TestPlanAgain: a plan of a problem that was planned before is the same program, found without looking anything up, until something
+// changed that the choice depends on.
 func TestPlanAgain(t *testing.T) {
 	t.Setenv(TuningEnv, filepath.Join(t.TempDir(), "tuning.json"))
 	testDevice(t) // skips where there is none
@@ -68,7 +68,8 @@ func TestPlanAgain(t *testing.T) {
 	same.KeyHeads, same.KeyLen, same.ValueDim, same.Scale, same.Score = 2, 70, 32, 1/math.Sqrt(32), score.Softcap(20)
 	require.Same(t, first.program, again(same), "said in other words")
 	for name, change := range map[string]func(*Problem){
-		"length": func(p *Problem) { p.QueryLen++ }, "scale": func(p *Problem) { p.Scale = 2 }, "mask": func(p *Problem) { p.Causal = CausalNone },
+		"length": func(p *Problem) { p.QueryLen++ }, "scale": func(p *Problem) { p.Scale = 2 },
+		"mask":     func(p *Problem) { p.Causal = CausalNone },
 		"function": func(p *Problem) { p.Score = score.Softcap(21) }, "seen": func(p *Problem) { p.Sees = score.PrefixLM(3) },
 		"bias": func(p *Problem) { p.Bias = PerScore{F32, 1, 1, 70, 70} },
 	} {

@@ -9,8 +9,8 @@ import (
 	"github.com/vkattn/vkattn/internal/kernel"
 )
 
-// MaxHeadDim is the largest HeadDim and ValueDim that any kernel takes, MaxBackwardDim that of any backward pass. Each kernel's own limit is
-// [TierInfo].MaxDim: Standard and Flash1 take up to 256.
+// MaxHeadDim is the largest HeadDim and ValueDim that any kernel takes, MaxBackwardDim that of any backward pass. Each kernel's own limit
+// is [TierInfo].MaxDim: Standard and Flash1 take up to 256.
 const (
 	MaxHeadDim     = attn.MostDim
 	MaxBackwardDim = kernel.PlainDims
@@ -22,9 +22,9 @@ const (
 //	lse_i = log(Σ_j exp(s_ij) + exp(sink[h]))                              without Sinks the sum alone
 //	o[b,h,i,:] = Σ_j exp(s_ij − lse_i) · v[b,h',j,:]
 //
-// with q [Batch, Heads, QueryLen, HeadDim], k [Batch, KeyHeads, KeyLen, HeadDim], v [Batch, KeyHeads, KeyLen, ValueDim], o [Batch, Heads, QueryLen,
-// ValueDim] of type DType, and lse [Batch, Heads, QueryLen] in fp32, natural logarithm. Softmax and accumulation are fp32. A query with no key to
-// attend to gives o = 0 and lse = −∞, with Sinks its head's sink.
+// with q [Batch, Heads, QueryLen, HeadDim], k [Batch, KeyHeads, KeyLen, HeadDim], v [Batch, KeyHeads, KeyLen, ValueDim], o [Batch, Heads,
+// QueryLen, ValueDim] of type DType, and lse [Batch, Heads, QueryLen] in fp32, natural logarithm. Softmax and accumulation are fp32. A
+// query with no key to attend to gives o = 0 and lse = −∞, with Sinks its head's sink.
 //
 // With Dropout = p > 0 the weight of each (i, j) is dropped with probability k/256, k = round(256·p), and those kept are
 // multiplied by 256/(256−k); lse is that of all weights. Which are kept follows from the call's seed and offset alone
@@ -43,7 +43,8 @@ type Problem struct {
 	Scale    float64 // finite, as is its product with log₂ e in fp32; 0 means 1/√HeadDim; may be negative
 	Dropout  float64 // probability of dropping a weight, from 0 (none) up to, not including, 511/512; taken to the nearest 1/256
 	Blocks   Blocks  // of a block mask, which Flash takes; zero: none
-	Classes  Blocks  // of blocks that Sees is asked of beforehand, in a Mask, which Flash takes; zero: it is asked of each pair in each pass
+	// of blocks that Sees is asked of beforehand, in a Mask, which Flash takes; zero: it is asked of each pair in each pass
+	Classes Blocks
 
 	Score score.Function     // what becomes of each score, several in order by score.Compose; zero: s itself
 	Sees  score.MaskFunction // which keys a query sees besides; zero: all
@@ -51,12 +52,14 @@ type Problem struct {
 	Mask  PerScore           // which keys a query sees besides, from Forward.Mask; zero: all
 	Sinks bool               // each query head has a logit without a value beside its scores, from Forward.Sinks
 
-	// A padded batch: entry b has k_b ≤ KeyLen keys and q_b ≤ QueryLen queries, from Forward.KeyLengths and QueryLengths in device memory, or all of
-	// them. What lies beyond, of any tensor, is not used, whatever it is. Positions are those of the entry: query i stands at i + k_b − q_b wherever a
-	// field or a function says i + Nk − Nq. Queries from q_b on give o = 0 and lse = −∞, with sinks too, and have gradient 0, as have keys from k_b on.
+	// A padded batch: entry b has k_b ≤ KeyLen keys and q_b ≤ QueryLen queries, from Forward.KeyLengths and QueryLengths in device memory,
+	// or all of them. What lies beyond, of any tensor, is not used, whatever it is. Positions are those of the entry: query i stands at i +
+	// k_b − q_b wherever a field or a function says i + Nk − Nq. Queries from q_b on give o = 0 and lse = −∞, with sinks too, and have
+	// gradient 0, as have keys from k_b on.
 	KeyLengths, QueryLengths bool
 
-	// Packed sequences: Batch counts them, QueryLen and KeyLen are the most that one has, and their rows lie one behind the other; zero: a batch.
+	// Packed sequences: Batch counts them, QueryLen and KeyLen are the most that one has, and their rows lie one behind the other; zero: a
+	// batch.
 	Packed Packed
 
 	// Within says that the problem is some of the queries and keys of a longer one; zero: it is the whole.
@@ -66,18 +69,18 @@ type Problem struct {
 	KeyType, ValueType DType // of k and v where they are quantised: Q8_0, Q4_0 or F8E4M3; 0 means DType
 }
 
-// Packed is how many rows packed sequences have together: those of q, o, lse and their gradients, which are of shape [1, Heads, Queries, ·], and those
-// of k and v, [1, KeyHeads, Keys, ·]. With Keys 0 these lie as a batch, [Batch, KeyHeads, KeyLen, ·], beside packed queries. Memory [total, heads, ·]
-// is a tensor of [Device.NewTensorBNHD].
+// Packed is how many rows packed sequences have together: those of q, o, lse and their gradients, which are of shape [1, Heads, Queries,
+// ·], and those of k and v, [1, KeyHeads, Keys, ·]. With Keys 0 these lie as a batch, [Batch, KeyHeads, KeyLen, ·], beside packed queries.
+// Memory [total, heads, ·] is a tensor of [Device.NewTensorBNHD].
 //
-// Sequence b has the slot of rows from Forward.QueryStarts[b] up to, not including, QueryStarts[b+1], and of keys likewise; of its slot it uses all
-// rows, or the first k_b and q_b with Problem.KeyLengths and QueryLengths, and never more than KeyLen and QueryLen. Lengths may be 0. Everything is
-// as in the padded batch whose entry b is sequence b with these lengths: positions, alignment of Causal and Window, the batch entry that biases,
-// masks, functions and dropout see. Rows of a slot that are not used give o = 0 and lse = −∞, have gradient 0, and are never used, whatever they
-// hold. Rows of no slot, before the first start or from the last one on, are neither used nor written.
+// Sequence b has the slot of rows from Forward.QueryStarts[b] up to, not including, QueryStarts[b+1], and of keys likewise; of its slot it
+// uses all rows, or the first k_b and q_b with Problem.KeyLengths and QueryLengths, and never more than KeyLen and QueryLen. Lengths may be
+// 0. Everything is as in the padded batch whose entry b is sequence b with these lengths: positions, alignment of Causal and Window, the
+// batch entry that biases, masks, functions and dropout see. Rows of a slot that are not used give o = 0 and lse = −∞, have gradient 0, and
+// are never used, whatever they hold. Rows of no slot, before the first start or from the last one on, are neither used nor written.
 //
-// The device's numbers are not trusted: a start below the one before it, or outside the tensor, is taken to the nearest valid one, and nothing
-// outside a tensor is read or written. There are no block masks and no Classes of packed sequences, and only [Flash] takes them.
+// The device's numbers are not trusted: a start below the one before it, or outside the tensor, is taken to the nearest valid one, and
+// nothing outside a tensor is read or written. There are no block masks and no Classes of packed sequences, and only [Flash] takes them.
 type Packed struct{ Queries, Keys int }
 
 // Normalize fills the defaults in and checks every field. The error is an *ArgumentError.
@@ -134,7 +137,8 @@ func (p Problem) Normalize() (Problem, error) {
 	if s := float32(p.Scale * math.Log2E); math.IsNaN(p.Scale) || math.IsInf(float64(s), 0) || s == 0 {
 		const most = math.MaxFloat32 / math.Log2E
 		return p, badArgument("Problem.Scale", p.Scale,
-			"must be a number whose product with log₂ e is finite and not 0 in fp32, of magnitude at most %.4g (0 itself means 1/√HeadDim)", most)
+			"must be a number whose product with log₂ e is finite and not 0 in fp32, of magnitude at most %.4g (0 itself means 1/√HeadDim)",
+			most)
 	}
 	if !(p.Dropout >= 0 && p.Dropout <= 1) || p.attn().DropThreshold() > 255 {
 		return p, badArgument("Problem.Dropout", p.Dropout, "must be at least 0 and below 511/512")
@@ -184,7 +188,8 @@ func (p *Problem) checkPacked() error {
 	case k.Keys > 0 && p.Pages != Pages{}:
 		return badArgument("Problem.Packed.Keys", k.Keys, "must be 0 beside Problem.Pages, where keys lie")
 	case p.Pages.Indices > 0:
-		return badArgument("Problem.Packed.Queries", k.Queries, "must be 0 beside a compressed table of pages: packed queries take a dense one, with KeyLengths")
+		return badArgument("Problem.Packed.Queries", k.Queries, "must be 0 beside a compressed table of pages: packed queries take a "+
+			"dense one, with KeyLengths")
 	case p.Blocks != Blocks{} || p.Classes != Blocks{}:
 		return badArgument("Problem.Packed", k, "must be zero beside Problem.Blocks and Classes: blocks are of batches")
 	}
@@ -199,9 +204,11 @@ func (p *Problem) byScore() []byScore {
 // attn is the problem, normalized, without a device.
 func (p Problem) attn() attn.Problem {
 	return attn.Problem{
-		Batch: p.Batch, Heads: p.Heads, KeyHeads: p.KeyHeads, QueryLen: p.QueryLen, KeyLen: p.KeyLen, HeadDim: p.HeadDim, ValueDim: p.ValueDim,
-		DType: attn.DType(p.DType), Causal: attn.Causal(p.Causal), Window: attn.Window(p.Window), Scale: p.Scale, Dropout: p.Dropout, Blocks: p.blocks(),
-		Score: p.Score, Sees: p.Sees, Bias: p.Bias.attn(&p), BoolMask: p.Mask.attn(&p), Sinks: p.Sinks,
+		Batch: p.Batch, Heads: p.Heads, KeyHeads: p.KeyHeads, QueryLen: p.QueryLen, KeyLen: p.KeyLen, HeadDim: p.HeadDim,
+		ValueDim: p.ValueDim,
+		DType:    attn.DType(p.DType), Causal: attn.Causal(p.Causal), Window: attn.Window(p.Window), Scale: p.Scale, Dropout: p.Dropout,
+		Blocks: p.blocks(),
+		Score:  p.Score, Sees: p.Sees, Bias: p.Bias.attn(&p), BoolMask: p.Mask.attn(&p), Sinks: p.Sinks,
 		KeyLengths: p.KeyLengths, QueryLengths: p.QueryLengths, Packed: attn.Packed(p.Packed), Within: attn.Within(p.Within),
 		Pages: attn.Pages(p.Pages), KeyType: attn.DType(p.stored(p.KeyType)), ValueType: attn.DType(p.stored(p.ValueType)),
 	}
@@ -224,8 +231,8 @@ func (p Problem) filled() attn.Problem {
 // QShape is the shape of q, [Batch, Heads, QueryLen, HeadDim], or [1, Heads, Packed.Queries, HeadDim].
 func (p Problem) QShape() [4]int { return p.filled().QShape() }
 
-// KShape is the shape of k, [Batch, KeyHeads, KeyLen, HeadDim], or packed [1, KeyHeads, Packed.Keys, HeadDim], or with pages [Pages.Count, KeyHeads,
-// Pages.Size, HeadDim].
+// KShape is the shape of k, [Batch, KeyHeads, KeyLen, HeadDim], or packed [1, KeyHeads, Packed.Keys, HeadDim], or with pages [Pages.Count,
+// KeyHeads, Pages.Size, HeadDim].
 func (p Problem) KShape() [4]int { return p.filled().KShape() }
 
 // VShape is the shape of v likewise, with ValueDim.
@@ -240,10 +247,10 @@ func (p Problem) LSEShape() [4]int { return p.filled().LSEShape() }
 // String describes the problem in one line, for example "B2 H8 Hk2 Nq512 Nk512 D64 Dv64 float16 causal bottom-right".
 func (p Problem) String() string { return p.filled().String() }
 
-// ForwardFLOPs counts the operations of the forward pass as the FlashAttention papers do: 2·B·Hq·Nq·Nk·(D+Dv), and half of that when causal with Nq =
-// Nk. A causal problem with Nq ≠ Nk, and one with a window, counts its allowed pairs. Block masks and mask functions are not looked at, nor are
-// lengths of batch entries: each counts as all keys and queries. Packed sequences count as Packed.Queries/QueryLen sequences of QueryLen queries and
-// KeyLen keys.
+// ForwardFLOPs counts the operations of the forward pass as the FlashAttention papers do: 2·B·Hq·Nq·Nk·(D+Dv), and half of that when causal
+// with Nq = Nk. A causal problem with Nq ≠ Nk, and one with a window, counts its allowed pairs. Block masks and mask functions are not
+// looked at, nor are lengths of batch entries: each counts as all keys and queries. Packed sequences count as Packed.Queries/QueryLen
+// sequences of QueryLen queries and KeyLen keys.
 func (p Problem) ForwardFLOPs() float64 { return p.filled().ForwardFLOPs() }
 
 // BackwardFLOPs counts the operations of the backward pass: 2.5 × forward.

@@ -12,9 +12,12 @@ import (
 
 // TestProblemWithoutADevice: a normalized problem says the same of itself on both sides, and no field is forgotten.
 func TestProblemWithoutADevice(t *testing.T) {
-	p, err := Problem{Batch: 2, Heads: 6, KeyHeads: 3, QueryLen: 40, KeyLen: 50, HeadDim: 8, ValueDim: 32, DType: BF16, Causal: CausalTopLeft, Scale: 0.3,
-		Score: score.Softcap(2), Sees: score.PrefixLM(3), Sinks: true, Bias: PerScore{DType: F32, Batch: 1, Heads: 6, Queries: 40, Keys: 50},
-		Mask: PerScore{DType: Bool, Batch: 2, Heads: 1, Queries: 1, Keys: 50}, Window: SlidingWindow(9, 3), Dropout: 0.25, Blocks: Blocks{Queries: 16, Keys: 32, PerHead: true}, KeyLengths: true, QueryLengths: true,
+	p, err := Problem{Batch: 2, Heads: 6, KeyHeads: 3, QueryLen: 40, KeyLen: 50, HeadDim: 8, ValueDim: 32, DType: BF16,
+		Causal: CausalTopLeft, Scale: 0.3,
+		Score: score.Softcap(2), Sees: score.PrefixLM(3), Sinks: true, Bias: PerScore{DType: F32, Batch: 1, Heads: 6,
+			Queries: 40, Keys: 50},
+		Mask: PerScore{DType: Bool, Batch: 2, Heads: 1, Queries: 1, Keys: 50}, Window: SlidingWindow(9, 3), Dropout: 0.25,
+		Blocks: Blocks{Queries: 16, Keys: 32, PerHead: true}, KeyLengths: true, QueryLengths: true,
 		Pages: Pages{Size: 16, Count: 9, PerSequence: 4}, KeyType: F8E4M3, ValueType: Q4_0}.Normalize()
 	require.NoError(t, err)
 	p.Packed = Packed{Queries: 70} // which has no block mask

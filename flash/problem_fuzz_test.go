@@ -21,8 +21,10 @@ func FuzzProblem(f *testing.F) {
 	f.Add(2, 8, 2, 1, long/8, 4, 2, byte(1), byte(1), 1e-30, 0.0, 128, 128)
 	f.Add(1, 4, 4, 65536, 0, 64, 0, byte(1), byte(1), 0.0, 0.1, math.MaxInt32, 1)
 	f.Add(-1, 0, math.MinInt64, math.MaxInt64, 1<<62, 256, 257, byte(3), byte(3), math.NaN(), math.NaN(), -1, 0)
-	f.Fuzz(func(t *testing.T, batch, heads, keyHeads, queries, keys, dim, valueDim int, dtype, causal byte, scale, dropout float64, blockQueries, blockKeys int) {
-		p := Problem{Batch: batch, Heads: heads, KeyHeads: keyHeads, QueryLen: queries, KeyLen: keys, HeadDim: dim, ValueDim: valueDim, DType: DType(dtype % 4),
+	f.Fuzz(func(t *testing.T, batch, heads, keyHeads, queries, keys, dim, valueDim int, dtype, causal byte, scale, dropout float64,
+		blockQueries, blockKeys int) {
+		p := Problem{Batch: batch, Heads: heads, KeyHeads: keyHeads, QueryLen: queries, KeyLen: keys, HeadDim: dim, ValueDim: valueDim,
+			DType:  DType(dtype % 4),
 			Causal: Causal(causal % 4), Scale: scale, Dropout: dropout, Blocks: Blocks{Queries: blockQueries, Keys: blockKeys}}
 		_ = p.String()
 		normal, err := p.Normalize()
@@ -38,7 +40,8 @@ func FuzzProblem(f *testing.F) {
 			for _, tier := range []Tier{TierScalar, TierMatrix} {
 				start := time.Now()
 				plan, err := d.Plan(p, WithImplementation(i), WithTier(tier))
-				if !errors.Is(err, errPlanned) && !errors.Is(err, ErrUnsupported) && !errors.Is(err, ErrArgument) && !errors.As(err, new(*MemoryError)) {
+				if !errors.Is(err, errPlanned) && !errors.Is(err, ErrUnsupported) && !errors.Is(err, ErrArgument) &&
+					!errors.As(err, new(*MemoryError)) {
 					t.Fatalf("%v %v %v: %v %v", p, i, tier, plan, err)
 				}
 				if took := time.Since(start); took > 20*time.Second {

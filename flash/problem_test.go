@@ -109,12 +109,14 @@ func TestNoDropout(t *testing.T) {
 // TestForwardFLOPs compares the count with a count pair by pair; the papers' convention is half for square causal problems.
 func TestForwardFLOPs(t *testing.T) {
 	require.Equal(t, 4.0*16*32*2048*2048*64, Problem{Batch: 16, Heads: 32, QueryLen: 2048, HeadDim: 64}.ForwardFLOPs())
-	require.Equal(t, 2.0*16*32*2048*2048*64, Problem{Batch: 16, Heads: 32, QueryLen: 2048, HeadDim: 64, Causal: CausalTopLeft}.ForwardFLOPs())
+	require.Equal(t, 2.0*16*32*2048*2048*64, Problem{Batch: 16, Heads: 32, QueryLen: 2048, HeadDim: 64,
+		Causal: CausalTopLeft}.ForwardFLOPs())
 	require.Equal(t, 2.0*3*3*(4+6), Problem{Batch: 1, Heads: 1, QueryLen: 3, HeadDim: 4, ValueDim: 6}.ForwardFLOPs())
 	rapid.Check(t, func(t *rapid.T) {
 		p := Problem{Batch: 1, Heads: 1, HeadDim: 1,
 			QueryLen: rapid.IntRange(1, 20).Draw(t, "nq"), KeyLen: rapid.IntRange(1, 20).Draw(t, "nk"),
-			Causal: Causal(rapid.IntRange(0, 2).Draw(t, "causal")), Window: SlidingWindow(rapid.IntRange(-1, 9).Draw(t, "left"), rapid.IntRange(-1, 9).Draw(t, "right"))}
+			Causal: Causal(rapid.IntRange(0, 2).Draw(t, "causal")), Window: SlidingWindow(rapid.IntRange(-1, 9).Draw(t, "left"),
+				rapid.IntRange(-1, 9).Draw(t, "right"))}
 		if p.Causal != CausalNone && p.QueryLen == p.KeyLen && p.Window == (Window{}) {
 			return
 		}

@@ -39,9 +39,9 @@ func ForBackward() RecordingOption {
 	return func(o *recordingOptions) error { o.pass = passBackward; return nil }
 }
 
-// Recording holds the commands of one pass, forward or (ForBackward) backward, with descriptors and workspace of its own. It can be written into any
-// number of command buffers, or submitted by itself again and again, one submission at a time. It belongs to one goroutine at
-// a time.
+// Recording holds the commands of one pass, forward or (ForBackward) backward, with descriptors and workspace of its own. It can be written
+// into any number of command buffers, or submitted by itself again and again, one submission at a time. It belongs to one goroutine at a
+// time.
 type Recording struct {
 	plan *Plan
 	pass pass

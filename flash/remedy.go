@@ -14,14 +14,16 @@ func remedy[K kernel.AnyKernel](d *Device, p *attn.Problem, list []K, of Impleme
 	anywhere = true
 	for _, k := range list {
 		o := k.Offered()
-		if o.Implementation == kernel.Implementation(of) && (insisted == "" || o.Tier == kernel.Tier(insisted)) && o.Exists(p) && o.Refuses(p) == "" {
+		if o.Implementation == kernel.Implementation(of) && (insisted == "" || o.Tier == kernel.Tier(insisted)) && o.Exists(p) &&
+			o.Refuses(p) == "" {
 			anywhere = false
 		}
 	}
 	runs := func(of Implementation) string {
 		for _, k := range list {
 			o := k.Offered()
-			can := o.Implementation == kernel.Implementation(of) && o.Exists(p) && o.Cannot(c, p) == "" && (o.Reserved == nil || o.Reserved(c, p) == "")
+			can := o.Implementation == kernel.Implementation(of) && o.Exists(p) && o.Cannot(c, p) == "" &&
+				(o.Reserved == nil || o.Reserved(c, p) == "")
 			if can && stands(d, p, k) {
 				return o.Name
 			}
@@ -39,8 +41,8 @@ func remedy[K kernel.AnyKernel](d *Device, p *attn.Problem, list []K, of Impleme
 	return anywhere, ""
 }
 
-// stands says whether a kernel that could run a problem is not denied. One that has to prove itself is fitted to find that out; of a backward kernel
-// beside a forward one of its implementation.
+// stands says whether a kernel that could run a problem is not denied. One that has to prove itself is fitted to find that out; of a
+// backward kernel beside a forward one of its implementation.
 func stands(d *Device, p *attn.Problem, k kernel.AnyKernel) bool {
 	o := k.Offered()
 	if o.Tier == kernel.TierScalar && !kernel.HasFunctions(p) {

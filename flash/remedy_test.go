@@ -26,7 +26,8 @@ func TestRemedies(t *testing.T) {
 		instead  []PlanOption
 	}{
 		{wide, []PlanOption{WithImplementation(Standard)}, true, "WithImplementation(Flash) runs it, by ", nil},
-		{wide, []PlanOption{WithImplementation(Flash1), WithTier(TierScalar)}, true, "WithImplementation(Flash) runs it, by ", []PlanOption{WithTier(TierScalar)}},
+		{wide, []PlanOption{WithImplementation(Flash1), WithTier(TierScalar)}, true, "WithImplementation(Flash) runs it, by ",
+			[]PlanOption{WithTier(TierScalar)}},
 		{single, []PlanOption{WithTier(TierMatrix)}, false, "without WithTier it is scalar_forward that runs it", nil},
 	} {
 		_, err := d.Plan(test.p, test.opts...)
@@ -43,8 +44,8 @@ func TestRemedies(t *testing.T) {
 	require.ErrorContains(t, err, "is supported on no device: there is no such kernel; WithImplementation(Flash) runs it, by ")
 }
 
-// TestNoRemedyIsDenied: an error names no kernel that has failed its self-check, neither the one in question nor one that was not asked for, and what
-// it names runs.
+// TestNoRemedyIsDenied: an error names no kernel that has failed its self-check, neither the one in question nor one that was not asked
+// for, and what it names runs.
 func TestNoRemedyIsDenied(t *testing.T) {
 	d := testDevice(t)
 	p := Problem{Batch: 1, Heads: 2, QueryLen: 20, KeyLen: 23, HeadDim: 8, DType: F32, Score: score.Softcap(1)}
@@ -58,7 +59,8 @@ func TestNoRemedyIsDenied(t *testing.T) {
 		{"forward, everything wrong", "", false, nil, ""},
 		{"forward, its own wrong", "scalar_", false, nil, "WithImplementation(Standard) runs it, by "},
 		{"backward, everything of it wrong", "standard_backward_|scalar_backward_", true, nil, ""},
-		{"backward, its own wrong", "scalar_backward_", true, []PlanOption{WithTier(TierScalar)}, "WithImplementation(Standard) runs it, by "},
+		{"backward, its own wrong", "scalar_backward_", true, []PlanOption{WithTier(TierScalar)},
+			"WithImplementation(Standard) runs it, by "},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			forgetProcess(t)

@@ -10,17 +10,17 @@ import (
 //	y_a = cos θ_j · x_a − sin θ_j · x_b
 //	y_b = sin θ_j · x_a + cos θ_j · x_b
 //
-// Columns from R on stay as they are. Angles are positions times Frequencies, in radians, modulo 2π. Whatever the frequency they are accurate to 2⁻³⁰
-// at positions up to 2³⁰ from 0, and to 2⁻²⁹ at all others; cosines and sines to 2⁻²³. Or cosines and sines are given: fp32 tensors Cos and Sin of shape
-// [1, 1, Table, R/2], which have a row for each position (positions beyond are clamped), or with PerToken [Batch, 1, Rows, R/2], which have one for each
-// row of the batch. Products are fp32.
+// Columns from R on stay as they are. Angles are positions times Frequencies, in radians, modulo 2π. Whatever the frequency they are
+// accurate to 2⁻³⁰ at positions up to 2³⁰ from 0, and to 2⁻²⁹ at all others; cosines and sines to 2⁻²³. Or cosines and sines are given:
+// fp32 tensors Cos and Sin of shape [1, 1, Table, R/2], which have a row for each position (positions beyond are clamped), or with PerToken
+// [Batch, 1, Rows, R/2], which have one for each row of the batch. Products are fp32.
 //
 // Source: Su et al., RoFormer (2021), equation 34.
 type Rotary struct {
 	Columns     int  // R, even; 0 means all columns
 	Interleaved bool // pairs are neighbours
-	// Frequencies are R/2 radians for each position, for example of NTKFrequencies or ByPartsFrequencies; nil means Scale · Base^(−2j/R), as float64
-	// has it: a power that it has rounded is off by 2⁻⁵⁴ of itself, and positions of millions make millions of that.
+	// Frequencies are R/2 radians for each position, for example of NTKFrequencies or ByPartsFrequencies; nil means Scale · Base^(−2j/R),
+	// as float64 has it: a power that it has rounded is off by 2⁻⁵⁴ of itself, and positions of millions make millions of that.
 	Frequencies []float64
 	Base        float64 // above 0; 0 means 10000
 	Scale       float64 // of positions; 0 means 1
@@ -55,7 +55,8 @@ func (r Rotary) check(columns int) (Rotary, error) {
 	}
 	if r.Frequencies != nil {
 		if len(r.Frequencies) != r.Columns/2 {
-			return r, badArgument("len(Rotary.Frequencies)", len(r.Frequencies), "must be %d, half of the columns that are turned", r.Columns/2)
+			return r, badArgument("len(Rotary.Frequencies)", len(r.Frequencies), "must be %d, half of the columns that are turned",
+				r.Columns/2)
 		}
 		for _, f := range r.Frequencies {
 			if math.IsNaN(f) || math.Abs(f) > 1<<20 {
@@ -95,12 +96,13 @@ func frequencies(columns int, base float64) []float64 {
 	return out
 }
 
-// NTKFrequencies are the [Rotary].Frequencies of a model that was trained with a base and is to see factor times as many positions: those of the base
+// NTKFrequencies are the [Rotary].Frequencies of a model that was trained with a base and is to see factor times as many positions: those
+// of the base
 //
 //	base' = base · factor^(R/(R−2))
 //
-// which leaves the first pair as it is and divides the last one's frequency by factor ("NTK-aware" scaling). Columns is R, even; linear scaling, which
-// divides all of them, is Rotary.Scale 1/factor. The error is an [*ArgumentError].
+// which leaves the first pair as it is and divides the last one's frequency by factor ("NTK-aware" scaling). Columns is R, even; linear
+// scaling, which divides all of them, is Rotary.Scale 1/factor. The error is an [*ArgumentError].
 //
 // Source: Peng et al., YaRN: Efficient Context Window Extension of Large Language Models (2023), definition 1.
 func NTKFrequencies(columns int, base, factor float64) (_ []float64, err error) {
@@ -117,14 +119,15 @@ func NTKFrequencies(columns int, base, factor float64) (_ []float64, err error) 
 	return out, nil
 }
 
-// ByPartsFrequencies are the [Rotary].Frequencies of a model that was trained with a base on contexts of length tokens and is to see factor times as
-// many positions, each pair by the number of turns r = length · θ/2π that it makes in such a context:
+// ByPartsFrequencies are the [Rotary].Frequencies of a model that was trained with a base on contexts of length tokens and is to see factor
+// times as many positions, each pair by the number of turns r = length · θ/2π that it makes in such a context:
 //
 //	θ' = (1 − γ) · θ/factor + γ · θ        γ = (r − low)/(high − low), from 0 to 1
 //
-// so that what turns more often than high times keeps its frequency, and what turns less often than low times is divided by factor. Llama 3.1 and later
-// have base 500000, factor 8 (3.2: 32), length 8192, low 1 and high 4 (rope_scaling "llama3": low_freq_factor and high_freq_factor); YaRN low 1 and
-// high 32, and scales scores by (0.1·ln factor + 1)² besides, which is a matter of Problem.Scale. The error is an [*ArgumentError].
+// so that what turns more often than high times keeps its frequency, and what turns less often than low times is divided by factor. Llama
+// 3.1 and later have base 500000, factor 8 (3.2: 32), length 8192, low 1 and high 4 (rope_scaling "llama3": low_freq_factor and
+// high_freq_factor); YaRN low 1 and high 32, and scales scores by (0.1·ln factor + 1)² besides, which is a matter of Problem.Scale. The
+// error is an [*ArgumentError].
 //
 // Source: Peng et al., YaRN (2023), definition 2 (NTK-by-parts), with α = low and β = high.
 func ByPartsFrequencies(columns int, base, factor float64, length int, low, high float64) (_ []float64, err error) {
@@ -160,8 +163,8 @@ func checkScaling(columns int, base, factor float64) error {
 	return nil
 }
 
-// RotateProblem is a rotation of rows X [Batch, Heads, Rows, HeadDim]: of queries most often, or of gradients back (Inverse), since the gradient of a
-// rotation is that by the negative angle.
+// RotateProblem is a rotation of rows X [Batch, Heads, Rows, HeadDim]: of queries most often, or of gradients back (Inverse), since the
+// gradient of a rotation is that by the negative angle.
 type RotateProblem struct {
 	Batch, Heads, Rows, HeadDim int
 	DType                       DType

@@ -68,7 +68,8 @@ func TestRotaryPhases(t *testing.T) {
 func TestRotaryFarAway(t *testing.T) {
 	d := testDevice(t)
 	positions := []int32{1, 1000, 1e6, 1 << 30, math.MaxInt32, -1, -1e6, math.MinInt32}
-	frequencies := []float64{1e6, 1000.1, 1 << 20, -777.77, 1, -1, 0.1, 1e-3, 1.0 / 3, 1e-9, 2 * math.Pi, math.Pi / 4, 5e-324, 0, 123456.789, 3}
+	frequencies := []float64{1e6, 1000.1, 1 << 20, -777.77, 1, -1, 0.1, 1e-3, 1.0 / 3, 1e-9, 2 * math.Pi, math.Pi / 4, 5e-324, 0,
+		123456.789, 3}
 	const dim = 2 * 64
 	for len(frequencies) < dim/2 {
 		frequencies = append(frequencies, frequencies[len(frequencies)-16]*1.37)
@@ -81,7 +82,8 @@ func TestRotaryFarAway(t *testing.T) {
 			for _, inverse := range []bool{false, true} {
 				t.Run(fmt.Sprint(columns, interleaved, inverse), func(t *testing.T) {
 					turn := Rotary{Columns: columns, Interleaved: interleaved, Frequencies: frequencies[:columns/2], Positions: true}
-					p := RotateProblem{Batch: 1, Heads: 1, Rows: len(positions), HeadDim: columns, DType: F32, Rotary: turn, Inverse: inverse}
+					p := RotateProblem{Batch: 1, Heads: 1, Rows: len(positions), HeadDim: columns, DType: F32, Rotary: turn,
+						Inverse: inverse}
 					plan, err := d.PlanRotate(p)
 					require.NoError(t, err)
 					defer plan.Close()

@@ -54,8 +54,8 @@ func TestOutputsAreRoundedToNearestEven(t *testing.T) {
 	}
 }
 
-// TestMatrixOutputsAreRounded is the same of the matrix tier in bf16, but for means that are as near to two numbers: its weights are cut off on
-// purpose, and its sums made up for that to a few parts in a million.
+// TestMatrixOutputsAreRounded is the same of the matrix tier in bf16, but for means that are as near to two numbers: its weights are cut
+// off on purpose, and its sums made up for that to a few parts in a million.
 func TestMatrixOutputsAreRounded(t *testing.T) {
 	d := matrixDevice(t)
 	if why := d.env.Caps.LacksMatrix(attn.BF16); why != "" {

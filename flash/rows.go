@@ -36,8 +36,9 @@ type RowPlan struct {
 // PlanRotate builds the kernel that turns rows. The error is an [*ArgumentError] for a problem that cannot be, an [*UnsupportedError] where
 // the device cannot.
 //
-// Rows are moved sixteen columns at a time, which is faster (on an H100 1.3 ×), where HeadDim is a multiple of 64, and of a rotation by halves Columns
-// too (of one of neighbours, of 4), and rows of all tensors begin at multiples of 16 bytes; else two columns at a time, with the same result.
+// Rows are moved sixteen columns at a time, which is faster (on an H100 1.3 ×), where HeadDim is a multiple of 64, and of a rotation by
+// halves Columns too (of one of neighbours, of 4), and rows of all tensors begin at multiples of 16 bytes; else two columns at a time, with
+// the same result.
 func (d *Device) PlanRotate(p RotateProblem) (_ *RowPlan, err error) {
 	defer during("PlanRotate", &err)
 	r := kernel.Rows{Batch: p.Batch, Heads: p.Heads, Rows: p.Rows, Dim: p.HeadDim, DType: attn.DType(p.DType), Inverse: p.Inverse}
@@ -55,7 +56,8 @@ func (d *Device) planRows(what, problem string, r kernel.Rows, by *Rotary) (_ *R
 	for _, f := range []struct {
 		name        string
 		value, most int
-	}{{"Batch", r.Batch, math.MaxInt32 / 2}, {heads, r.Heads, math.MaxInt32 / 2}, {rows, r.Rows, math.MaxInt32 / 2}, {"HeadDim", r.Dim, 1 << 16}} {
+	}{{"Batch", r.Batch, math.MaxInt32 / 2}, {heads, r.Heads, math.MaxInt32 / 2}, {rows, r.Rows, math.MaxInt32 / 2},
+		{"HeadDim", r.Dim, 1 << 16}} {
 		if f.value < 1 || f.value > f.most {
 			return nil, badArgument(problem+"."+f.name, f.value, "must be from 1 to %d", f.most)
 		}
@@ -181,8 +183,8 @@ func (p *RowPlan) Rotate(ctx context.Context, t Rotation) (err error) {
 // mostRowTensors is the most tensors that rows are moved with: those of an Append, and frequencies.
 const mostRowTensors = 16 + 1
 
-// RowRecording holds the commands of a rotation or an append, with descriptors of its own. It can be written into any number of command buffers, or
-// submitted by itself again and again, one submission at a time. It belongs to one goroutine at a time.
+// RowRecording holds the commands of a rotation or an append, with descriptors of its own. It can be written into any number of command
+// buffers, or submitted by itself again and again, one submission at a time. It belongs to one goroutine at a time.
 type RowRecording struct {
 	smallRecording
 	plan    *RowPlan
@@ -220,7 +222,8 @@ func (r *RowRecording) Rotate(t Rotation) (err error) {
 	}
 	defer r.mu.Unlock()
 	o, u, table := &r.ops, &t.Uses, r.plan.table
-	all := [...]given{{t.X, u.X, &o.K}, {t.Y, u.Y, &o.X}, {t.Cos, u.Cos, &o.Cos}, {t.Sin, u.Sin, &o.Sin}, {t.Positions, u.Positions, &o.Positions}}
+	all := [...]given{{t.X, u.X, &o.K}, {t.Y, u.Y, &o.X}, {t.Cos, u.Cos, &o.Cos}, {t.Sin, u.Sin, &o.Sin},
+		{t.Positions, u.Positions, &o.Positions}}
 	if o.InPlace = t.Y == nil; o.InPlace {
 		table = r.plan.inPlace
 	}
@@ -290,8 +293,8 @@ func (r *RowRecording) Submit() (err error) {
 	return r.submit()
 }
 
-// Wait waits for the latest submission. A cancelled context makes it return the context's error, but not before the device has finished with the
-// memory. Without a submission it returns at once.
+// Wait waits for the latest submission. A cancelled context makes it return the context's error, but not before the device has finished
+// with the memory. Without a submission it returns at once.
 func (r *RowRecording) Wait(ctx context.Context) (err error) {
 	defer during("RowRecording.Wait", &err)
 	if err := r.made(); err != nil {

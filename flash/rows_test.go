@@ -25,8 +25,8 @@ var refTypes = map[DType]ref.DType{F32: ref.F32, F16: ref.F16, BF16: ref.BF16}
 // inUnits is a layout of newGuarded.
 const inUnits = 3
 
-// newGuarded lays a tensor out with gaps between rows, heads and batch entries, or heads and rows exchanged, or without any gap; inUnits with heads
-// and rows exchanged, gaps, and every row at 16 bytes.
+// newGuarded lays a tensor out with gaps between rows, heads and batch entries, or heads and rows exchanged, or without any gap; inUnits
+// with heads and rows exchanged, gaps, and every row at 16 bytes.
 func newGuarded(t *testing.T, d *Device, r *rand.Rand, dtype DType, shape [4]int, layout int) *guarded {
 	t.Helper()
 	g := &guarded{shape: shape, offset: 4}
@@ -148,8 +148,8 @@ func (g *guarded) put(want []float64, off map[int]float64, y ref.Array, dtype DT
 	}
 }
 
-// TestRotate: rows of any layout and type are turned as float64 says, by frequencies at positions near and far, tables by position and by token, also
-// in place; the rotation back is the adjoint; nothing else is touched.
+// TestRotate: rows of any layout and type are turned as float64 says, by frequencies at positions near and far, tables by position and by
+// token, also in place; the rotation back is the adjoint; nothing else is touched.
 func TestRotate(t *testing.T) {
 	d := testDevice(t)
 	for n, c := range []struct {
@@ -253,8 +253,8 @@ func TestRotateBackIsTheAdjoint(t *testing.T) {
 	require.Greater(t, math.Abs(dot(out[0].elements(), in[1].elements())-dot(in[0].elements(), in[1].elements())), 1e-2)
 }
 
-// TestAppend: new rows go where each batch entry's position says, turned on the way; those outside a cache go nowhere, those beyond the end of a circular
-// one to its beginning; every other byte of the caches stays.
+// TestAppend: new rows go where each batch entry's position says, turned on the way; those outside a cache go nowhere, those beyond the end
+// of a circular one to its beginning; every other byte of the caches stays.
 func TestAppend(t *testing.T) {
 	d := testDevice(t)
 	for n, c := range []struct {
@@ -274,7 +274,8 @@ func TestAppend(t *testing.T) {
 		for k, dtype := range []DType{F32, F16, BF16} {
 			t.Run(fmt.Sprint(n, dtype), func(t *testing.T) {
 				r := rand.New(rand.NewPCG(uint64(n), uint64(k)))
-				p := AppendProblem{Batch: 3, KeyHeads: 2, Rows: c.rows, CacheRows: c.cache, HeadDim: c.dim, ValueDim: c.valueDim, DType: dtype, Circular: c.circular,
+				p := AppendProblem{Batch: 3, KeyHeads: 2, Rows: c.rows, CacheRows: c.cache, HeadDim: c.dim, ValueDim: c.valueDim,
+					DType: dtype, Circular: c.circular,
 					KeysOnly: c.valueDim == 0, Rotary: c.turn}
 				plan, err := d.PlanAppend(p)
 				require.NoError(t, err)
@@ -411,9 +412,11 @@ func TestBadRows(t *testing.T) {
 		turn     Rotary
 	}{
 		{"Rotary.Columns", Rotary{Columns: 3}}, {"Rotary.Columns", Rotary{Columns: 10}}, {"Rotary.Columns", Rotary{Columns: -2}},
-		{"Rotary.Table", Rotary{Table: -1}}, {"Rotary.Table", Rotary{Table: 3, PerToken: true}}, {"Rotary.Positions", Rotary{PerToken: true, Positions: true}},
+		{"Rotary.Table", Rotary{Table: -1}}, {"Rotary.Table", Rotary{Table: 3, PerToken: true}},
+		{"Rotary.Positions", Rotary{PerToken: true, Positions: true}},
 		{"Rotary.Frequencies", Rotary{Table: 3, Base: 2}}, {"len(Rotary.Frequencies)", Rotary{Frequencies: []float64{1}}},
-		{"Rotary.Frequencies", Rotary{Columns: 2, Frequencies: []float64{math.NaN()}}}, {"Rotary.Base", Rotary{Columns: 2, Frequencies: []float64{1}, Base: 3}},
+		{"Rotary.Frequencies", Rotary{Columns: 2, Frequencies: []float64{math.NaN()}}},
+		{"Rotary.Base", Rotary{Columns: 2, Frequencies: []float64{1}, Base: 3}},
 		{"Rotary.Base", Rotary{Base: -1}}, {"Rotary.Scale", Rotary{Scale: math.Inf(1)}},
 	} {
 		_, err := d.PlanRotate(RotateProblem{Batch: 1, Heads: 1, Rows: 1, HeadDim: 8, Rotary: c.turn})

@@ -10,8 +10,8 @@ import (
 	"github.com/vkattn/vkattn/internal/kernel/scalar"
 )
 
-// scoreGradients is a backward program and, behind it, the gradients by what goes with scores: bias, sinks and what functions capture. These are
-// kernels of their own, which need of the others nothing but δ, and make that again where they run.
+// scoreGradients is a backward program and, behind it, the gradients by what goes with scores: bias, sinks and what functions capture.
+// These are kernels of their own, which need of the others nothing but δ, and make that again where they run.
 type scoreGradients struct {
 	kernel.BackwardProgram
 	delta  *kernel.DeltaProgram
@@ -37,7 +37,8 @@ type biasProgram interface {
 
 // withScoreGradients puts them behind a program of a kernel where the problem has any that it does not make itself. Where they are made by
 // kernels of another tier, note says why.
-func withScoreGradients(e *kernel.Env, p *attn.Problem, program kernel.BackwardProgram, of *kernel.Offer, given map[string]int) (_ kernel.BackwardProgram, note string, err error) {
+func withScoreGradients(e *kernel.Env, p *attn.Problem, program kernel.BackwardProgram, of *kernel.Offer,
+	given map[string]int) (_ kernel.BackwardProgram, note string, err error) {
 	s := &scoreGradients{BackwardProgram: program}
 	if err = s.planCaptured(e, p, of.Implementation); err != nil {
 		return nil, "", err
@@ -76,9 +77,10 @@ func withScoreGradients(e *kernel.Env, p *attn.Problem, program kernel.BackwardP
 	return s, note, nil
 }
 
-// planBias is the gradient by one bias: it takes the kernel on matrices for a program that is on matrices itself, unless the device cannot; note
-// says why it cannot.
-func planBias(e *kernel.Env, p *attn.Problem, of kernel.Bias, tier kernel.Tier, given map[string]int) (_ biasProgram, note string, err error) {
+// planBias is the gradient by one bias: it takes the kernel on matrices for a program that is on matrices itself, unless the device cannot;
+// note says why it cannot.
+func planBias(e *kernel.Env, p *attn.Problem, of kernel.Bias, tier kernel.Tier, given map[string]int) (_ biasProgram, note string,
+	err error) {
 	if tier == kernel.TierMatrix {
 		bias, err := matrix.PlanBias(e, p, of, given)
 		var no *kernel.Declined

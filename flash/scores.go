@@ -10,13 +10,14 @@ import (
 	"github.com/vkattn/vkattn/internal/kernel"
 )
 
-// Scores computes the matrix s [Batch, Heads, QueryLen, KeyLen] of [Problem], what the softmax is taken of, into s, in row-major order: scaled, −∞
-// where a query may not look, and as the kernel stores it, rounded to the problem's type. There must be room for as many elements, no more. Of the
-// tensors of f it reads those that scores are made of, and takes no notice of the others, which may be nil: V, O, LSE, Weights.
+// Scores computes the matrix s [Batch, Heads, QueryLen, KeyLen] of [Problem], what the softmax is taken of, into s, in row-major order:
+// scaled, −∞ where a query may not look, and as the kernel stores it, rounded to the problem's type. There must be room for as many
+// elements, no more. Of the tensors of f it reads those that scores are made of, and takes no notice of the others, which may be nil: V, O,
+// LSE, Weights.
 //
-// It is there for looking at scores, and waits: each call allocates a matrix and frees it. Only [Standard] attention has one to give; the weights
-// p = exp(s − lse) of a forward pass are in its [Weights]. The error is an [*ArgumentError] for any other plan, or for a tensor that does not fit, a
-// [*MemoryError] where there is no room.
+// It is there for looking at scores, and waits: each call allocates a matrix and frees it. Only [Standard] attention has one to give; the
+// weights p = exp(s − lse) of a forward pass are in its [Weights]. The error is an [*ArgumentError] for any other plan, or for a tensor
+// that does not fit, a [*MemoryError] where there is no room.
 func (p *Plan) Scores(ctx context.Context, f Forward, s []float32) (err error) {
 	defer during("Scores", &err)
 	if ctx != nil && ctx.Err() != nil {
@@ -95,9 +96,9 @@ func (r *Recording) scores(f Forward, w *Weights) error {
 	return nil
 }
 
-// Download copies the matrix P [Batch, Heads, QueryLen, KeyLen] of the latest forward pass into p, in row-major order, after work that was submitted
-// earlier: 0 where a query may not look, rounded to the problem's type, and of dropout before its scale, with the sign set where it drops. There must
-// be room for as many elements, no more.
+// Download copies the matrix P [Batch, Heads, QueryLen, KeyLen] of the latest forward pass into p, in row-major order, after work that was
+// submitted earlier: 0 where a query may not look, rounded to the problem's type, and of dropout before its scale, with the sign set where
+// it drops. There must be room for as many elements, no more.
 func (w *Weights) Download(ctx context.Context, p []float32) (err error) {
 	defer during("Weights.Download", &err)
 	if w == nil || w.plan == nil {

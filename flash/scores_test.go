@@ -10,13 +10,14 @@ import (
 	"github.com/vkattn/vkattn/internal/ref"
 )
 
-// TestScores: the scores and the weights that standard attention stores are those of attention in float64, whatever the matrix is cut into, and
-// nothing that a query does not see shows in them.
+// TestScores: the scores and the weights that standard attention stores are those of attention in float64, whatever the matrix is cut into,
+// and nothing that a query does not see shows in them.
 func TestScores(t *testing.T) {
 	d := testDevice(t)
 	for i, causal := range []Causal{CausalNone, CausalBottomRight, CausalTopLeft} {
 		window := []Window{{}, SlidingWindow(30, -1), {}}[i]
-		p := Problem{Window: window, Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: 150, KeyLen: 139, HeadDim: 8, DType: []DType{F16, F32, F32}[i], Causal: causal, Scale: 0.7}
+		p := Problem{Window: window, Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: 150, KeyLen: 139, HeadDim: 8,
+			DType: []DType{F16, F32, F32}[i], Causal: causal, Scale: 0.7}
 		everyKernel(t, d, p, func(t *testing.T, opts ...PlanOption) {
 			for _, slab := range []int{0, 70000} {
 				if slab > 0 {

@@ -27,8 +27,8 @@ func (l Layout) String() string {
 	return "no layout"
 }
 
-// SDPAOptions are what [Device.SDPA] takes beside queries, keys and values. The zero value is softmax(q·kᵀ/√D)·v. Shapes and types come from the
-// tensors; [Problem] says what each option computes.
+// SDPAOptions are what [Device.SDPA] takes beside queries, keys and values. The zero value is softmax(q·kᵀ/√D)·v. Shapes and types come
+// from the tensors; [Problem] says what each option computes.
 type SDPAOptions struct {
 	Layout  Layout  // of q, k, v, o and their gradients; bias, mask and lse keep theirs whatever it is
 	Causal  Causal  // PyTorch's is_causal is CausalTopLeft, FlashAttention's causal CausalBottomRight
@@ -38,11 +38,11 @@ type SDPAOptions struct {
 	Seed    uint64  // of Dropout, with Offset; ignored without
 	Offset  uint32  // likewise
 
-	// Bias is added to scores: fp32 or q's type, [batch, heads, queries, keys], each of these the problem's own or 1 for all. PyTorch calls it a
-	// floating attn_mask. nil: none
+	// Bias is added to scores: fp32 or q's type, [batch, heads, queries, keys], each of these the problem's own or 1 for all. PyTorch calls
+	// it a floating attn_mask. nil: none
 	Bias *Tensor
-	// Mask says which keys a query may attend to: Bool or Bit, of Bias's shapes, where nonzero bytes, or bits, may be. PyTorch calls it a boolean
-	// attn_mask. nil: all
+	// Mask says which keys a query may attend to: Bool or Bit, of Bias's shapes, where nonzero bytes, or bits, may be. PyTorch calls it a
+	// boolean attn_mask. nil: all
 	Mask *Tensor
 	// Sinks are logits without a value, one for each query head: fp32 [1, 1, 1, heads]. nil: none
 	Sinks *Tensor
@@ -81,15 +81,17 @@ func closeTensors(tensors ...*Tensor) (err error) {
 	return err
 }
 
-// SDPA is scaled dot-product attention on tensors, o = softmax(scale · q·kᵀ + bias) · v, in one call: q [B, Hq, Nq, D], k [B, Hk, Nk, D] and v
-// [B, Hk, Nk, Dv] in the order of opts.Layout, of one type, and any strides whose last is 1. It returns o [B, Hq, Nq, Dv] of that type and layout, and
-// lse [B, Hq, Nq, 1] in fp32, the log-sum-exp of each row, which [Device.SDPAVJP] takes. Both are new tensors, and the caller's to close.
+// SDPA is scaled dot-product attention on tensors, o = softmax(scale · q·kᵀ + bias) · v, in one call: q [B, Hq, Nq, D], k [B, Hk, Nk, D]
+// and v [B, Hk, Nk, Dv] in the order of opts.Layout, of one type, and any strides whose last is 1. It returns o [B, Hq, Nq, Dv] of that
+// type and layout, and lse [B, Hq, Nq, 1] in fp32, the log-sum-exp of each row, which [Device.SDPAVJP] takes. Both are new tensors, and the
+// caller's to close.
 //
-// It plans, which costs microseconds for a problem that was planned before, runs and waits. A program that runs the same attention over and over saves
-// workspace and descriptors with a [Plan] of its own, which also takes packed sequences, pages, and command buffers of the caller's.
+// It plans, which costs microseconds for a problem that was planned before, runs and waits. A program that runs the same attention over and
+// over saves workspace and descriptors with a [Plan] of its own, which also takes packed sequences, pages, and command buffers of the
+// caller's.
 //
-// The error is an [*ArgumentError] for what does not fit together, an [*UnsupportedError] where no kernel of the device takes it, a [*MemoryError]
-// where there is no room, the context's own where it is cancelled.
+// The error is an [*ArgumentError] for what does not fit together, an [*UnsupportedError] where no kernel of the device takes it, a
+// [*MemoryError] where there is no room, the context's own where it is cancelled.
 func (d *Device) SDPA(ctx context.Context, q, k, v *Tensor, opts SDPAOptions) (o, lse *Tensor, err error) {
 	defer during("SDPA", &err)
 	if err := opts.order(sdpaTensor{"q", &q}, sdpaTensor{"k", &k}, sdpaTensor{"v", &v}); err != nil {
@@ -123,13 +125,14 @@ func (d *Device) SDPA(ctx context.Context, q, k, v *Tensor, opts SDPAOptions) (o
 	return o, lse, plan.Forward(ctx, f)
 }
 
-// SDPAVJP is the vector-Jacobian product of [Device.SDPA]: given its inputs and options, what it returned, and do, the gradient of a loss with respect
-// to o, it returns those with respect to q, k, v and what of opts has one. [Backward] gives the mathematics.
+// SDPAVJP is the vector-Jacobian product of [Device.SDPA]: given its inputs and options, what it returned, and do, the gradient of a loss
+// with respect to o, it returns those with respect to q, k, v and what of opts has one. [Backward] gives the mathematics.
 //
 // Errors are those of SDPA.
 func (d *Device) SDPAVJP(ctx context.Context, q, k, v, o, lse, do *Tensor, opts SDPAOptions) (_ *SDPAGradients, err error) {
 	defer during("SDPAVJP", &err)
-	if err := opts.order(sdpaTensor{"q", &q}, sdpaTensor{"k", &k}, sdpaTensor{"v", &v}, sdpaTensor{"o", &o}, sdpaTensor{"do", &do}); err != nil {
+	if err := opts.order(sdpaTensor{"q", &q}, sdpaTensor{"k", &k}, sdpaTensor{"v", &v}, sdpaTensor{"o", &o},
+		sdpaTensor{"do", &do}); err != nil {
 		return nil, err
 	}
 	p, err := opts.problem(q, k, v)
@@ -150,7 +153,8 @@ func (d *Device) SDPAVJP(ctx context.Context, q, k, v, o, lse, do *Tensor, opts 
 	if err := g.allocate(d, &opts, p); err != nil {
 		return nil, err
 	}
-	b := Backward{Q: q, K: k, V: v, O: o, LSE: lse, DO: do, DQ: g.DQ, DK: g.DK, DV: g.DV, Bias: opts.Bias, Mask: opts.Mask, Sinks: opts.Sinks,
+	b := Backward{Q: q, K: k, V: v, O: o, LSE: lse, DO: do, DQ: g.DQ, DK: g.DK, DV: g.DV, Bias: opts.Bias, Mask: opts.Mask,
+		Sinks: opts.Sinks,
 		DBias: g.DBias, DSinks: g.DSinks, QueryLengths: opts.QueryLengths, KeyLengths: opts.KeyLengths,
 		Captured: opts.Captured, DCaptured: g.DCaptured, Seed: opts.Seed, Offset: opts.Offset}
 	if err := opts.order(sdpaTensor{"dq", &b.DQ}, sdpaTensor{"dk", &b.DK}, sdpaTensor{"dv", &b.DV}); err != nil {
@@ -253,8 +257,9 @@ func perScoreOf(t *Tensor) PerScore {
 	return PerScore{DType: t.DType(), Batch: s[0], Heads: s[1], Queries: s[2], Keys: s[3]}
 }
 
-// ProblemOf is the plain attention of queries q [B, Hq, Nq, D], keys k [B, Hk, Nk, D] and values v [B, Hk, Nk, Dv]: their sizes and type, for
-// [Device.Plan] as it is or with more fields set. Quantised keys and values are of type Q8_0, Q4_0 or F8E4M3 beside queries of any other.
+// ProblemOf is the plain attention of queries q [B, Hq, Nq, D], keys k [B, Hk, Nk, D] and values v [B, Hk, Nk, Dv]: their sizes and type,
+// for [Device.Plan] as it is or with more fields set. Quantised keys and values are of type Q8_0, Q4_0 or F8E4M3 beside queries of any
+// other.
 //
 // The error is an [*ArgumentError] that names the tensor whose shape does not go with the others'.
 func ProblemOf(q, k, v *Tensor) (Problem, error) {
@@ -267,7 +272,8 @@ func ProblemOf(q, k, v *Tensor) (Problem, error) {
 		}
 	}
 	qs, ks, vs := q.Shape(), k.Shape(), v.Shape()
-	p := Problem{Batch: qs[0], Heads: qs[1], QueryLen: qs[2], HeadDim: qs[3], KeyHeads: ks[1], KeyLen: ks[2], ValueDim: vs[3], DType: q.DType()}
+	p := Problem{Batch: qs[0], Heads: qs[1], QueryLen: qs[2], HeadDim: qs[3], KeyHeads: ks[1], KeyLen: ks[2], ValueDim: vs[3],
+		DType: q.DType()}
 	if want := [4]int{p.Batch, ks[1], ks[2], p.HeadDim}; ks != want {
 		return p, badArgument("k", k, "must be of shape %v, whose batch and head dimension are those of q %v", want, qs)
 	}

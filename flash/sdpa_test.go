@@ -78,8 +78,8 @@ func sdpaCases() []sdpaCase {
 	}
 }
 
-// TestSDPA: the call on tensors, in both layouts, gives what a plan gives, bit for bit, and so does its vector-Jacobian product; plain attention is
-// also compared with float64. Nothing stays but what is returned.
+// TestSDPA: the call on tensors, in both layouts, gives what a plan gives, bit for bit, and so does its vector-Jacobian product; plain
+// attention is also compared with float64. Nothing stays but what is returned.
 func TestSDPA(t *testing.T) {
 	d := testDevice(t)
 	for _, c := range sdpaCases() {
@@ -139,7 +139,8 @@ func TestSDPA(t *testing.T) {
 	}
 }
 
-// planned is what a plan makes of the sample with a call's options: o, lse, dq, dk, dv, and the gradients by bias, sinks and the first captured tensor.
+// planned is what a plan makes of the sample with a call's options: o, lse, dq, dk, dv, and the gradients by bias, sinks and the first
+// captured tensor.
 func (s *sample) planned(t *testing.T, d *Device, opts SDPAOptions, do []float32) (out [8][]float32) {
 	p := s.p
 	p.Causal, p.Window, p.Dropout, p.Score, p.Sees = opts.Causal, opts.Window, opts.Dropout, opts.ScoreFunction, opts.MaskFunction

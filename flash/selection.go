@@ -11,9 +11,9 @@ import (
 	"github.com/vkattn/vkattn/vk"
 )
 
-// A program that makes a plan for each call plans the same problems again and again. What was chosen for one is kept with the device, so that a plan of
-// it looks nothing up: programs are shared by plans as they are by recordings. It is chosen anew once anything that was looked at may have changed:
-// verdicts that were dropped or are others now, the user's tuning file, the device's tiles.
+// A program that makes a plan for each call plans the same problems again and again. What was chosen for one is kept with the device, so
+// that a plan of it looks nothing up: programs are shared by plans as they are by recordings. It is chosen anew once anything that was
+// looked at may have changed: verdicts that were dropped or are others now, the user's tuning file, the device's tiles.
 
 // selectionKey is all that a choice depends on beside the device.
 type selectionKey struct {
@@ -98,7 +98,8 @@ func (s *selections) put(key *selectionKey, made *selection) {
 
 // selected gives the kernel for a problem and options, by what was chosen before where that still holds.
 func (d *Device) selected(p *attn.Problem, o *planOptions) (*selection, error) {
-	key := selectionKey{problem: *p, score: p.Score.CacheKey(), sees: p.Sees.CacheKey(), implementation: o.implementation, tier: o.tier, noStored: o.noStored}
+	key := selectionKey{problem: *p, score: p.Score.CacheKey(), sees: p.Sees.CacheKey(), implementation: o.implementation, tier: o.tier,
+		noStored: o.noStored}
 	key.problem.Score, key.problem.Sees = attn.Problem{}.Score, attn.Problem{}.Sees
 	if len(o.tuning) > 0 {
 		key.tuning = kernel.Constants(o.tuning).String()
@@ -112,12 +113,13 @@ func (d *Device) selected(p *attn.Problem, o *planOptions) (*selection, error) {
 	}
 	s := &selection{known: known}
 	var err error
-	s.kernel, s.tuning, s.reasons, err = pick(d, p, kernels, "", o.implementation, o.tier, func(k *kernel.Kernel) (t *kernel.Tuning, note string, err error) {
-		if s.program, t, s.tuned, note, err = d.fit(k, p, o); err == nil {
-			s.rows = t.Rows
-		}
-		return t, note, err
-	})
+	s.kernel, s.tuning, s.reasons, err = pick(d, p, kernels, "", o.implementation, o.tier,
+		func(k *kernel.Kernel) (t *kernel.Tuning, note string, err error) {
+			if s.program, t, s.tuned, note, err = d.fit(k, p, o); err == nil {
+				s.rows = t.Rows
+			}
+			return t, note, err
+		})
 	if err != nil {
 		return nil, err
 	}
@@ -129,7 +131,8 @@ func (d *Device) selected(p *attn.Problem, o *planOptions) (*selection, error) {
 
 // gradients gives what was chosen for backward passes before, nil where nothing was or it may be another now.
 func (s *selection) gradients(d *Device, key backwardKey) *backwardSelection {
-	if s.known.findings != kernel.Known.Changes() || s.known.facts != d.env.Caps.Facts || s.known.tiles != d.env.Caps.Tiles || d.env.Modules != nil || d.env.Counting != nil {
+	if s.known.findings != kernel.Known.Changes() || s.known.facts != d.env.Caps.Facts || s.known.tiles != d.env.Caps.Tiles ||
+		d.env.Modules != nil || d.env.Counting != nil {
 		return nil
 	}
 	s.mu.Lock()

@@ -40,7 +40,8 @@ func (d *Device) SelfCheck(ctx context.Context, impls []Implementation, tiers []
 	}
 	var trials []*trial
 	for _, k := range kernels {
-		if len(impls) > 0 && !slices.Contains(impls, Implementation(k.Implementation)) || len(tiers) > 0 && !slices.Contains(tiers, Tier(k.Tier)) {
+		if len(impls) > 0 && !slices.Contains(impls, Implementation(k.Implementation)) || len(tiers) > 0 &&
+			!slices.Contains(tiers, Tier(k.Tier)) {
 			continue
 		}
 		dim := max(16, attn.CeilDiv(k.LeastDim, 16)*16)
@@ -48,7 +49,8 @@ func (d *Device) SelfCheck(ctx context.Context, impls []Implementation, tiers []
 			if !k.Stores(attn.DType(dtype)) {
 				continue
 			}
-			p, err := Problem{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: k.TrialQueries(70, 2), KeyLen: 90, HeadDim: dim, ValueDim: min(dim, 64), DType: dtype, Causal: CausalBottomRight}.Normalize()
+			p, err := Problem{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: k.TrialQueries(70, 2), KeyLen: 90, HeadDim: dim,
+				ValueDim: min(dim, 64), DType: dtype, Causal: CausalBottomRight}.Normalize()
 			if err != nil {
 				return nil, err
 			}
@@ -59,7 +61,8 @@ func (d *Device) SelfCheck(ctx context.Context, impls []Implementation, tiers []
 			if k.Needs&attn.WithBlocks != 0 {
 				a.Blocks = attn.Blocks{Queries: 32, Keys: 32, PerHead: true}
 			}
-			trials = append(trials, &trial{kernel: k, problem: a, verdict: Verdict{Implementation: Implementation(k.Implementation), Tier: Tier(k.Tier), Kernel: k.Name, DType: dtype}})
+			trials = append(trials, &trial{kernel: k, problem: a, verdict: Verdict{Implementation: Implementation(k.Implementation),
+				Tier: Tier(k.Tier), Kernel: k.Name, DType: dtype}})
 		}
 	}
 	// Side by side: a driver takes longer to compile a kernel than a device to run it.

@@ -73,8 +73,8 @@ func (p *smallPlan[R]) release() error {
 	return p.kept.Close()
 }
 
-// smallRecording is what recordings of one small kernel have in common: descriptors of their own, the tensors that they hold, and the latest
-// submission.
+// smallRecording is what recordings of one small kernel have in common: descriptors of their own, the tensors that they hold, and the
+// latest submission.
 type smallRecording struct {
 	dev   *Device
 	name  string // of the type that callers hold: RowRecording
@@ -228,8 +228,8 @@ func (r *smallRecording) mark(n int32) {
 	}
 }
 
-// waitFor waits for the latest submission. A cancelled context makes it return the context's error, but not before the device has finished with the
-// memory.
+// waitFor waits for the latest submission. A cancelled context makes it return the context's error, but not before the device has finished
+// with the memory.
 func (r *smallRecording) waitFor(ctx context.Context) error {
 	r.mu.Lock()
 	err := r.wait()

@@ -18,11 +18,16 @@ func TestSpecializedModules(t *testing.T) {
 		opts     []PlanOption
 		backward bool
 	}{
-		{Problem{Batch: 1, Heads: 2, QueryLen: 45, KeyLen: 53, HeadDim: 16, DType: F16, Causal: CausalBottomRight}, []PlanOption{WithTier(TierMatrix)}, true},
-		{Problem{Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: 70, HeadDim: 24, DType: F32, Score: score.Softcap(3), Window: SlidingWindow(20, 5)}, []PlanOption{WithTier(TierScalar)}, true},
-		{Problem{Batch: 1, Heads: 2, QueryLen: 40, HeadDim: 16, DType: F16}, []PlanOption{WithTier(TierScalar), WithImplementation(Flash1)}, false},
-		{Problem{Batch: 1, Heads: 2, QueryLen: 40, HeadDim: 16, DType: F32}, []PlanOption{WithTier(TierScalar), WithImplementation(Standard)}, true},
-		{Problem{Batch: 1, Heads: 8, KeyHeads: 2, QueryLen: 1, KeyLen: 200, HeadDim: 32, DType: F16}, []PlanOption{WithTier(TierScalar)}, false},
+		{Problem{Batch: 1, Heads: 2, QueryLen: 45, KeyLen: 53, HeadDim: 16, DType: F16, Causal: CausalBottomRight},
+			[]PlanOption{WithTier(TierMatrix)}, true},
+		{Problem{Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: 70, HeadDim: 24, DType: F32, Score: score.Softcap(3),
+			Window: SlidingWindow(20, 5)}, []PlanOption{WithTier(TierScalar)}, true},
+		{Problem{Batch: 1, Heads: 2, QueryLen: 40, HeadDim: 16, DType: F16}, []PlanOption{WithTier(TierScalar), WithImplementation(Flash1)},
+			false},
+		{Problem{Batch: 1, Heads: 2, QueryLen: 40, HeadDim: 16, DType: F32},
+			[]PlanOption{WithTier(TierScalar), WithImplementation(Standard)}, true},
+		{Problem{Batch: 1, Heads: 8, KeyHeads: 2, QueryLen: 1, KeyLen: 200, HeadDim: 32, DType: F16},
+			[]PlanOption{WithTier(TierScalar)}, false},
 	} {
 		t.Run(fmt.Sprint(c.p), func(t *testing.T) {
 			vktest.Budget(t)

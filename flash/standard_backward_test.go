@@ -15,10 +15,12 @@ func TestStandardBackwardTiles(t *testing.T) {
 	vktest.Long(t, "the tiles that are chosen, in the conformance suite")
 	d := testDevice(t)
 	for i, p := range []Problem{
-		usual(Problem{Batch: 1, Heads: 2, QueryLen: 40, HeadDim: 16, DType: F16, Causal: CausalTopLeft, Dropout: 0.3}), // conformance has dropout and ragged rows
+		// conformance has dropout and ragged rows
+		usual(Problem{Batch: 1, Heads: 2, QueryLen: 40, HeadDim: 16, DType: F16, Causal: CausalTopLeft, Dropout: 0.3}),
 		usual(Problem{Batch: 1, Heads: 2, QueryLen: 40, HeadDim: 12, ValueDim: 20, DType: F16}),
 	} {
-		for j, tuning := range []map[string]int{{"half": 0}, {"dk_wr": 1, "dv_wr": 1, "dk_stage": 1, "dv_stage": 3}, {"dk_fr": 3, "dp_run": 1, "dq_stage": 4}} {
+		for j, tuning := range []map[string]int{{"half": 0}, {"dk_wr": 1, "dv_wr": 1, "dk_stage": 1, "dv_stage": 3},
+			{"dk_fr": 3, "dp_run": 1, "dq_stage": 4}} {
 			if testing.Short() && i != j { // a way out on one problem, tiles on the other
 				continue
 			}
@@ -42,7 +44,8 @@ func TestStandardBackwardTiles(t *testing.T) {
 	for _, bad := range []struct {
 		tuning map[string]int
 		says   string
-	}{{map[string]int{"dk_stage": 3}, "dk_stage"}, {map[string]int{"dp_fr": 0}, "dp_fr"}, {map[string]int{"dq_wc": 1, "dq_fc": 1}, "dq_fc"}, {map[string]int{"zz": 1}, "zz"}} {
+	}{{map[string]int{"dk_stage": 3}, "dk_stage"}, {map[string]int{"dp_fr": 0}, "dp_fr"}, {map[string]int{"dq_wc": 1, "dq_fc": 1}, "dq_fc"},
+		{map[string]int{"zz": 1}, "zz"}} {
 		plan, err := d.Plan(p, WithImplementation(Standard), WithTier(TierMatrix), WithBackwardTuning(bad.tuning))
 		if err == nil { // within the parameters' ranges: what it is for says more
 			_, err = plan.BackwardInfo()

@@ -26,10 +26,13 @@ func TestStandardMatrix(t *testing.T) {
 		{"causal, ragged", Problem{Batch: 2, Heads: 2, KeyHeads: 1, QueryLen: 33, KeyLen: 50, HeadDim: 24, Causal: CausalBottomRight}, nil},
 		{"rows that see nothing", Problem{Batch: 1, Heads: 1, QueryLen: 50, KeyLen: 13, HeadDim: 16, Causal: CausalBottomRight}, nil},
 		{"odd dimensions", Problem{Batch: 1, Heads: 2, QueryLen: 21, KeyLen: 37, HeadDim: 13, ValueDim: 7}, nil},
-		{"slabs of rows", Problem{Batch: 1, Heads: 2, QueryLen: 40, KeyLen: 45, HeadDim: 16, Causal: CausalTopLeft}, map[string]int{"max_slab": 13 * 48 * 2}},
+		{"slabs of rows", Problem{Batch: 1, Heads: 2, QueryLen: 40, KeyLen: 45, HeadDim: 16, Causal: CausalTopLeft},
+			map[string]int{"max_slab": 13 * 48 * 2}},
 		{"dispatches of one group", Problem{Batch: 1, Heads: 2, QueryLen: 40, KeyLen: 45, HeadDim: 16}, map[string]int{"max_groups": 1}},
-		{"several slices, runs of one tile", Problem{Batch: 1, Heads: 1, QueryLen: 24, KeyLen: 40, HeadDim: 32}, map[string]int{"run": 1, "fc": 1, "product_stage": 2}},
-		{"a run longer than the keys, causal", Problem{Batch: 1, Heads: 2, QueryLen: 40, KeyLen: 60, HeadDim: 32, Causal: CausalTopLeft}, map[string]int{"run": 9, "fr": 2}},
+		{"several slices, runs of one tile", Problem{Batch: 1, Heads: 1, QueryLen: 24, KeyLen: 40, HeadDim: 32},
+			map[string]int{"run": 1, "fc": 1, "product_stage": 2}},
+		{"a run longer than the keys, causal", Problem{Batch: 1, Heads: 2, QueryLen: 40, KeyLen: 60, HeadDim: 32, Causal: CausalTopLeft},
+			map[string]int{"run": 9, "fr": 2}},
 		{"fp32 on the way out", Problem{Batch: 1, Heads: 1, QueryLen: 35, KeyLen: 40, HeadDim: 16}, map[string]int{"half": 0}},
 		{"long rows", Problem{Batch: 1, Heads: 1, QueryLen: 8, KeyLen: 700, HeadDim: 8}, map[string]int{"row_threads": 8}},
 	} {
@@ -41,7 +44,8 @@ func TestStandardMatrix(t *testing.T) {
 			vktest.Budget(t)
 			c.p.DType = F16
 			s := newSample(t, c.p)
-			plan := mustPlan(t, d, s.p, WithImplementation(Standard), WithTier(TierMatrix), WithTuning(forwardTile(t, d, Standard, c.p, c.tuning)))
+			plan := mustPlan(t, d, s.p, WithImplementation(Standard), WithTier(TierMatrix),
+				WithTuning(forwardTile(t, d, Standard, c.p, c.tuning)))
 			require.Contains(t, plan.String(), "standard_matrix")
 			tensors := s.tensors(t, d, plainly(t, d))
 			require.NoError(t, plan.Forward(bg, tensors))
@@ -61,7 +65,8 @@ func TestStandardMatrixTuningErrors(t *testing.T) {
 	d := matrixDevice(t)
 	p := Problem{Batch: 1, Heads: 1, QueryLen: 64, HeadDim: 64, DType: F16}
 	for _, tuning := range []map[string]int{
-		{"wr": 0}, {"wr": 1 << 20}, {"run": 0}, {"product_stage": 12}, {"product_wc": 1, "product_fc": 1}, {"row_threads": 3}, {"product_stage": 1 << 10}, {"nonsense": 1}, {"fr": -1},
+		{"wr": 0}, {"wr": 1 << 20}, {"run": 0}, {"product_stage": 12}, {"product_wc": 1, "product_fc": 1}, {"row_threads": 3},
+		{"product_stage": 1 << 10}, {"nonsense": 1}, {"fr": -1},
 	} {
 		_, err := d.Plan(p, WithImplementation(Standard), WithTier(TierMatrix), WithTuning(tuning))
 		require.ErrorIs(t, err, ErrArgument, "%v", tuning)
@@ -83,7 +88,8 @@ func TestStandardMatrixTileFitsAnyDevice(t *testing.T) {
 			c.Facts.Matrices = append(c.Facts.Matrices, vk.MatrixShape{M: uint32(f.M), N: uint32(f.N), K: uint32(f.K),
 				A: vk.ComponentF16, B: vk.ComponentF16, C: vk.ComponentF16, Result: vk.ComponentF16, Scope: vk.ScopeSubgroup})
 		}
-		p, err := Problem{Batch: 1, Heads: 1, QueryLen: rapid.IntRange(1, 300).Draw(t, "nq"), KeyLen: rapid.IntRange(1, 70000).Draw(t, "nk"),
+		p, err := Problem{Batch: 1, Heads: 1, QueryLen: rapid.IntRange(1, 300).Draw(t, "nq"),
+			KeyLen:  rapid.IntRange(1, 70000).Draw(t, "nk"),
 			HeadDim: rapid.IntRange(1, 256).Draw(t, "d"), ValueDim: rapid.IntRange(1, 256).Draw(t, "dv"),
 			DType: rapid.SampledFrom([]DType{F16, BF16}).Draw(t, "dtype")}.Normalize()
 		require.NoError(t, err)
@@ -111,10 +117,12 @@ func TestStandardMatrixTileFitsAnyDevice(t *testing.T) {
 // error that says so while recording.
 func TestStandardMatrixVariantRefused(t *testing.T) {
 	d := matrixDevice(t)
-	plan := mustPlan(t, d, Problem{Batch: 1, Heads: 1, QueryLen: 8, HeadDim: 8, DType: F16}, WithImplementation(Standard), WithTier(TierMatrix))
+	plan := mustPlan(t, d, Problem{Batch: 1, Heads: 1, QueryLen: 8, HeadDim: 8, DType: F16}, WithImplementation(Standard),
+		WithTier(TierMatrix))
 	s := plan.program.(*standard.Program)
 	tile, v := s.Shape.(*standard.MatrixTile), standard.Variant{LSE: true}
-	key, err := d.env.ProofKey([]kernel.Compiled{tile.Scores(&s.Problem, v.QK).Compiled(&s.Problem), tile.Softmax(&s.Problem, v.LSE).Compiled(&s.Problem),
+	key, err := d.env.ProofKey([]kernel.Compiled{tile.Scores(&s.Problem, v.QK).Compiled(&s.Problem),
+		tile.Softmax(&s.Problem, v.LSE).Compiled(&s.Problem),
 		tile.Product(&s.Problem, v.VO).Compiled(&s.Problem)})
 	require.NoError(t, err)
 	d.env.Remember(key, "o is wrong")
@@ -124,7 +132,8 @@ func TestStandardMatrixVariantRefused(t *testing.T) {
 	require.ErrorAs(t, err, &no)
 	require.True(t, kernel.IsDenied(err))
 	var unsupported *UnsupportedError
-	require.ErrorAs(t, refused(s.Record(&kernel.Recorder{}, &kernel.Operands{HasLSE: true}), plan.Problem().String(), TierMatrix), &unsupported)
+	require.ErrorAs(t, refused(s.Record(&kernel.Recorder{}, &kernel.Operands{HasLSE: true}), plan.Problem().String(), TierMatrix),
+		&unsupported)
 	require.True(t, unsupported.Denied)
 	require.ErrorContains(t, unsupported, "o is wrong")
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/vkattn/vkattn/flash/score"
 )
 
-// TestStandardGradientsOfSlabs: gradients are the same whether the weights lie in one buffer, in one for each head, or in several for the rows
-// of a head, whose parts of dk and dv add up; likewise where the scores of a slab stand beside, for a derivative by them.
+// TestStandardGradientsOfSlabs: gradients are the same whether the weights lie in one buffer, in one for each head, or in several for the
+// rows of a head, whose parts of dk and dv add up; likewise where the scores of a slab stand beside, for a derivative by them.
 func TestStandardGradientsOfSlabs(t *testing.T) {
 	d := testDevice(t)
 	p := Problem{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: 37, KeyLen: 45, HeadDim: 8, Causal: CausalBottomRight, DType: F32}

@@ -13,8 +13,8 @@ import (
 	"github.com/vkattn/vkattn/vk"
 )
 
-// BufferRef names a VkBuffer that the caller owns. It must have been created with the usage storage buffer, and for Download and Upload with transfer
-// source and destination.
+// BufferRef names a VkBuffer that the caller owns. It must have been created with the usage storage buffer, and for Download and Upload
+// with transfer source and destination.
 type BufferRef struct {
 	Handle uintptr // VkBuffer
 	Size   uint64  // bytes
@@ -42,8 +42,9 @@ type memory struct {
 	busy   atomic.Int32 // recordings in flight that use it
 }
 
-// NewTensor allocates a tensor of shape [batch, heads, length, dim] in row-major order, rows of bits up to the next byte. Its contents are undefined.
-// The error is an [*ArgumentError] for a shape that is empty or passes what the device can bind, a [*MemoryError] where there is no room.
+// NewTensor allocates a tensor of shape [batch, heads, length, dim] in row-major order, rows of bits up to the next byte. Its contents are
+// undefined. The error is an [*ArgumentError] for a shape that is empty or passes what the device can bind, a [*MemoryError] where there is
+// no room.
 func (d *Device) NewTensor(dtype DType, batch, heads, length, dim int) (_ *Tensor, err error) {
 	defer during("NewTensor", &err)
 	shape := [4]int{batch, heads, length, dim}
@@ -74,7 +75,8 @@ func (d *Device) allocate(label string, dtype DType, shape [4]int, strides func(
 	}
 	l.Strides = strides([4]int{shape[0], shape[1], shape[2], attn.DType(dtype).Pitch(shape[3])})
 	if most := d.env.Caps.Facts.Limits.MaxStorageBufferRange; l.Span > most {
-		return nil, badArgument("shape", shape, "a tensor of %d bytes passes the %d bytes that one binding can hold on this device", l.Span, most)
+		return nil, badArgument("shape", shape, "a tensor of %d bytes passes the %d bytes that one binding can hold on this device",
+			l.Span, most)
 	}
 	// Kernels read fp16 and bf16 in words of up to 16 bytes and copies move words of 4: the buffer is whole words.
 	own, err := d.env.Ctx.Alloc(label, (l.Span+15)/16*16, vk.DeviceLocal)
@@ -93,7 +95,8 @@ func (d *Device) allocate(label string, dtype DType, shape [4]int, strides func(
 	return t, nil
 }
 
-// TensorFrom allocates a tensor as [Device.NewTensor] does and uploads values to it, in the order b, h, n, d: [Tensor.Upload] has the rules.
+// TensorFrom allocates a tensor as [Device.NewTensor] does and uploads values to it, in the order b, h, n, d: [Tensor.Upload] has the
+// rules.
 func (d *Device) TensorFrom(ctx context.Context, dtype DType, values []float32, batch, heads, length, dim int) (*Tensor, error) {
 	t, err := d.NewTensor(dtype, batch, heads, length, dim)
 	if err != nil {
@@ -157,7 +160,8 @@ func (t *Tensor) View(offset uint64, dtype DType, shape, strides [4]int) (*Tenso
 func (m *memory) tensor(dtype DType, l attn.Layout) (*Tensor, error) {
 	limits := &m.dev.env.Caps.Facts.Limits
 	if slack := limits.MinStorageBufferAlignment; l.Span+l.Offset%max(slack, 1) > limits.MaxStorageBufferRange {
-		return nil, badArgument("shape", l.Shape, "a tensor of %d bytes at offset %d passes the %d bytes that one binding can hold on this device",
+		return nil, badArgument("shape", l.Shape, "a tensor of %d bytes at offset %d passes the %d bytes that one binding can hold on "+
+			"this device",
 			l.Span, l.Offset, limits.MaxStorageBufferRange)
 	}
 	span := l.Span
@@ -172,7 +176,8 @@ func (m *memory) tensor(dtype DType, l attn.Layout) (*Tensor, error) {
 	}
 	t := &Tensor{dev: m.dev, mem: m, dtype: dtype, layout: l, folded: l.SelfOverlaps()}
 	if dtype == Bit && binding.Size > math.MaxUint32/8 { // kernels number them from where the binding begins
-		return nil, badArgument("shape", l.Shape, "bits must end within %d bytes of where the device can bind them", uint32(math.MaxUint32/8))
+		return nil, badArgument("shape", l.Shape, "bits must end within %d bytes of where the device can bind them",
+			uint32(math.MaxUint32/8))
 	}
 	t.bound = kernel.Operand{Binding: binding, Offset: l.Steps(rest), Aligned: l.Aligned()}
 	for i := range t.bound.Strides {

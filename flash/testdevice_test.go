@@ -112,7 +112,8 @@ func newSample(t testing.TB, p Problem) *sample {
 	p, err := p.Normalize()
 	require.NoError(t, err)
 	rng := rand.New(rand.NewPCG(7, uint64(p.QueryLen*1000+p.KeyLen)))
-	s := &sample{p: p, q: randomValues(rng, p.DType, p.QShape()), k: randomValues(rng, p.DType, p.KShape()), v: randomValues(rng, p.DType, p.VShape())}
+	s := &sample{p: p, q: randomValues(rng, p.DType, p.QShape()), k: randomValues(rng, p.DType, p.KShape()),
+		v: randomValues(rng, p.DType, p.VShape())}
 	tensor := func(shape [4]int, data []float32) ref.Tensor {
 		x := ref.NewTensor(shape[0], shape[1], shape[2], shape[3])
 		copy(x.Data, data)
@@ -217,7 +218,8 @@ func everyKernel(t *testing.T, d *Device, p Problem, f func(t *testing.T, opts .
 			whole, err := p.Normalize()
 			require.NoError(t, err)
 			if !slices.ContainsFunc(kernels, func(k *kernel.Kernel) bool { // a plan would say so, too, and compile a kernel for it
-				return k.Implementation == kernel.Implementation(i) && k.Tier == kernel.Tier(tier) && k.Exists(attnOf(whole)) && k.Cannot(&d.env.Caps, attnOf(whole)) == ""
+				return k.Implementation == kernel.Implementation(i) && k.Tier == kernel.Tier(tier) && k.Exists(attnOf(whole)) &&
+					k.Cannot(&d.env.Caps, attnOf(whole)) == ""
 			}) {
 				continue
 			}

@@ -87,7 +87,8 @@ func TestScalarTileFitsAnyDevice(t *testing.T) {
 				t.Fatalf("%v passes the array's %d", area, s.Length)
 			}
 		}
-		if tile.Subgroup && (int(c.Facts.Subgroup.Size)%tile.Tx() != 0 || tile.Threads()%int(c.Facts.Subgroup.Size) != 0 || !c.Facts.Subgroup.FullSubgroups) {
+		if tile.Subgroup && (int(c.Facts.Subgroup.Size)%tile.Tx() != 0 || tile.Threads()%int(c.Facts.Subgroup.Size) != 0 ||
+			!c.Facts.Subgroup.FullSubgroups) {
 			t.Fatalf("%+v does not go with subgroups of %d", tile, c.Facts.Subgroup.Size)
 		}
 	})
@@ -101,7 +102,8 @@ func TestTuningErrors(t *testing.T) {
 	p, err := Problem{Batch: 1, Heads: 1, QueryLen: 64, HeadDim: 64}.Normalize()
 	require.NoError(t, err)
 	for _, given := range []map[string]int{
-		{"br": 7}, {"br": 0}, {"bc": 12}, {"mc": 3}, {"mr": 0}, {"br": 4096}, {"dk": 7}, {"pc": 5}, {"subgroup": 1}, {"q_resident": 1, "br": 512},
+		{"br": 7}, {"br": 0}, {"bc": 12}, {"mc": 3}, {"mr": 0}, {"br": 4096}, {"dk": 7}, {"pc": 5}, {"subgroup": 1},
+		{"q_resident": 1, "br": 512},
 	} {
 		_, err := scalar.ChooseForwardTile(c, attnOf(p), kernel.NewTuning(given))
 		require.ErrorIs(t, err, ErrArgument, "%v", given)
@@ -118,7 +120,8 @@ func TestTuningErrors(t *testing.T) {
 func TestStandardTileFitsAnyDevice(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := drawCapabilities(t)
-		p, err := Problem{Batch: 1, Heads: 1, QueryLen: rapid.IntRange(1, 300).Draw(t, "nq"), KeyLen: rapid.IntRange(1, 70000).Draw(t, "nk"),
+		p, err := Problem{Batch: 1, Heads: 1, QueryLen: rapid.IntRange(1, 300).Draw(t, "nq"),
+			KeyLen:  rapid.IntRange(1, 70000).Draw(t, "nk"),
 			HeadDim: rapid.IntRange(1, 256).Draw(t, "d"), ValueDim: rapid.IntRange(1, 256).Draw(t, "dv"),
 			DType: DType(rapid.IntRange(0, 2).Draw(t, "dtype"))}.Normalize()
 		require.NoError(t, err)

@@ -11,8 +11,8 @@ import (
 	"github.com/vkattn/vkattn/internal/tiles"
 )
 
-// WithTiles reads a file of tiles, in the format of internal/tiles and of `vkattn tune --export`. Its rows go before the built-in ones; rows in it
-// that tune measured go before the user's tuning file as well. Errors name file and line; a file for other devices is an error.
+// WithTiles reads a file of tiles, in the format of internal/tiles and of `vkattn tune --export`. Its rows go before the built-in ones;
+// rows in it that tune measured go before the user's tuning file as well. Errors name file and line; a file for other devices is an error.
 func WithTiles(path string) DeviceOption {
 	return func(o *deviceOptions) error {
 		if path == "" {
@@ -67,7 +67,8 @@ func parseTiles(path, text string) (*tiles.Family, error) {
 	return f, nil
 }
 
-// ExportTiles gives what the user's tuning file has for this device and driver as a file of tiles, which WithTiles reads on devices like it.
+// ExportTiles gives what the user's tuning file has for this device and driver as a file of tiles, which WithTiles reads on devices like
+// it.
 func (d *Device) ExportTiles() (_ string, err error) {
 	defer during("ExportTiles", &err)
 	if d == nil || d.dev == nil {
@@ -94,7 +95,8 @@ func (d *Device) exportTiles(entries []TuningEntry) (string, error) {
 		rows = append(rows, row)
 	}
 	if len(rows) == 0 {
-		return "", fmt.Errorf("flash: no tiles are stored that were measured on %s with the driver %s: vkattn tune measures some", mine.Device, mine.Driver)
+		return "", fmt.Errorf("flash: no tiles are stored that were measured on %s with the driver %s: vkattn tune measures some",
+			mine.Device, mine.Driver)
 	}
 	f := tiles.New(familyName(mine.Device), tiles.Exactly(d.env.Caps.TilesDevice()), rows)
 	title := fmt.Sprintf("# %s, driver %s: measured by vkattn tune.", mine.Device, mine.Driver)
@@ -122,7 +124,8 @@ func familyName(device string) string {
 
 // row is an entry of the tuning file as a row of tiles.
 func (e *TuningEntry) row() (*tiles.Row, error) {
-	r := &tiles.Row{Kernel: e.Kernel, Source: tiles.Tuned, Values: e.Tuning, Note: fmt.Sprintf("%s, %.2f × the built-in choice: %s", e.Tile, e.Gain, e.Problem)}
+	r := &tiles.Row{Kernel: e.Kernel, Source: tiles.Tuned, Values: e.Tuning, Note: fmt.Sprintf("%s, %.2f × the built-in choice: %s", e.Tile,
+		e.Gain, e.Problem)}
 	w := &r.When
 	w.HeadDim, w.ValueDim, w.Mask = e.HeadDim, e.ValueDim, "none"
 	if e.Causal {

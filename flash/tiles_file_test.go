@@ -29,11 +29,13 @@ func TestExportedTiles(t *testing.T) {
 		return TuningEntry{TuningKey: d.tuningKey(kernel, attnOf(p)), Tuning: tuning, Tile: "a tile", Gain: 1.25, Problem: "seq # 1\nB1"}
 	}
 	entries := []TuningEntry{
-		entry("matrix_forward", Problem{Batch: 1, Heads: 8, QueryLen: 4096, HeadDim: 64, DType: F16, Causal: CausalTopLeft}, map[string]int{"w": 8, "rm": 2, "parts": 3}),
+		entry("matrix_forward", Problem{Batch: 1, Heads: 8, QueryLen: 4096, HeadDim: 64, DType: F16, Causal: CausalTopLeft},
+			map[string]int{"w": 8, "rm": 2, "parts": 3}),
 		entry("matrix_forward", Problem{Batch: 1, Heads: 8, QueryLen: 4096, HeadDim: 64, DType: F16}, map[string]int{"w": 4, "rm": 2}),
 		entry("matrix_forward", Problem{Batch: 1, Heads: 8, QueryLen: 64, HeadDim: 64, ValueDim: 128, DType: BF16}, map[string]int{"w": 2}),
 		entry("scalar_forward", Problem{Batch: 1, Heads: 8, QueryLen: 4, KeyLen: 5000, HeadDim: 128}, map[string]int{"br": 8, "bc": 64}),
-		entry("scalar_decode", Problem{Batch: 1, Heads: 8, QueryLen: 1, KeyLen: 1 << 16, HeadDim: 128, DType: F16}, map[string]int{"w": 4, "lpr": 8, "u": 4, "parts": 64}),
+		entry("scalar_decode", Problem{Batch: 1, Heads: 8, QueryLen: 1, KeyLen: 1 << 16, HeadDim: 128, DType: F16},
+			map[string]int{"w": 4, "lpr": 8, "u": 4, "parts": 64}),
 		entry("scalar_decode", Problem{Batch: 1, Heads: 8, QueryLen: 1, KeyLen: 100, HeadDim: 128, DType: F16}, map[string]int{"w": 2}),
 	}
 	other := entries[0]
@@ -56,8 +58,9 @@ func TestExportedTiles(t *testing.T) {
 		for _, queries := range []int{1, 4, 16, 17, 64, 511, 512, 4096} {
 			for _, keys := range []int{1, 100, 1024, 1025, 4096, 4097, 5000, 8192, 8193, 1 << 15, 1<<15 + 1, 1 << 16, 1<<16 + 1} {
 				for i := range 2 * 2 * 3 * 3 {
-					p, err := Problem{Batch: 1, Heads: 8, QueryLen: queries, KeyLen: keys, HeadDim: 64 << (i % 2), ValueDim: 64 << (i / 2 % 2),
-						DType: DType(i / 4 % 3), Causal: Causal(i / 12)}.Normalize()
+					p, err := Problem{Batch: 1, Heads: 8, QueryLen: queries, KeyLen: keys, HeadDim: 64 << (i % 2),
+						ValueDim: 64 << (i / 2 % 2),
+						DType:    DType(i / 4 % 3), Causal: Causal(i / 12)}.Normalize()
 					require.NoError(t, err)
 					var want map[string]int
 					for _, e := range entries {
@@ -178,12 +181,14 @@ func TestForeignTiles(t *testing.T) {
 			return
 		}
 		f := c.Fragments(attn.DType(p.DType))[0]
-		for _, choose := range []func(*kernel.Capabilities, *attn.Problem, kernel.Fragment, int, *kernel.Tuning) (matrix.Tile, error){matrix.ChooseTile, matrix.ChooseBlockTile, matrix.ChooseFlash1Tile} {
+		for _, choose := range []func(*kernel.Capabilities, *attn.Problem, kernel.Fragment, int, *kernel.Tuning) (matrix.Tile,
+			error){matrix.ChooseTile, matrix.ChooseBlockTile, matrix.ChooseFlash1Tile} {
 			tile, err := choose(c, attnOf(p), f, g.form, kernel.NewTuning(nil))
 			fits("matrix_forward", err, func() string { return tile.Check(p.HeadDim, p.ValueDim, c) })
 		}
 		for _, prefix := range []string{"kv_", "q_"} {
-			tile, err := matrix.ChooseBackwardTile(c, attnOf(p), &kernel.FragmentLayout{Form: g.form}, f, g.form, prefix, kernel.NewBackwardTuning(nil))
+			tile, err := matrix.ChooseBackwardTile(c, attnOf(p), &kernel.FragmentLayout{Form: g.form}, f, g.form, prefix,
+				kernel.NewBackwardTuning(nil))
 			fits("matrix_backward", err, func() string { return tile.Check(prefix, attnOf(p), c) })
 		}
 		products, err := standard.ChooseMatrixTile(c, attnOf(p), f, kernel.NewTuning(nil))
@@ -228,7 +233,8 @@ func TestWithTiles(t *testing.T) {
 	require.Contains(t, builtIn.String(), "internal/tiles/")
 	key, err := d.TuningKey("scalar_forward", p)
 	require.NoError(t, err)
-	require.NoError(t, StoreTunings(TuningEntry{TuningKey: key, Tuning: map[string]int{"br": 8, "bc": 64, "mr": 1, "mc": 4}, Tile: "8x64", Gain: 1.25}))
+	require.NoError(t, StoreTunings(TuningEntry{TuningKey: key, Tuning: map[string]int{"br": 8, "bc": 64, "mr": 1, "mc": 4}, Tile: "8x64",
+		Gain: 1.25}))
 	require.Equal(t, "scalar_forward 16x64", mustPlan(t, d, p, WithTier(TierScalar)).Kernel())
 	text, err := d.ExportTiles()
 	require.NoError(t, err)
@@ -243,9 +249,12 @@ func TestWithTiles(t *testing.T) {
 	for text, want := range map[string]string{
 		"family mine\nnonsense": path + ":2: ",
 		// of versions that had them
-		"family mine\nkernel matrix_backward_kv measured\nany : w=8 rm=1 bc=32 ck=16 columns=2": path + `:3: matrix_backward_kv has no number "columns"`,
-		"family mine\nkernel matrix_backward_atomic derived":                                    path + `:2: unknown kernel "matrix_backward_atomic"`,
-		"family mine\ndevice id=1 vendor=0x1":                                                   path + ": these tiles are for other devices: for id=1 vendor=0x1, and this one is ",
+		"family mine\nkernel matrix_backward_kv measured\nany : w=8 rm=1 bc=32 ck=16 columns=2": path +
+			`:3: matrix_backward_kv has no number "columns"`,
+		"family mine\nkernel matrix_backward_atomic derived": path +
+			`:2: unknown kernel "matrix_backward_atomic"`,
+		"family mine\ndevice id=1 vendor=0x1": path +
+			": these tiles are for other devices: for id=1 vendor=0x1, and this one is ",
 	} {
 		write(text)
 		_, err = Open(WithoutDiskCache(), WithTiles(path))

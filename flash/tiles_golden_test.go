@@ -42,7 +42,8 @@ func goldenDevices() map[string]goldenDevice {
 	cpu.Subgroup.Size, cpu.Subgroup.MaxWorkgroupSubgroups = 8, 32
 	gpu := largeGPU()
 	gpu.Facts.Subgroup.MaxWorkgroupSubgroups = 32
-	gpu.Facts.Matrices = []vk.MatrixShape{{M: 16, N: 16, K: 16, A: vk.ComponentF16, B: vk.ComponentF16, C: vk.ComponentF16, Result: vk.ComponentF16, Scope: vk.ScopeSubgroup}}
+	gpu.Facts.Matrices = []vk.MatrixShape{{M: 16, N: 16, K: 16, A: vk.ComponentF16, B: vk.ComponentF16, C: vk.ComponentF16,
+		Result: vk.ComponentF16, Scope: vk.ScopeSubgroup}}
 	return map[string]goldenDevice{
 		"h200": {shuffles(gpu), kernel.Fragment{M: 16, N: 16, K: 16, Lanes: 32}, "NVIDIA 16x16x16"},
 		"cpu":  {shuffles(&kernel.Capabilities{Facts: cpu}), kernel.Fragment{M: 8, N: 8, K: 8, Lanes: 8}, "lavapipe"},
@@ -55,7 +56,8 @@ func goldenProblems(t *testing.T) []Problem {
 	var out []Problem
 	for _, dim := range [][2]int{{8, 8}, {32, 32}, {64, 64}, {72, 72}, {96, 96}, {128, 128}, {192, 192}, {256, 256}, {64, 128}} {
 		for _, s := range []shape{
-			{16, 32, 32, 1024, 1024}, {4, 16, 16, 4096, 4096}, {16, 16, 16, 512, 512}, {1, 8, 8, 1024, 1024}, {1, 4, 4, 16384, 16384}, {2, 16, 4, 300, 333},
+			{16, 32, 32, 1024, 1024}, {4, 16, 16, 4096, 4096}, {16, 16, 16, 512, 512}, {1, 8, 8, 1024, 1024}, {1, 4, 4, 16384, 16384},
+			{2, 16, 4, 300, 333},
 			{1, 8, 8, 100, 5000}, {1, 16, 16, 24, 24}, {1, 32, 8, 1, 16384}, {2, 16, 16, 8, 2000},
 		} {
 			for _, causal := range []Causal{CausalNone, CausalBottomRight} {
@@ -71,7 +73,8 @@ func goldenProblems(t *testing.T) []Problem {
 		}
 	}
 	for _, dim := range [][2]int{{576, 512}, {320, 320}, {288, 272}} {
-		for _, s := range []shape{{1, 16, 16, 4096, 4096}, {4, 128, 1, 1, 8192}, {1, 16, 1, 1, 32768}, {2, 4, 1, 1, 300}, {1, 8, 8, 24, 24}} {
+		for _, s := range []shape{{1, 16, 16, 4096, 4096}, {4, 128, 1, 1, 8192}, {1, 16, 1, 1, 32768}, {2, 4, 1, 1, 300},
+			{1, 8, 8, 24, 24}} {
 			for _, p := range []Problem{{DType: F16}, {DType: BF16, Causal: CausalBottomRight}, {DType: F32}, {DType: F16, Dropout: 0.1},
 				{DType: F16, Blocks: Blocks{Queries: 128, Keys: 128}}} {
 				p.Batch, p.Heads, p.KeyHeads, p.QueryLen, p.KeyLen = s.batch, s.heads, s.keyHeads, s.queries, s.keys

@@ -126,8 +126,10 @@ func (d *Device) TuningKey(kernel string, p Problem) (TuningKey, error) {
 func (d *Device) tuningKey(kernel string, p *attn.Problem) TuningKey {
 	f := d.env.Caps.Facts
 	return TuningKey{Device: f.Name, Driver: d.info.Driver, Build: hex.EncodeToString(f.PipelineCacheUUID[:]), Kernel: kernel,
-		DType: p.DType.String(), HeadDim: p.HeadDim, ValueDim: p.ValueDim, Causal: p.Masked(), Window: p.Local(), Queries: queryClass(p.QueryLen),
-		Keys: keyClass(p.QueryLen, p.KeyLen), Page: p.Pages.Size, KeyType: p.KeyType.InCache(), ValueType: p.ValueType.InCache(), Packed: !p.Packed.None()}
+		DType: p.DType.String(), HeadDim: p.HeadDim, ValueDim: p.ValueDim, Causal: p.Masked(), Window: p.Local(),
+		Queries: queryClass(p.QueryLen),
+		Keys:    keyClass(p.QueryLen, p.KeyLen), Page: p.Pages.Size, KeyType: p.KeyType.InCache(), ValueType: p.ValueType.InCache(),
+		Packed: !p.Packed.None()}
 }
 
 // Candidate is a tiling that a kernel offers for a problem.
@@ -206,11 +208,13 @@ func (d *Device) BackwardCandidates(p Problem, opts ...PlanOption) (_ []Candidat
 			return nil, err
 		}
 		// Two ways to say the same tile are one candidate; where a kernel of another tier stepped in, it is none.
-		if i > 0 && info.KernelName != out[0].Kernel || slices.ContainsFunc(seen, func(m map[string]int) bool { return kernel.SameTuning(m, info.Tuning) }) {
+		if i > 0 && info.KernelName != out[0].Kernel ||
+			slices.ContainsFunc(seen, func(m map[string]int) bool { return kernel.SameTuning(m, info.Tuning) }) {
 			continue
 		}
 		seen = append(seen, info.Tuning)
-		out = append(out, Candidate{Kernel: info.KernelName, Tile: strings.TrimPrefix(info.Kernel, info.KernelName+" "), Tuning: list[i], Default: i == 0})
+		out = append(out, Candidate{Kernel: info.KernelName, Tile: strings.TrimPrefix(info.Kernel, info.KernelName+" "), Tuning: list[i],
+			Default: i == 0})
 	}
 	return out, nil
 }
@@ -223,7 +227,8 @@ func WithoutStoredTuning() PlanOption { return withoutStored }
 
 // fit fits a kernel to a problem, with the caller's tuning if there is any, else with what tune measured if that fits, by the caller's file
 // of tiles or else by the user's tuning file, else with a row of tiles. note says why what tune measured was left aside.
-func (d *Device) fit(k *kernel.Kernel, p *attn.Problem, o *planOptions) (prog kernel.Program, t *kernel.Tuning, entry *TuningEntry, note string, err error) {
+func (d *Device) fit(k *kernel.Kernel, p *attn.Problem, o *planOptions) (prog kernel.Program, t *kernel.Tuning, entry *TuningEntry,
+	note string, err error) {
 	if len(o.tuning) == 0 && !o.noStored && k.Candidates != nil {
 		var values map[string]int
 		what, row := "", d.env.Caps.TunedRow(k.Name, p)
@@ -397,8 +402,10 @@ func RemoveTunings(keys ...TuningKey) error {
 func encodeTunings(all []TuningEntry) ([]byte, error) {
 	slices.SortFunc(all, func(a, b TuningEntry) int {
 		return cmp.Or(cmp.Compare(a.Device, b.Device), cmp.Compare(a.Kernel, b.Kernel), cmp.Compare(a.DType, b.DType),
-			cmp.Compare(a.HeadDim, b.HeadDim), cmp.Compare(a.ValueDim, b.ValueDim), cmp.Compare(a.Queries, b.Queries), cmp.Compare(a.Keys, b.Keys),
-			cmp.Compare(a.Page, b.Page), cmp.Compare(a.KeyType, b.KeyType), cmp.Compare(a.ValueType, b.ValueType), cmp.Compare(a.Driver, b.Driver))
+			cmp.Compare(a.HeadDim, b.HeadDim), cmp.Compare(a.ValueDim, b.ValueDim), cmp.Compare(a.Queries, b.Queries),
+			cmp.Compare(a.Keys, b.Keys),
+			cmp.Compare(a.Page, b.Page), cmp.Compare(a.KeyType, b.KeyType), cmp.Compare(a.ValueType, b.ValueType),
+			cmp.Compare(a.Driver, b.Driver))
 	})
 	f := tuningFile{Version: tuningVersion}
 	var err error

@@ -124,7 +124,8 @@ func TestStoredTuning(t *testing.T) {
 func TestStoredTuningsAdd(t *testing.T) {
 	t.Setenv(TuningEnv, filepath.Join(t.TempDir(), "tuning.json"))
 	entry := func(device string, dim int) TuningEntry {
-		return TuningEntry{TuningKey: TuningKey{Device: device, Kernel: "scalar_forward", HeadDim: dim}, Tuning: map[string]int{"br": dim}, Tile: fmt.Sprint(dim), Gain: 1.5}
+		return TuningEntry{TuningKey: TuningKey{Device: device, Kernel: "scalar_forward", HeadDim: dim}, Tuning: map[string]int{"br": dim},
+			Tile: fmt.Sprint(dim), Gain: 1.5}
 	}
 	stored := func() []TuningEntry {
 		all, err := StoredTunings()
@@ -157,12 +158,14 @@ func TestStoredTuningThatDoesNotFit(t *testing.T) {
 		tuning map[string]int
 		why    string
 	}{
-		"an impossible tile":         {map[string]int{"br": 7, "mr": 2}, "must be a multiple of mr"},
-		"a number outside its range": {map[string]int{"dk": 1 << 62}, "WithTuning[dk] is 4611686018427387904: must be a multiple of 4 from 4 to 576"},
-		"a negative number":          {map[string]int{"br": -1}, "WithTuning[br] is -1: must be from 1 to 1024"},
-		"an unknown name":            {map[string]int{"colour": 3}, "has no such parameter"},
-		"a name that is gone":        {map[string]int{"br": 32, "kv_columns": 2}, "WithTuning[kv_columns] is 2: scalar_forward has no such parameter"},
-		"too much for memory":        {map[string]int{"br": 1024, "bc": 1024}, "device's"},
+		"an impossible tile": {map[string]int{"br": 7, "mr": 2}, "must be a multiple of mr"},
+		"a number outside its range": {map[string]int{"dk": 1 << 62}, "WithTuning[dk] is 4611686018427387904: must be a multiple of 4 " +
+			"from 4 to 576"},
+		"a negative number": {map[string]int{"br": -1}, "WithTuning[br] is -1: must be from 1 to 1024"},
+		"an unknown name":   {map[string]int{"colour": 3}, "has no such parameter"},
+		"a name that is gone": {map[string]int{"br": 32, "kv_columns": 2},
+			"WithTuning[kv_columns] is 2: scalar_forward has no such parameter"},
+		"too much for memory": {map[string]int{"br": 1024, "bc": 1024}, "device's"},
 	} {
 		require.NoError(t, StoreTunings(TuningEntry{TuningKey: key, Tuning: test.tuning, Tile: "bad"}))
 		plan := mustPlan(t, d, p, WithTier(TierScalar))
@@ -213,8 +216,8 @@ var caches = []attn.Problem{{},
 	{Packed: attn.Packed{Queries: 9000, Keys: 9000}},
 }
 
-// TestTuningKeysTellCachesApart: what is fastest where keys lie in pages, or are quantised, says nothing of other places, as an entry of the tuning
-// file and as a row of a file of tiles.
+// TestTuningKeysTellCachesApart: what is fastest where keys lie in pages, or are quantised, says nothing of other places, as an entry of
+// the tuning file and as a row of a file of tiles.
 func TestTuningKeysTellCachesApart(t *testing.T) {
 	d := &Device{env: &kernel.Env{Caps: *largeGPU()}}
 	d.env.Caps.Facts.Name = "GPU"

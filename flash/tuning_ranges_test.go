@@ -46,7 +46,8 @@ type tunedKernel struct {
 // tunedKernels has all of them. Plans of the backward pass have a forward program that a test device can build at once.
 func tunedKernels(t testing.TB) (out []tunedKernel) {
 	problem := func(k *kernel.Offer) Problem {
-		p := Problem{Batch: 1, Heads: 4, KeyHeads: 2, QueryLen: 40, KeyLen: 50, HeadDim: 20, ValueDim: 12, DType: F16, Causal: CausalBottomRight}
+		p := Problem{Batch: 1, Heads: 4, KeyHeads: 2, QueryLen: 40, KeyLen: 50, HeadDim: 20, ValueDim: 12, DType: F16,
+			Causal: CausalBottomRight}
 		if k.MostRows > 0 {
 			p.QueryLen = 3
 		}
@@ -109,8 +110,8 @@ func tunedKernels(t testing.TB) (out []tunedKernel) {
 	return out
 }
 
-// TestKernelParameters: the table of ranges has what kernels take, no more and no less, and their own choices are within it. Whether workgroups are counted
-// on the device is asked of packed sequences alone, and every kernel that can do with those has it.
+// TestKernelParameters: the table of ranges has what kernels take, no more and no less, and their own choices are within it. Whether
+// workgroups are counted on the device is asked of packed sequences alone, and every kernel that can do with those has it.
 func TestKernelParameters(t *testing.T) {
 	d := planningDevice(t)
 	for _, k := range tunedKernels(t) {
@@ -126,7 +127,8 @@ func TestKernelParameters(t *testing.T) {
 		tn := kernel.NewTuning(given)
 		require.ErrorIs(t, k.fit(d, tn), errPlanned, k.kernel.Name)
 		ofPacked := func(name string) bool { return strings.HasSuffix(name, kernel.IndirectParameter) }
-		names := slices.DeleteFunc(slices.Sorted(maps.Keys(known)), func(name string) bool { return name == "key_terms" }) // of quantised keys alone
+		// of quantised keys alone
+		names := slices.DeleteFunc(slices.Sorted(maps.Keys(known)), func(name string) bool { return name == "key_terms" })
 		require.Equal(t, k.kernel.Can&attn.WithPacked != 0, slices.ContainsFunc(names, ofPacked), k.kernel.Name)
 		require.Equal(t, slices.DeleteFunc(names, ofPacked), slices.Sorted(maps.Keys(tn.Effect)), k.kernel.Name)
 		for name, v := range tn.Effect {
@@ -156,7 +158,8 @@ func TestTilesAreWithinRanges(t *testing.T) {
 }
 
 // hostile are values that no kernel expects, and some that are merely odd.
-var hostile = []int{0, -1, 1, 2, 3, 5, 7, 1 << 10, math.MaxInt32, math.MaxInt32 + 1, 1 << 32, 1 << 62, math.MaxInt64, math.MinInt64, math.MinInt32}
+var hostile = []int{0, -1, 1, 2, 3, 5, 7, 1 << 10, math.MaxInt32, math.MaxInt32 + 1, 1 << 32, 1 << 62, math.MaxInt64, math.MinInt64,
+	math.MinInt32}
 
 // TestHostileTunings: whatever a parameter of whatever kernel is given, the plan says at once what is wrong, or goes on to be built.
 func TestHostileTunings(t *testing.T) {
@@ -211,7 +214,8 @@ func TestHostileTuningsThatRun(t *testing.T) {
 				if err := k.plan(planning, given); !errors.Is(err, errPlanned) {
 					continue
 				}
-				plan := mustPlan(t, d, s.p, WithImplementation(Implementation(k.kernel.Implementation)), WithTier(TierScalar), WithTuning(given))
+				plan := mustPlan(t, d, s.p, WithImplementation(Implementation(k.kernel.Implementation)), WithTier(TierScalar),
+					WithTuning(given))
 				t.Run(fmt.Sprintf("%s-%v", plan.Kernel(), given), func(t *testing.T) {
 					require.Equal(t, v, plan.Tuning()[name])
 					s.poison(t, f)
@@ -274,7 +278,8 @@ func FuzzTuning(f *testing.F) {
 	f.Fuzz(func(t *testing.T, which byte, choices []byte) {
 		k := all[int(which)%len(all)]
 		known := k.kernel.Parameters
-		names := slices.DeleteFunc(slices.Sorted(maps.Keys(known)), func(name string) bool { return name == "key_terms" }) // of quantised keys alone
+		// of quantised keys alone
+		names := slices.DeleteFunc(slices.Sorted(maps.Keys(known)), func(name string) bool { return name == "key_terms" })
 		given := map[string]int{}
 		for len(choices) >= 2 {
 			name := names[int(choices[0])%len(names)]
@@ -297,7 +302,8 @@ func FuzzTuning(f *testing.F) {
 			t.Fatalf("%s %v took %v: %v", k.kernel.Name, given, took, err)
 		}
 		var no *kernel.Declined
-		if !errors.Is(err, errPlanned) && !errors.Is(err, ErrArgument) && !errors.Is(err, ErrUnsupported) && !errors.As(err, &no) && !errors.As(err, new(*MemoryError)) {
+		if !errors.Is(err, errPlanned) && !errors.Is(err, ErrArgument) && !errors.Is(err, ErrUnsupported) && !errors.As(err, &no) &&
+			!errors.As(err, new(*MemoryError)) {
 			t.Fatalf("%s %v: %v", k.kernel.Name, given, err)
 		}
 	})

@@ -5,8 +5,8 @@ import (
 	"encoding/binary"
 )
 
-// Upload16 copies values of 16 bits to a tensor of F16 or BF16 as they are, in the order b, h, n, d: what a program has as float16 or bfloat16
-// already, in a type such as uint16 or float16.Float16 of github.com/x448/float16. [Tensor.Upload] converts from float32, and
+// Upload16 copies values of 16 bits to a tensor of F16 or BF16 as they are, in the order b, h, n, d: what a program has as float16 or
+// bfloat16 already, in a type such as uint16 or float16.Float16 of github.com/x448/float16. [Tensor.Upload] converts from float32, and
 // [Tensor.UploadBytes] takes a row-major tensor as it stands in a file. There must be Elements values; gaps of a strided tensor keep their
 // contents. The error is an [*ArgumentError] for a tensor of another type, or another number of values.
 func Upload16[T ~uint16](ctx context.Context, t *Tensor, values []T) (err error) {
@@ -22,8 +22,8 @@ func Upload16[T ~uint16](ctx context.Context, t *Tensor, values []T) (err error)
 	})
 }
 
-// Download16 copies a tensor of F16 or BF16 into values as they are, after work that was submitted earlier: Upload16 the other way, with the same
-// rules.
+// Download16 copies a tensor of F16 or BF16 into values as they are, after work that was submitted earlier: Upload16 the other way, with
+// the same rules.
 func Download16[T ~uint16](ctx context.Context, t *Tensor, values []T) (err error) {
 	defer during("Download16", &err)
 	if err := t.check16(len(values)); err != nil {

@@ -67,7 +67,8 @@ func TestWeights(t *testing.T) {
 func TestBadWeights(t *testing.T) {
 	d := testDevice(t)
 	p := Problem{Batch: 1, Heads: 1, QueryLen: 8, HeadDim: 16, DType: F16}
-	standard, again, flash2 := mustPlan(t, d, p, WithImplementation(Standard)), mustPlan(t, d, p, WithImplementation(Standard)), mustPlan(t, d, p)
+	standard, again, flash2 := mustPlan(t, d, p, WithImplementation(Standard)), mustPlan(t, d, p, WithImplementation(Standard)),
+		mustPlan(t, d, p)
 	none, err := flash2.NewWeights()
 	require.NoError(t, err)
 	require.Nil(t, none)

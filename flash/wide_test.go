@@ -32,21 +32,25 @@ func TestWideForms(t *testing.T) {
 	}
 }
 
-// TestWideTiles forces what tiles of matrix_forward_wide are made of: teams, steps, columns beyond the last fragment, rows of several heads.
+// TestWideTiles forces what tiles of matrix_forward_wide are made of: teams, steps, columns beyond the last fragment, rows of several
+// heads.
 func TestWideTiles(t *testing.T) {
 	vktest.Long(t, "wide heads of the conformance suite")
 	d := matrixDevice(t)
 	step := stepOf(matrixFragment(d))
-	odd := Problem{Batch: 2, Heads: 2, KeyHeads: 1, QueryLen: 19, KeyLen: 75, HeadDim: 261, ValueDim: 29, DType: F16, Causal: CausalBottomRight}
+	odd := Problem{Batch: 2, Heads: 2, KeyHeads: 1, QueryLen: 19, KeyLen: 75, HeadDim: 261, ValueDim: 29, DType: F16,
+		Causal: CausalBottomRight}
 	whole := Problem{Batch: 1, Heads: 4, KeyHeads: 1, QueryLen: 9, KeyLen: 4 * step, HeadDim: 16, ValueDim: 272, DType: F16}
 	for name, c := range map[string]struct {
 		p      Problem
 		tuning map[string]int
 	}{
-		"two teams of two":      {odd, map[string]int{"w": 4, "split": 2, "rm": 1, "ck": 1, "slice": 2, "v_keys": 1, "prefetch": 1}},
-		"two steps":             {odd, map[string]int{"w": 2, "split": 2, "rm": 2, "ck": 2, "slice": 3, "v_keys": 2, "prefetch": 3}},
-		"no prefetch, form 3":   {odd, map[string]int{"w": 4, "split": 2, "rm": 1, "ck": 1, "slice": 4, "v_keys": 2, "prefetch": 0, "form": 3}},
-		"alone, form 2":         {odd, map[string]int{"w": 2, "split": 1, "rm": 1, "ck": 2, "slice": 1, "v_keys": 1, "prefetch": 1, "form": 2}},
+		"two teams of two": {odd, map[string]int{"w": 4, "split": 2, "rm": 1, "ck": 1, "slice": 2, "v_keys": 1, "prefetch": 1}},
+		"two steps":        {odd, map[string]int{"w": 2, "split": 2, "rm": 2, "ck": 2, "slice": 3, "v_keys": 2, "prefetch": 3}},
+		"no prefetch, form 3": {odd, map[string]int{"w": 4, "split": 2, "rm": 1, "ck": 1, "slice": 4, "v_keys": 2, "prefetch": 0,
+			"form": 3}},
+		"alone, form 2": {odd, map[string]int{"w": 2, "split": 1, "rm": 1, "ck": 2, "slice": 1, "v_keys": 1, "prefetch": 1,
+			"form": 2}},
 		"packed, no masks":      {whole, map[string]int{"w": 3, "split": 3, "rm": 1, "ck": 1, "slice": 1, "v_keys": 1, "prefetch": 3}},
 		"parts":                 {whole, map[string]int{"w": 2, "split": 2, "rm": 1, "ck": 1, "parts": 2}},
 		"parts, form 3":         {odd, map[string]int{"w": 2, "split": 2, "rm": 1, "ck": 1, "parts": 3, "form": 3}},
@@ -141,7 +145,8 @@ func TestWideTileFitsAnyDevice(t *testing.T) {
 				return
 			}
 			require.ErrorAs(t, err, &no)
-			if c.Facts.Limits.MaxSharedMemory >= 32<<10 && f.M*f.N <= 256 && f.K <= 16 && f.Lanes <= 32 && c.Facts.Limits.MaxWorkgroupInvocations >= 128 {
+			if c.Facts.Limits.MaxSharedMemory >= 32<<10 && f.M*f.N <= 256 && f.K <= 16 && f.Lanes <= 32 &&
+				c.Facts.Limits.MaxWorkgroupInvocations >= 128 {
 				t.Fatalf("%v in subgroups of %d, %v: %v", f, f.Lanes, p, err)
 			}
 			return
@@ -155,10 +160,12 @@ func TestWideTileFitsAnyDevice(t *testing.T) {
 		}
 		rows, keys, perSubgroup := tile.Rows(), tile.Keys(), tile.RM*f.M
 		teams, columns := tile.W/tile.Split, attn.CeilDiv(attn.CeilDiv(p.ValueDim, f.N), tile.Split)
-		if rows != teams*perSubgroup || keys%tile.VKeys != 0 || tile.VKeys%f.K != 0 || tile.Slice%f.K != 0 || keys%f.K != 0 || tile.CK%f.N != 0 {
+		if rows != teams*perSubgroup || keys%tile.VKeys != 0 || tile.VKeys%f.K != 0 || tile.Slice%f.K != 0 || keys%f.K != 0 ||
+			tile.CK%f.N != 0 {
 			t.Fatalf("%+v: no whole fragments", tile)
 		}
-		if sh.SPitch%2+sh.VPitch%2+sh.PPitch%2 != 3 || sh.SPitch < tile.Slice/8 || sh.VPitch < attn.CeilDiv(p.ValueDim, 8) || sh.PPitch < keys/8 {
+		if sh.SPitch%2+sh.VPitch%2+sh.PPitch%2 != 3 || sh.SPitch < tile.Slice/8 || sh.VPitch < attn.CeilDiv(p.ValueDim, 8) ||
+			sh.PPitch < keys/8 {
 			t.Fatalf("%+v: pitches %+v", tile, sh)
 		}
 		last("a step (K)", (rows+keys-1)*sh.SPitch+tile.Slice/8-1, sh.Step)

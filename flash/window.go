@@ -11,7 +11,8 @@ import (
 //	i + Nk − Nq − left ≤ j ≤ i + Nk − Nq + right
 //
 // so that the last query's own position is the last key, as with CausalBottomRight (FlashAttention's window_size; Beltagy et al.,
-// "Longformer", 2020, section 3.1; Jiang et al., "Mistral 7B", 2023, section 2). Tiles outside of it are neither read nor computed. The zero Window is none.
+// "Longformer", 2020, section 3.1; Jiang et al., "Mistral 7B", 2023, section 2). Tiles outside of it are neither read nor computed. The
+// zero Window is none.
 type Window attn.Window
 
 // SlidingWindow is the window of left keys before a query's own position, right keys after it, and the one at it; −1 is no limit on that

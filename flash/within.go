@@ -7,16 +7,16 @@ import (
 	"github.com/vkattn/vkattn/internal/attn"
 )
 
-// Within says that a problem is some of the queries, keys and heads of a longer one: query i of the part is query Query + i of Queries, key j is key
-// Key + j of Keys, query head h is head Head + h of Heads, and batch entry b is entry Batch + b. Causal and Window are those of the whole; Dropout
-// drops what it drops there, and Score and Sees see positions of the whole. The tensors hold the part alone.
+// Within says that a problem is some of the queries, keys and heads of a longer one: query i of the part is query Query + i of Queries, key
+// j is key Key + j of Keys, query head h is head Head + h of Heads, and batch entry b is entry Batch + b. Causal and Window are those of
+// the whole; Dropout drops what it drops there, and Score and Sees see positions of the whole. The tensors hold the part alone.
 //
-// Beside Packed, KeyLengths and QueryLengths, whose entries have positions of their own, a part can only be some of the heads and entries: Queries
-// and Keys are then QueryLen and KeyLen, and Query and Key are 0.
+// Beside Packed, KeyLengths and QueryLengths, whose entries have positions of their own, a part can only be some of the heads and entries:
+// Queries and Keys are then QueryLen and KeyLen, and Query and Key are 0.
 //
-// So attention can be computed block by block, on one device or on several: parts over disjoint keys are put together by [Device.Merge], and given the
-// lse and o of the whole, the gradients of parts add up to those of the whole (Liu, Zaharia and Abbeel, "Ring Attention with Blockwise Transformers",
-// 2023, section 3).
+// So attention can be computed block by block, on one device or on several: parts over disjoint keys are put together by [Device.Merge],
+// and given the lse and o of the whole, the gradients of parts add up to those of the whole (Liu, Zaharia and Abbeel, "Ring Attention with
+// Blockwise Transformers", 2023, section 3).
 type Within struct {
 	Queries, Keys int // QueryLen and KeyLen of the whole
 	Query, Key    int // its positions at which the part's queries and keys begin; Key is a multiple of 64 where there is Dropout
@@ -40,15 +40,19 @@ func (p *Problem) checkWithin() error {
 	case r.Head < 0 || r.Heads < 0 || r.Heads == 0 && r.Head > 0 || r.Heads > 0 && r.Head+p.Heads > r.Heads:
 		return badArgument("Problem.Within.Head", r.Head, "must leave room for %d heads among %d", p.Heads, r.Heads)
 	case r.Batch < 0 || r.Batch > most/max(p.Heads, r.Heads)-p.Batch:
-		return badArgument("Problem.Within.Batch", r.Batch, "must be from 0 to %d, of so many heads and entries", most/max(p.Heads, r.Heads)-p.Batch)
+		return badArgument("Problem.Within.Batch", r.Batch, "must be from 0 to %d, of so many heads and entries",
+			most/max(p.Heads, r.Heads)-p.Batch)
 	case p.Pages != Pages{}:
 		return badArgument("Problem.Within", r, "must be zero beside Pages")
-	case (p.Packed != Packed{} || p.KeyLengths || p.QueryLengths) && (r.Query != 0 || r.Key != 0 || r.Queries != p.QueryLen || r.Keys != p.KeyLen):
-		return badArgument("Problem.Within", r, "must have all %d queries and %d keys beside Packed, KeyLengths and QueryLengths, which have positions of their own", p.QueryLen, p.KeyLen)
+	case (p.Packed != Packed{} || p.KeyLengths || p.QueryLengths) && (r.Query != 0 || r.Key != 0 || r.Queries != p.QueryLen ||
+		r.Keys != p.KeyLen):
+		return badArgument("Problem.Within", r, "must have all %d queries and %d keys beside Packed, KeyLengths and QueryLengths, which "+
+			"have positions of their own", p.QueryLen, p.KeyLen)
 	case p.Blocks != Blocks{}, p.Classes != Blocks{}:
 		return badArgument("Problem.Within", r, "must be zero beside Blocks and Classes, which count blocks from the first query and key")
 	case p.Dropout != 0 && r.Key%attn.DrawKeys != 0:
-		return badArgument("Problem.Within.Key", r.Key, "must be a multiple of %d where there is Dropout: draws serve so many neighbours", attn.DrawKeys)
+		return badArgument("Problem.Within.Key", r.Key, "must be a multiple of %d where there is Dropout: draws serve so many neighbours",
+			attn.DrawKeys)
 	}
 	return nil
 }
@@ -59,7 +63,8 @@ func (p Problem) moved() (_ Problem, err error) {
 	if r == (Within{}) {
 		return p, nil
 	}
-	to := score.Places{Query: r.Query, Key: r.Key, Head: r.Head, Batch: r.Batch, Position: r.Query + r.Keys - r.Queries - (p.KeyLen - p.QueryLen)}
+	to := score.Places{Query: r.Query, Key: r.Key, Head: r.Head, Batch: r.Batch, Position: r.Query + r.Keys - r.Queries -
+		(p.KeyLen - p.QueryLen)}
 	if p.Score, err = p.Score.Moved(to); err == nil {
 		p.Sees, err = p.Sees.Moved(to)
 	}

@@ -12,11 +12,12 @@ func TestWithinBadInput(t *testing.T) {
 		change func(*Problem)
 		bad    string
 	}{
-		"part":                     {func(p *Problem) { p.Within = Within{Queries: 30, Keys: 40, Query: 10, Key: 20} }, ""},
-		"queries outside":          {func(p *Problem) { p.Within = Within{Queries: 30, Keys: 40, Query: 11} }, "Problem.Within.Query"},
-		"keys outside":             {func(p *Problem) { p.Within = Within{Queries: 30, Keys: 40, Key: 21} }, "Problem.Within.Key"},
-		"entries and heads":        {func(p *Problem) { p.Within = Within{Queries: 20, Keys: 20, Head: 2, Heads: 4, Batch: 7} }, ""},
-		"heads outside":            {func(p *Problem) { p.Within = Within{Queries: 20, Keys: 20, Head: 3, Heads: 4} }, "Problem.Within.Head"},
+		"part":              {func(p *Problem) { p.Within = Within{Queries: 30, Keys: 40, Query: 10, Key: 20} }, ""},
+		"queries outside":   {func(p *Problem) { p.Within = Within{Queries: 30, Keys: 40, Query: 11} }, "Problem.Within.Query"},
+		"keys outside":      {func(p *Problem) { p.Within = Within{Queries: 30, Keys: 40, Key: 21} }, "Problem.Within.Key"},
+		"entries and heads": {func(p *Problem) { p.Within = Within{Queries: 20, Keys: 20, Head: 2, Heads: 4, Batch: 7} }, ""},
+		"heads outside": {func(p *Problem) { p.Within = Within{Queries: 20, Keys: 20, Head: 3, Heads: 4} },
+			"Problem.Within.Head"},
 		"entries before the first": {func(p *Problem) { p.Within = Within{Queries: 20, Keys: 20, Batch: -1} }, "Problem.Within.Batch"},
 		"entries beyond counting":  {func(p *Problem) { p.Within = Within{Queries: 20, Keys: 20, Batch: 1 << 30} }, "Problem.Within.Batch"},
 		"draws between": {func(p *Problem) { p.Dropout, p.Within = 0.5, Within{Queries: 30, Keys: 400, Key: 63} },

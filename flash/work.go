@@ -36,10 +36,10 @@ func Total(steps []Work) Work {
 type Call struct {
 	LSE bool // forward: lse is written
 
-	// For a problem with a block mask, set one of the two. Blocks is the mask, as NewBlockMask takes it: the count is exact. Nonzero is the share of
-	// its blocks that are attended to, above 0 and at most 1: the count is what is to be expected of masks in which each block is attended to with
-	// this probability, whatever the others are. Of a problem with Classes they are the blocks of which some pair is seen, and all pairs of those are
-	// counted.
+	// For a problem with a block mask, set one of the two. Blocks is the mask, as NewBlockMask takes it: the count is exact. Nonzero is the
+	// share of its blocks that are attended to, above 0 and at most 1: the count is what is to be expected of masks in which each block is
+	// attended to with this probability, whatever the others are. Of a problem with Classes they are the blocks of which some pair is seen,
+	// and all pairs of those are counted.
 	Blocks  []bool
 	Nonzero float64
 
@@ -56,7 +56,8 @@ type Model struct{ of traffic.Model }
 func (m Model) IsZero() bool { return m.of == nil }
 
 // Work counts the steps of the pass for a problem, kernel by kernel: what two kernels do is there twice. The error is an *ArgumentError for
-// a problem or a call that cannot be, or numbers of the model that are far from any kernel's; it wraps ErrUnsupported where there is no model.
+// a problem or a call that cannot be, or numbers of the model that are far from any kernel's; it wraps ErrUnsupported where there is no
+// model.
 func (m Model) Work(p Problem, c Call) ([]Work, error) {
 	p, err := p.Normalize()
 	if err != nil {
@@ -138,8 +139,8 @@ func (p *Plan) BackwardWork(c Call) ([]Work, error) {
 	return m.Work(p.problem, c)
 }
 
-// LeastForwardBytes is what a forward pass cannot do without, were the caches endless: inputs read and outputs written once, lse among them;
-// of Standard, whose kernels are separate, the matrix of scores four times as well: written, read, written as weights, read.
+// LeastForwardBytes is what a forward pass cannot do without, were the caches endless: inputs read and outputs written once, lse among
+// them; of Standard, whose kernels are separate, the matrix of scores four times as well: written, read, written as weights, read.
 func (p Problem) LeastForwardBytes(of Implementation) (float64, error) {
 	p, err := p.Normalize()
 	if err != nil {

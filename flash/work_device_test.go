@@ -39,7 +39,8 @@ func TestEveryPlanCountsItsWork(t *testing.T) {
 			require.Equal(t, steps, again(plan.ForwardModel(), p, Call{LSE: true}), plan.Kernel())
 			without, err := plan.ForwardWork(Call{})
 			require.NoError(t, err)
-			require.Equal(t, 4*float64(plan.Problem().Batch*plan.Problem().Heads*plan.Problem().QueryLen), Total(steps).Written-Total(without).Written, "lse")
+			require.Equal(t, 4*float64(plan.Problem().Batch*plan.Problem().Heads*plan.Problem().QueryLen),
+				Total(steps).Written-Total(without).Written, "lse")
 
 			info, err := plan.BackwardInfo()
 			if errors.Is(err, ErrUnsupported) {

@@ -35,7 +35,8 @@ func (c *Context) BindAligned(buf *vk.Buffer, byteOffset, size, elemSize uint64)
 	}
 	total := buf.Capacity()
 	if size == 0 || byteOffset > total || size > total-byteOffset {
-		return b, 0, argErr("BindAligned", "byteOffset, size", [2]uint64{byteOffset, size}, fmt.Sprintf("the range must lie within the buffer's %d bytes and not be empty", total))
+		return b, 0, argErr("BindAligned", "byteOffset, size", [2]uint64{byteOffset, size},
+			fmt.Sprintf("the range must lie within the buffer's %d bytes and not be empty", total))
 	}
 	// Both are powers of two, so the rest is a multiple of the element size whichever of them is larger.
 	rest := byteOffset % max(c.facts.Limits.MinStorageBufferAlignment, 1)
@@ -58,7 +59,8 @@ func (c *Context) check(b *Binding, offsetAlign uint64) (name string, value any,
 		return "Offset", b.Offset, fmt.Sprintf("it must be a multiple of %d; BindAligned makes it one", offsetAlign)
 	}
 	if total := b.Buffer.Capacity(); b.Size == 0 || b.Offset > total || b.Size > total-b.Offset {
-		return "Offset, Size", [2]uint64{b.Offset, b.Size}, fmt.Sprintf("the range must lie within the buffer's %d bytes and not be empty", total)
+		return "Offset, Size", [2]uint64{b.Offset, b.Size},
+			fmt.Sprintf("the range must lie within the buffer's %d bytes and not be empty", total)
 	}
 	return "", nil, ""
 }

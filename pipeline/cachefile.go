@@ -15,9 +15,9 @@ import (
 	"github.com/vkattn/vkattn/internal/diskfile"
 )
 
-// What is kept of a kernel lies in a file of its own, so that a process reads those of the kernels that it asks for: the words that the driver got,
-// which are not made again then, and what the driver made of them. The file is a header, little-endian, followed by the words (packWords) and by what
-// vkGetPipelineCacheData gave of a cache in which nothing but the kernel was made:
+// What is kept of a kernel lies in a file of its own, so that a process reads those of the kernels that it asks for: the words that the
+// driver got, which are not made again then, and what the driver made of them. The file is a header, little-endian, followed by the words
+// (packWords) and by what vkGetPipelineCacheData gave of a cache in which nothing but the kernel was made:
 //
 //	 0  magic            8 bytes
 //	 8  vendor, device, driver version   3 × uint32
@@ -110,8 +110,8 @@ func decodeCache(id cacheID, file []byte) (*kept, error) {
 	return k, checkDriverHeader(id, k.data)
 }
 
-// packWords appends the words of a module, seven bits a byte (encoding/binary's varint), of which most need two: so they take half their size, for less time
-// than the checksum does.
+// packWords appends the words of a module, seven bits a byte (encoding/binary's varint), of which most need two: so they take half their
+// size, for less time than the checksum does.
 func packWords(to []byte, words []uint32) []byte {
 	for _, w := range words {
 		to = binary.AppendUvarint(to, uint64(w))

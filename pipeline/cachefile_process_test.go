@@ -43,8 +43,8 @@ func hashName(of string, i int) string {
 	return fmt.Sprintf("%x", sha256.Sum256(fmt.Appendf(nil, "%s %d", of, i)))
 }
 
-// TestCacheFileManyProcesses has several processes store into one folder at once, as several programs with one cache do: what each stored is there
-// afterwards, and whole, and so is what all of them stored.
+// TestCacheFileManyProcesses has several processes store into one folder at once, as several programs with one cache do: what each stored
+// is there afterwards, and whole, and so is what all of them stored.
 func TestCacheFileManyProcesses(t *testing.T) {
 	root := t.TempDir()
 	const processes = 4

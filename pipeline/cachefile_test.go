@@ -14,7 +14,8 @@ import (
 	"github.com/vkattn/vkattn/internal/spirv"
 )
 
-var testID = cacheID{Vendor: 0x10de, Device: 0x2335, Driver: 0x90210000, UUID: [16]byte{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16}}
+var testID = cacheID{Vendor: 0x10de, Device: 0x2335, Driver: 0x90210000, UUID: [16]byte{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13,
+	14, 15, 16}}
 
 // driverData makes data with the header that a driver gives it.
 func driverData(id cacheID, body string) []byte {

@@ -12,16 +12,17 @@ import (
 type Options struct {
 	// CacheDir is where compiled pipelines are kept between runs. Empty means vkattn/pipelines in os.UserCacheDir.
 	CacheDir string
-	// CacheBytes is how much may stay there, of all devices and drivers together; what was not used for the longest time goes first. 0 means 256 MiB.
+	// CacheBytes is how much may stay there, of all devices and drivers together; what was not used for the longest time goes first. 0
+	// means 256 MiB.
 	CacheBytes int64
 	// NoDiskCache keeps compiled pipelines in memory only.
 	NoDiskCache bool
 	// CaptureStats asks the driver to keep its statistics of every kernel; see Kernel.Stats. It may cost compile time.
 	CaptureStats bool
-	// Specialize writes the values of a kernel's specialization constants into its module, and leaves out what cannot be reached then, before the driver
-	// and validation layers see it: they take less time where modules are large. What kernels compute does not change.
-	// A module that has what internal/specialize does not handle is an error of Context.Kernel: decorations by groups, switches on 64 bits, values of
-	// specialization constants of other than 32 bits.
+	// Specialize writes the values of a kernel's specialization constants into its module, and leaves out what cannot be reached then,
+	// before the driver and validation layers see it: they take less time where modules are large. What kernels compute does not change. A
+	// module that has what internal/specialize does not handle is an error of Context.Kernel: decorations by groups, switches on 64 bits,
+	// values of specialization constants of other than 32 bits.
 	Specialize bool
 	// StagingBytes is the size of each of the staging buffers for uploads and for downloads. 0 means 16 MiB.
 	StagingBytes uint64

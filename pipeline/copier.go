@@ -8,9 +8,9 @@ import (
 	"github.com/vkattn/vkattn/vk"
 )
 
-// Copier copies between buffers beside the device's other work: on a queue that only copies where there is one, else on the device's own. One copy at a
-// time, or with points (Start) several, one behind the other. What it copies from must have been written by work that was waited for, by the host or up
-// to a point, or by an earlier submission of the same queue.
+// Copier copies between buffers beside the device's other work: on a queue that only copies where there is one, else on the device's own.
+// One copy at a time, or with points (Start) several, one behind the other. What it copies from must have been written by work that was
+// waited for, by the host or up to a point, or by an earlier submission of the same queue.
 type Copier struct {
 	ctx   *Context
 	queue *vk.Queue
@@ -99,8 +99,8 @@ func (p *Copier) ended(err error) error {
 	return err
 }
 
-// Start submits a copy that begins after a point, and gives the point at which it is done: for the host too. Copies are done in the order of their calls. It
-// is for contexts with HasPoints; the host waits only where there are copiesAtOnce under way.
+// Start submits a copy that begins after a point, and gives the point at which it is done: for the host too. Copies are done in the order
+// of their calls. It is for contexts with HasPoints; the host waits only where there are copiesAtOnce under way.
 func (p *Copier) Start(dst *vk.Buffer, dstOffset uint64, src *vk.Buffer, srcOffset, size uint64, after Point) (Point, error) {
 	if p == nil {
 		return Point{}, ErrClosed

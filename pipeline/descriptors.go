@@ -67,8 +67,9 @@ func (d *descriptorSets) next(k *Kernel, access []Access) (vk.DescriptorSet, err
 	return s.set, nil
 }
 
-// allocate takes a set of a kernel's bindings from the newest pool. A pool holds one recording of the declared size; recordings that differ from
-// Reset to Reset in how many bindings their dispatches have may need another. The pool is not asked for what it has not left: that is no use of it.
+// allocate takes a set of a kernel's bindings from the newest pool. A pool holds one recording of the declared size; recordings that differ
+// from Reset to Reset in how many bindings their dispatches have may need another. The pool is not asked for what it has not left: that is
+// no use of it.
 func (d *descriptorSets) allocate(k *Kernel) (vk.DescriptorSet, error) {
 	if n := len(d.pools); n > 0 && d.sets > 0 && d.bindings >= k.bindings {
 		set, err := d.take(k)

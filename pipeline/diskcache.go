@@ -21,8 +21,8 @@ type DiskCache struct {
 	StoreErr error  // why something could not be stored, the last time that it was tried
 }
 
-// diskCache is a folder of compiled kernels, each in a file of its own, and what is on the way there. Files are read when their kernel is asked for, and
-// written beside what else the process does.
+// diskCache is a folder of compiled kernels, each in a file of its own, and what is on the way there. Files are read when their kernel is
+// asked for, and written beside what else the process does.
 type diskCache struct {
 	root  string // of the folders of all devices, "" where nothing is kept
 	id    cacheID
@@ -176,9 +176,9 @@ type driverCache interface {
 	Close() error
 }
 
-// throughCache makes something in a driver's cache: of the words that are stored under a name, in a cache that is filled with what the driver made of
-// them; or of words that prepare gives, in an empty cache, and then stores both. fromDisk says which. What a driver refuses, or does not give, costs
-// compiling again.
+// throughCache makes something in a driver's cache: of the words that are stored under a name, in a cache that is filled with what the
+// driver made of them; or of words that prepare gives, in an empty cache, and then stores both. fromDisk says which. What a driver refuses,
+// or does not give, costs compiling again.
 func throughCache[C driverCache](d *diskCache, name string, prepare func() (prepared, error), open func(data []byte) (C, error),
 	make func(C, *prepared) error) (fromDisk bool, err error) {
 	k := d.load(name)

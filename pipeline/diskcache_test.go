@@ -173,8 +173,8 @@ func TestDiskCacheThatCannotBeStored(t *testing.T) {
 	}
 }
 
-// TestDiskCacheAfterAKill: what a process that was killed left of a file goes with the next that is written, and what another process is about to
-// rename never does.
+// TestDiskCacheAfterAKill: what a process that was killed left of a file goes with the next that is written, and what another process is
+// about to rename never does.
 func TestDiskCacheAfterAKill(t *testing.T) {
 	d, driver := fakeDisk(t.TempDir())
 	require.NoError(t, os.MkdirAll(d.state.Path, 0o700))

@@ -12,14 +12,15 @@ import (
 	"time"
 )
 
-// The files of all devices and drivers together stay within a limit: those that nobody read for the longest time go first. A file's modification time
-// tells when it was read last, to a day, so that reading seldom writes.
+// The files of all devices and drivers together stay within a limit: those that nobody read for the longest time go first. A file's
+// modification time tells when it was read last, to a day, so that reading seldom writes.
 
 const (
 	defaultCacheBytes = 256 << 20
 	touchEvery        = 24 * time.Hour
-	abandoned         = time.Hour // a temporary file that old is that of a process that was killed, wherever it lies and with locks or without
-	lockFile          = "lock"    // of all that write below the same root
+	// a temporary file that old is that of a process that was killed, wherever it lies and with locks or without
+	abandoned = time.Hour
+	lockFile  = "lock" // of all that write below the same root
 )
 
 // What is removed is known by its name, whatever else lies in a folder that the user chose.
@@ -57,8 +58,8 @@ type entry struct {
 	used time.Time
 }
 
-// evict removes files, the least recently used first, until those below root fit into limit bytes, with some room to spare when anything is removed at
-// all: what comes next does not have to look again. Files that are gone already, as other processes do the same, are none.
+// evict removes files, the least recently used first, until those below root fit into limit bytes, with some room to spare when anything is
+// removed at all: what comes next does not have to look again. Files that are gone already, as other processes do the same, are none.
 func evict(root string, limit int64) error {
 	folders, err := os.ReadDir(root)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -70,7 +71,8 @@ func evict(root string, limit int64) error {
 	var all []entry
 	var sum int64
 	for _, folder := range folders {
-		if id, _ := strings.CutSuffix(strings.TrimSuffix(folder.Name(), ".lock"), cacheSuffix); !folder.IsDir() && id != folder.Name() && cacheFolder.MatchString(id) {
+		if id, _ := strings.CutSuffix(strings.TrimSuffix(folder.Name(), ".lock"), cacheSuffix); !folder.IsDir() && id != folder.Name() &&
+			cacheFolder.MatchString(id) {
 			os.Remove(filepath.Join(root, folder.Name())) // all of a device's kernels in one file, as they were kept once
 			continue
 		}

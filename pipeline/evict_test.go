@@ -10,7 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestEvict: beyond the limit what was not read for the longest time goes, of whatever device or driver, and nothing that is not the cache's own.
+// TestEvict: beyond the limit what was not read for the longest time goes, of whatever device or driver, and nothing that is not the
+// cache's own.
 func TestEvict(t *testing.T) {
 	root := t.TempDir()
 	old := testID
@@ -64,7 +65,8 @@ func TestReadingKeeps(t *testing.T) {
 	}
 }
 
-// TestCacheStaysSmall: whatever is compiled, by several processes at once, the cache holds no more than its limit, and what is used again and again stays.
+// TestCacheStaysSmall: whatever is compiled, by several processes at once, the cache holds no more than its limit, and what is used again
+// and again stays.
 func TestCacheStaysSmall(t *testing.T) {
 	root := t.TempDir()
 	const limit = 64 << 10

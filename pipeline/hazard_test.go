@@ -82,7 +82,8 @@ func unordered(events []event, first, j int) (int, bool) {
 func describe(events []event) (s string) {
 	for i, e := range events {
 		if e.isBarrier {
-			s += fmt.Sprintf("%d: barrier %x/%x → %x/%x\n", i, e.barrier.srcStages, e.barrier.srcAccesses, e.barrier.dstStages, e.barrier.dstAccesses)
+			s += fmt.Sprintf("%d: barrier %x/%x → %x/%x\n", i, e.barrier.srcStages, e.barrier.srcAccesses, e.barrier.dstStages,
+				e.barrier.dstAccesses)
 		} else {
 			s += fmt.Sprintf("%d: stage %x %v\n", i, e.stage, e.touches)
 		}
@@ -115,12 +116,13 @@ func run(ops []event) []event {
 		events = append(events, event{isBarrier: true, barrier: b})
 	}
 	host := []touch{{1, 0, 1 << 40, Read}, {2, 0, 1 << 40, Read}}
-	return append(events, event{stage: vk.StageCompute, touches: world}, event{stage: vk.StageTransfer, touches: world}, event{stage: vk.StageHost, touches: host})
+	return append(events, event{stage: vk.StageCompute, touches: world}, event{stage: vk.StageTransfer, touches: world},
+		event{stage: vk.StageHost, touches: host})
 }
 
-// TestHazardsOrderEveryConflict plays random operations and checks every conflicting pair against the specification's rule for
-// chains of dependencies, and, where all operations are dispatches, that every barrier was needed by the one that follows it. (Between stages,
-// a few barriers could be spared by telling what is ordered from what is visible as well.)
+// TestHazardsOrderEveryConflict plays random operations and checks every conflicting pair against the specification's rule for chains of
+// dependencies, and, where all operations are dispatches, that every barrier was needed by the one that follows it. (Between stages, a few
+// barriers could be spared by telling what is ordered from what is visible as well.)
 func TestHazardsOrderEveryConflict(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		genTouch := rapid.Custom(func(t *rapid.T) touch {
@@ -133,7 +135,8 @@ func TestHazardsOrderEveryConflict(t *testing.T) {
 		})
 		ops := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) event {
 			e := event{
-				stage:   rapid.SampledFrom([]vk.Stage{vk.StageCompute, vk.StageCompute, vk.StageTransfer, vk.StageIndirect}).Draw(t, "stage"),
+				stage: rapid.SampledFrom([]vk.Stage{vk.StageCompute, vk.StageCompute, vk.StageTransfer, vk.StageIndirect}).Draw(t,
+					"stage"),
 				touches: rapid.SliceOfN(genTouch, 1, 3).Draw(t, "touches"),
 			}
 			for i := range e.touches {

@@ -9,8 +9,9 @@ import (
 	"github.com/vkattn/vkattn/vk"
 )
 
-// TestIndirectDispatch: one recording runs as many workgroups as a kernel before it counted, none among them, each time that it is submitted; then the
-// kernel counts anew behind the dispatch that read it. A barrier left out is a message of the synchronisation validation.
+// TestIndirectDispatch: one recording runs as many workgroups as a kernel before it counted, none among them, each time that it is
+// submitted; then the kernel counts anew behind the dispatch that read it. A barrier left out is a message of the synchronisation
+// validation.
 func TestIndirectDispatch(t *testing.T) {
 	c := newContext(t, Options{})
 	const n, most = 1000, (1000 + groupSize - 1) / groupSize

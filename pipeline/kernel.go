@@ -21,17 +21,19 @@ import (
 // KernelInfo describes a kernel: a SPIR-V module with an entry point "main" whose interface is one descriptor set (0) of
 // storage buffers at bindings 0 … Bindings−1, and PushBytes bytes of push constants.
 type KernelInfo struct {
-	Name          string                   // for messages and labels; kernels that differ in nothing else are one
-	Code          []uint32                 // SPIR-V
-	Identity      string                   // with Load, in place of Code: names the code, so that it is not looked at where the kernel exists
-	Load          func() ([]uint32, error) // gives the code that Identity names, SPIR-V; called where nothing is kept of the kernel, on disk neither
-	Spec          []vk.SpecConstant        // specialization constants, in any order
-	Constants     fmt.Stringer             // what Spec sets, by name, for the account of test runs; may be nil
-	Bindings      int                      // storage buffers
-	Buffers       map[string]uint32        // bindings by name, for those who bind by name; may be nil
-	PushBytes     int                      // a multiple of 4
-	SubgroupSize  uint32                   // 0: the driver's choice
-	FullSubgroups bool                     // every subgroup of a workgroup is full
+	Name string   // for messages and labels; kernels that differ in nothing else are one
+	Code []uint32 // SPIR-V
+	// with Load, in place of Code: names the code, so that it is not looked at where the kernel exists
+	Identity string
+	// gives the code that Identity names, SPIR-V; called where nothing is kept of the kernel, on disk neither
+	Load          func() ([]uint32, error)
+	Spec          []vk.SpecConstant // specialization constants, in any order
+	Constants     fmt.Stringer      // what Spec sets, by name, for the account of test runs; may be nil
+	Bindings      int               // storage buffers
+	Buffers       map[string]uint32 // bindings by name, for those who bind by name; may be nil
+	PushBytes     int               // a multiple of 4
+	SubgroupSize  uint32            // 0: the driver's choice
+	FullSubgroups bool              // every subgroup of a workgroup is full
 }
 
 // Kernel is a compiled compute pipeline.
@@ -150,7 +152,8 @@ func (i *KernelInfo) call() string { return fmt.Sprintf("Kernel %q", i.Name) }
 
 func (i *KernelInfo) checkCode(code []uint32) error {
 	if len(code) < spirv.HeaderWords || code[0] != spirv.Magic {
-		return argErr(i.call(), "Code", fmt.Sprintf("%d words", len(code)), "it must be a SPIR-V module, which begins with 0x07230203 and a header of 5 words")
+		return argErr(i.call(), "Code", fmt.Sprintf("%d words", len(code)),
+			"it must be a SPIR-V module, which begins with 0x07230203 and a header of 5 words")
 	}
 	return nil
 }
@@ -170,10 +173,12 @@ func (c *Context) checkKernel(i *KernelInfo) error {
 	l := &c.facts.Limits
 	most := int(min(l.MaxStorageBuffersPerStage, l.MaxStorageBuffersPerSet))
 	if i.Bindings < 0 || i.Bindings > most {
-		return argErr(call, "Bindings", i.Bindings, fmt.Sprintf("it must be at least 0 and at most %d, the device's limit of storage buffers", most))
+		return argErr(call, "Bindings", i.Bindings, fmt.Sprintf("it must be at least 0 and at most %d, the device's limit of storage "+
+			"buffers", most))
 	}
 	if i.PushBytes < 0 || i.PushBytes%4 != 0 || i.PushBytes > int(l.MaxPushConstants) {
-		return argErr(call, "PushBytes", i.PushBytes, fmt.Sprintf("it must be a multiple of 4, at least 0 and at most %d, the device's limit", l.MaxPushConstants))
+		return argErr(call, "PushBytes", i.PushBytes, fmt.Sprintf("it must be a multiple of 4, at least 0 and at most %d, the device's "+
+			"limit", l.MaxPushConstants))
 	}
 	highest := uint32(0)
 	for a := range i.Spec {
@@ -252,8 +257,9 @@ func (c *Context) compile(i *KernelInfo) (p *vk.ComputePipeline, code [sha256.Si
 	return p, code, err
 }
 
-// fileName is that of what is kept of the kernel on disk. It names all that the words follow from which the driver gets, and all else that it is told,
-// so that a file never stands for others; not the words themselves, which nobody has to make then. Specialization is named by its revision, 0 for none.
+// fileName is that of what is kept of the kernel on disk. It names all that the words follow from which the driver gets, and all else that
+// it is told, so that a file never stands for others; not the words themselves, which nobody has to make then. Specialization is named by
+// its revision, 0 for none.
 func (i *KernelInfo) fileName(specialized int, stats bool) string {
 	named := *i
 	named.Buffers = nil // no driver hears of them
@@ -287,13 +293,14 @@ func (c *Context) Compilations() Compilations {
 	if c == nil {
 		return Compilations{}
 	}
-	return Compilations{Kernels: int(c.made.kernels.Load()), FromDisk: int(c.made.fromDisk.Load()), Time: time.Duration(c.made.nanoseconds.Load())}
+	return Compilations{Kernels: int(c.made.kernels.Load()), FromDisk: int(c.made.fromDisk.Load()),
+		Time: time.Duration(c.made.nanoseconds.Load())}
 }
 
 // Kernel returns the kernel with the given content, compiling it at the first call. Where the code is named (KernelInfo.Identity), the name
-// stands for it, and Load is called by that first call alone, and not where the kernel is on disk: a name must stand for the same code in every
-// process that keeps kernels in the folder. Concurrent calls for one kernel share one compilation; a failure is returned to
-// all of them and tried again by the next call.
+// stands for it, and Load is called by that first call alone, and not where the kernel is on disk: a name must stand for the same code in
+// every process that keeps kernels in the folder. Concurrent calls for one kernel share one compilation; a failure is returned to all of
+// them and tried again by the next call.
 func (c *Context) Kernel(i KernelInfo) (*Kernel, error) {
 	if err := c.enter(); err != nil {
 		return nil, err

@@ -13,8 +13,8 @@ import (
 	"github.com/vkattn/vkattn/vk"
 )
 
-// TestKernelByName: code that is named is loaded once, for the first kernel of that name and these constants, and one that cannot be loaded is asked
-// for again.
+// TestKernelByName: code that is named is loaded once, for the first kernel of that name and these constants, and one that cannot be loaded
+// is asked for again.
 func TestKernelByName(t *testing.T) {
 	c := newContext(t, Options{})
 	loads := 0
@@ -60,8 +60,8 @@ func TestKernelByName(t *testing.T) {
 	}
 }
 
-// TestKernelOnDisk: a kernel that another process left on disk is made of the words that lie there: nothing is loaded. One whose words were damaged is
-// loaded again, and its file replaced.
+// TestKernelOnDisk: a kernel that another process left on disk is made of the words that lie there: nothing is loaded. One whose words were
+// damaged is loaded again, and its file replaced.
 func TestKernelOnDisk(t *testing.T) {
 	for _, revision := range []int{0, specialize.Revision} {
 		o := Options{CacheDir: t.TempDir(), Specialize: revision > 0}
@@ -130,8 +130,10 @@ func TestKernelFileNames(t *testing.T) {
 	another("with statistics", plain, 0, true)
 	another("given as code", mixInfo(t, 3), 0, false)
 	for what, change := range map[string]func(*KernelInfo){
-		"identity": func(i *KernelInfo) { i.Identity += "2" }, "constant": func(i *KernelInfo) { i.Spec[1].Value++ }, "its number": func(i *KernelInfo) { i.Spec[1].ID++ },
-		"no constants": func(i *KernelInfo) { i.Spec = nil }, "bindings": func(i *KernelInfo) { i.Bindings++ }, "push": func(i *KernelInfo) { i.PushBytes += 4 },
+		"identity": func(i *KernelInfo) { i.Identity += "2" }, "constant": func(i *KernelInfo) { i.Spec[1].Value++ },
+		"its number":   func(i *KernelInfo) { i.Spec[1].ID++ },
+		"no constants": func(i *KernelInfo) { i.Spec = nil }, "bindings": func(i *KernelInfo) { i.Bindings++ },
+		"push":     func(i *KernelInfo) { i.PushBytes += 4 },
 		"subgroup": func(i *KernelInfo) { i.SubgroupSize = 32 }, "full": func(i *KernelInfo) { i.FullSubgroups = true },
 	} {
 		i := base()

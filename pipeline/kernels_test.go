@@ -38,7 +38,8 @@ func testModule(t testing.TB, name string) []uint32 {
 const groupSize = 64
 
 func mixInfo(t testing.TB, mul uint32) KernelInfo {
-	return KernelInfo{Name: "mix", Code: testModule(t, "mix"), Spec: []vk.SpecConstant{{ID: 0, Value: groupSize}, {ID: 1, Value: mul}}, Bindings: 2, PushBytes: 20}
+	return KernelInfo{Name: "mix", Code: testModule(t, "mix"), Spec: []vk.SpecConstant{{ID: 0, Value: groupSize}, {ID: 1, Value: mul}},
+		Bindings: 2, PushBytes: 20}
 }
 
 func mixKernel(t testing.TB, c *Context, mul uint32) *Kernel {

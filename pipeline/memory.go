@@ -163,7 +163,8 @@ func (c *Context) Alloc(label string, size uint64, kind vk.MemoryKind) (*Buffer,
 	if err != nil {
 		if errors.Is(err, vk.ErrOutOfDeviceMemory) || errors.Is(err, vk.ErrOutOfHostMemory) {
 			free, _ := c.free(kind)
-			return nil, &MemoryError{Label: label, Needed: size, Available: free, Rule: "free by the device's account, and it failed", Err: err}
+			return nil, &MemoryError{Label: label, Needed: size, Available: free, Rule: "free by the device's account, and it failed",
+				Err: err}
 		}
 		return nil, err
 	}

@@ -99,7 +99,8 @@ func TestHeapsAreCounted(t *testing.T) {
 	// A device of made-up heaps.
 	facts := *c.facts
 	facts.Heaps = []vk.Heap{{Size: 1000, DeviceLocal: true}, {Size: 700}}
-	facts.MemoryTypes = []vk.MemoryType{{Heap: 0, Flags: vk.MemoryDeviceLocal}, {Heap: 1, Flags: vk.MemoryHostVisible | vk.MemoryHostCoherent}}
+	facts.MemoryTypes = []vk.MemoryType{{Heap: 0, Flags: vk.MemoryDeviceLocal},
+		{Heap: 1, Flags: vk.MemoryHostVisible | vk.MemoryHostCoherent}}
 	made := &Context{dev: c.dev, facts: &facts, memory: account{perHeap: []uint64{300, 100}}}
 	free, known := made.leftIn(facts.Heaps, false, vk.DeviceLocal)
 	require.True(t, known)
@@ -183,7 +184,9 @@ func TestAllocRefuses(t *testing.T) {
 func TestMemoryErrorUnwraps(t *testing.T) {
 	err := error(&MemoryError{Label: "x", Needed: 2 << 30, Available: 1 << 30, Rule: "free", Err: vk.ErrOutOfDeviceMemory})
 	assert.ErrorIs(t, err, vk.ErrOutOfDeviceMemory)
-	assert.Equal(t, `pipeline: allocating "x" needs 2147483648 bytes (2 GiB), but 1073741824 bytes (1 GiB) are free: VK_ERROR_OUT_OF_DEVICE_MEMORY`, err.Error())
+	assert.Equal(t,
+		`pipeline: allocating "x" needs 2147483648 bytes (2 GiB), but 1073741824 bytes (1 GiB) are free: VK_ERROR_OUT_OF_DEVICE_MEMORY`,
+		err.Error())
 }
 
 // TestTransfers moves data of awkward sizes at awkward offsets through a small staging ring, so that it goes round many times.

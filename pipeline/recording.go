@@ -274,15 +274,16 @@ func (r *Recording) Dispatch(k *Kernel, access []Access, push []byte, groups [3]
 	l := &r.ctx.facts.Limits.MaxWorkgroupCount
 	for d, n := range groups {
 		if n == 0 || n > l[d] {
-			return r.fail(argErr(fmt.Sprintf("Dispatch %q", label), "groups", groups, fmt.Sprintf("each must be at least 1 and at most %v, the device's limit", *l)))
+			return r.fail(argErr(fmt.Sprintf("Dispatch %q", label), "groups", groups,
+				fmt.Sprintf("each must be at least 1 and at most %v, the device's limit", *l)))
 		}
 	}
 	return r.dispatch(k, access, push, groups, Binding{}, label)
 }
 
 // DispatchIndirect is Dispatch on as many workgroups as the device finds in memory when it comes to it, three numbers of 32 bits at the
-// beginning of groups: x, y and z. What wrote them before is waited for as for a binding. None may be above the device's limit, which nothing
-// checks; where one is 0, nothing runs. groups.Offset must be a multiple of 4; Size says what is read, vk.DispatchIndirectBytes.
+// beginning of groups: x, y and z. What wrote them before is waited for as for a binding. None may be above the device's limit, which
+// nothing checks; where one is 0, nothing runs. groups.Offset must be a multiple of 4; Size says what is read, vk.DispatchIndirectBytes.
 func (r *Recording) DispatchIndirect(k *Kernel, access []Access, push []byte, groups Binding, label string) error {
 	if err := r.open("DispatchIndirect"); err != nil {
 		return err
@@ -365,7 +366,8 @@ func (r *Recording) checkDispatch(k *Kernel, access []Access, push []byte, label
 			return bad(fmt.Sprintf("access[%d].%s", i, name), value, rule)
 		}
 		if b.Size > l.MaxStorageBufferRange {
-			return bad(fmt.Sprintf("access[%d].Size", i), b.Size, fmt.Sprintf("one binding may hold at most %d bytes on this device", l.MaxStorageBufferRange))
+			return bad(fmt.Sprintf("access[%d].Size", i), b.Size, fmt.Sprintf("one binding may hold at most %d bytes on this device",
+				l.MaxStorageBufferRange))
 		}
 		if access[i].Mode > ReadWrite {
 			return bad(fmt.Sprintf("access[%d].Mode", i), access[i].Mode, "it must be Unused, Read, Write or ReadWrite")
@@ -425,7 +427,8 @@ func (r *Recording) Fill(dst Binding, value uint32, label string) error {
 
 func (r *Recording) checkTransfer(call, arg, label string, b *Binding, align uint64) error {
 	if len(r.labels) >= r.info.MaxDispatches {
-		return argErr(fmt.Sprintf("%s %q", call, label), "operation", len(r.labels)+1, fmt.Sprintf("the recording was made for %d (MaxDispatches)", r.info.MaxDispatches))
+		return argErr(fmt.Sprintf("%s %q", call, label), "operation", len(r.labels)+1,
+			fmt.Sprintf("the recording was made for %d (MaxDispatches)", r.info.MaxDispatches))
 	}
 	if name, value, rule := r.ctx.check(b, align); rule != "" {
 		return argErr(fmt.Sprintf("%s %q", call, label), arg+name, value, rule)

@@ -57,7 +57,8 @@ func TestIndependentDispatchesNeedNoBarrier(t *testing.T) {
 	in := pattern(n, 7)
 	upload(t, c, src, in)
 	k := mixKernel(t, c, 5)
-	sum, err := c.Kernel(KernelInfo{Name: "sum", Code: testModule(t, "sum"), Spec: []vk.SpecConstant{{ID: 0, Value: groupSize}}, Bindings: 3, PushBytes: 4})
+	sum, err := c.Kernel(KernelInfo{Name: "sum", Code: testModule(t, "sum"), Spec: []vk.SpecConstant{{ID: 0, Value: groupSize}},
+		Bindings: 3, PushBytes: 4})
 	require.NoError(t, err)
 	r := newRecording(t, c, RecordingInfo{MaxDispatches: fan + 1, MaxBindings: 2*fan + 3})
 	var outs []*Buffer
@@ -69,7 +70,8 @@ func TestIndependentDispatchesNeedNoBarrier(t *testing.T) {
 	}
 	assert.Equal(t, 1, r.Barriers(), "only the one behind what came before")
 	total := alloc(t, c, "total", n)
-	require.NoError(t, r.Dispatch(sum, []Access{{outs[0].All(), Read}, {outs[fan-1].All(), Read}, {total.All(), Write}}, []byte{n & 255, n >> 8, 0, 0}, groupsFor(n), "sum"))
+	require.NoError(t, r.Dispatch(sum, []Access{{outs[0].All(), Read}, {outs[fan-1].All(), Read}, {total.All(), Write}},
+		[]byte{n & 255, n >> 8, 0, 0}, groupsFor(n), "sum"))
 	assert.Equal(t, 2, r.Barriers())
 	runAndWait(t, c, r)
 	x, y := make([]uint32, n), make([]uint32, n)
@@ -133,7 +135,8 @@ func TestBindAligned(t *testing.T) {
 		mixArgs{n: n}.apply(want[room-n-off:], in[off:], 1)
 		require.Equal(t, want, download(t, c, dst, room), "offset %d", off)
 	}
-	for _, bad := range []struct{ off, size, elem uint64 }{{2, 4, 4}, {0, 0, 4}, {0, 4 * 10000, 4}, {4 * room, 4, 4}, {0, 4, 3}, {0, 4, 32}, {^uint64(3), 8, 4}} {
+	for _, bad := range []struct{ off, size, elem uint64 }{{2, 4, 4}, {0, 0, 4}, {0, 4 * 10000, 4}, {4 * room, 4, 4}, {0, 4, 3}, {0, 4, 32},
+		{^uint64(3), 8, 4}} {
 		_, _, err := c.BindAligned(src.Buffer, bad.off, bad.size, bad.elem)
 		var arg *ArgumentError
 		assert.ErrorAs(t, err, &arg, "%v", bad)
@@ -361,7 +364,10 @@ func TestRecordingArguments(t *testing.T) {
 		{"access[1].Buffer is nil or closed", func() error {
 			return r.Dispatch(k, []Access{good[0], {Binding{closed.Buffer, 0, 256}, Read}}, push, one, "x")
 		}},
-		{"access[1].Offset, Size is [0 300]", func() error { return r.Dispatch(k, []Access{good[0], {b.Range(0, 300), Write}}, push, one, "x") }},
+		{"access[1].Offset, Size is [0 300]", func() error {
+			return r.Dispatch(k, []Access{good[0], {b.Range(0, 300), Write}}, push,
+				one, "x")
+		}},
 		{"access[1].Offset is 1", func() error { return r.Dispatch(k, []Access{good[0], {b.Range(1, 4), Write}}, push, one, "x") }},
 		{"access[1].Mode is 9", func() error { return r.Dispatch(k, []Access{good[0], {b.All(), 9}}, push, one, "x") }},
 		{"dst.Size is 8", func() error { return r.Copy(a.Range(0, 8), b.Range(0, 4), "x") }},
@@ -408,7 +414,8 @@ func TestDescriptorReuse(t *testing.T) {
 	c := newContext(t, Options{})
 	const n = 128
 	k := mixKernel(t, c, 1)
-	sum, err := c.Kernel(KernelInfo{Name: "sum", Code: testModule(t, "sum"), Spec: []vk.SpecConstant{{ID: 0, Value: groupSize}}, Bindings: 3, PushBytes: 4})
+	sum, err := c.Kernel(KernelInfo{Name: "sum", Code: testModule(t, "sum"), Spec: []vk.SpecConstant{{ID: 0, Value: groupSize}},
+		Bindings: 3, PushBytes: 4})
 	require.NoError(t, err)
 	r := newRecording(t, c, RecordingInfo{MaxDispatches: 3, MaxBindings: 9})
 	src := alloc(t, c, "src", n)
@@ -426,7 +433,8 @@ func TestDescriptorReuse(t *testing.T) {
 				args.apply(want, in, 1)
 				continue
 			}
-			require.NoError(t, r.Dispatch(sum, []Access{{src.All(), Read}, {src.All(), Read}, {dst.All(), Write}}, []byte{n, 0, 0, 0}, groupsFor(n), ""))
+			require.NoError(t, r.Dispatch(sum, []Access{{src.All(), Read}, {src.All(), Read}, {dst.All(), Write}}, []byte{n, 0, 0, 0},
+				groupsFor(n), ""))
 			for j := range want {
 				want[j] = 2 * in[j]
 			}

@@ -72,7 +72,8 @@ func (s *stagingSlot) settle() error {
 }
 
 // transfer moves all chunks of data to or from the binding, start doing one of them.
-func (s *stagingRing) transfer(ctx context.Context, call string, b Binding, data []byte, start func(slot *stagingSlot, part Binding, host []byte) error) (err error) {
+func (s *stagingRing) transfer(ctx context.Context, call string, b Binding, data []byte,
+	start func(slot *stagingSlot, part Binding, host []byte) error) (err error) {
 	if err := s.ctx.usable(); err != nil {
 		return err
 	}

@@ -8,11 +8,12 @@ import (
 	"github.com/vkattn/vkattn/vk"
 )
 
-// Point is a moment of a queue's work: it is reached once all that was submitted to the queue before is done. Other queues wait for it without the host.
-// The zero Point is reached. It is a value of a timeline semaphore, which only grows.
+// Point is a moment of a queue's work: it is reached once all that was submitted to the queue before is done. Other queues wait for it
+// without the host. The zero Point is reached. It is a value of a timeline semaphore, which only grows.
 //
-// Points are made by submitting, and a queue is told to wait for points alone: so it waits for nothing that was not submitted before. Whatever becomes of
-// the host, or of others that the host waits for, every queue goes on to its end, and no two queues wait for one another.
+// Points are made by submitting, and a queue is told to wait for points alone: so it waits for nothing that was not submitted before.
+// Whatever becomes of the host, or of others that the host waits for, every queue goes on to its end, and no two queues wait for one
+// another.
 type Point struct {
 	of    *timeline
 	value uint64
@@ -90,8 +91,8 @@ func (c *Context) After(p Point) error {
 	return c.dev.Queue().Submit(vk.Submission{Wait: []vk.TimelinePoint{{Semaphore: p.of.semaphore, Value: p.value}}})
 }
 
-// Reach waits, on the host, until a point is reached. Where the driver cannot wait, it waits for the device. An error other than a device that is lost or
-// closed means that the work may not have ended.
+// Reach waits, on the host, until a point is reached. Where the driver cannot wait, it waits for the device. An error other than a device
+// that is lost or closed means that the work may not have ended.
 func (c *Context) Reach(p Point) error {
 	if p.of == nil {
 		return nil

@@ -8,7 +8,8 @@ import (
 	"github.com/vkattn/vkattn/vk"
 )
 
-// TestPoints: copies begin after what they are told, in order, more of them than are under way at once, and the device's queue goes on after them.
+// TestPoints: copies begin after what they are told, in order, more of them than are under way at once, and the device's queue goes on
+// after them.
 func TestPoints(t *testing.T) {
 	c := newContext(t, Options{})
 	if !c.HasPoints() {

@@ -11,10 +11,12 @@ import (
 // Interface is what a module asks of the program that runs it, read from SPIR-V that still has its names. The optimised module that
 // ships may use less of it, never more.
 type Interface struct {
-	Constants map[string]uint32 `json:"constants"`          // specialization constants: number by name
-	Bindings  map[string]uint32 `json:"bindings,omitempty"` // buffers of descriptor set 0: binding by block name; blocks may share a binding
-	More      []string          `json:"more,omitempty"`     // members of the buffer block MoreBlock, four bytes each: arguments that push constants have no room for
-	Push      []string          `json:"push,omitempty"`     // members of the push-constant block, four bytes each, without gaps
+	Constants map[string]uint32 `json:"constants"` // specialization constants: number by name
+	// buffers of descriptor set 0: binding by block name; blocks may share a binding
+	Bindings map[string]uint32 `json:"bindings,omitempty"`
+	// members of the buffer block MoreBlock, four bytes each: arguments that push constants have no room for
+	More []string `json:"more,omitempty"`
+	Push []string `json:"push,omitempty"` // members of the push-constant block, four bytes each, without gaps
 }
 
 // MoreBlock is the name of the block of further arguments (shaders/include/more.glsl).

@@ -1,10 +1,10 @@
 // Package shaders holds the compute shaders of vkattn as SPIR-V, packed by gzip and embedded in the program.
 //
 // The GLSL stands in folders by family: scalar, matrix and standard; common has what families share, tools what looks at a device, and
-// include the shared parts. modules.txt lists what is compiled from it, and tools/glslc.sh compiles. Each shader's header comment tells what it computes, from which bindings, push constants and
-// specialization constants. manifest.json records for each module the hash of its source with all it includes, its defines,
-// target and compiler, so that a test can tell SPIR-V that was left behind by its source, and the module's interface: programs set
-// specialization constants by name.
+// include the shared parts. modules.txt lists what is compiled from it, and tools/glslc.sh compiles. Each shader's header comment tells
+// what it computes, from which bindings, push constants and specialization constants. manifest.json records for each module the hash of its
+// source with all it includes, its defines, target and compiler, so that a test can tell SPIR-V that was left behind by its source, and the
+// module's interface: programs set specialization constants by name.
 package shaders
 
 import (
@@ -75,8 +75,8 @@ func NewSet(binaries fs.FS, manifestJSON []byte) *Set {
 	return &Set{binaries: binaries, lines: sync.OnceValues(func() (map[string][]byte, error) { return manifestLines(manifestJSON) })}
 }
 
-// manifestLines takes a manifest apart: a list in JSON, of which each module has a line that begins with its name. Of the modules a program uses a few:
-// reading all of them takes longer than anything else that it does before a device is open.
+// manifestLines takes a manifest apart: a list in JSON, of which each module has a line that begins with its name. Of the modules a program
+// uses a few: reading all of them takes longer than anything else that it does before a device is open.
 func manifestLines(manifest []byte) (map[string][]byte, error) {
 	byName := map[string][]byte{}
 	n := 0

@@ -285,7 +285,8 @@ func TestValid(t *testing.T) {
 func TestFloatControls(t *testing.T) {
 	cmd := spirvVal(t)
 	for name, f := range map[string]vk.FloatControls{
-		"all":         {RoundingRTE16: true, DenormPreserve16: true, SignedZeroInfNan16: true, DenormIndependence: vk.IndependenceAll, RoundingIndependence: vk.IndependenceAll},
+		"all": {RoundingRTE16: true, DenormPreserve16: true, SignedZeroInfNan16: true, DenormIndependence: vk.IndependenceAll,
+			RoundingIndependence: vk.IndependenceAll},
 		"no denormal": {RoundingRTE16: true, SignedZeroInfNan16: true},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -81,7 +81,8 @@ func attach(table *C.vka_instance, e External, version Version, faults *Faults) 
 		return nil, fmt.Errorf("vk: device %q offers Vulkan %v, 1.1 is needed: %w", facts.Name, facts.EffectiveVersion, ErrUnsupported)
 	}
 	if int(e.QueueFamily) >= len(facts.Queues) {
-		return nil, argErr("Attach", "QueueFamily", e.QueueFamily, fmt.Sprintf("device %q has %d queue families", facts.Name, len(facts.Queues)))
+		return nil, argErr("Attach", "QueueFamily", e.QueueFamily, fmt.Sprintf("device %q has %d queue families", facts.Name,
+			len(facts.Queues)))
 	}
 	if facts.Queues[e.QueueFamily].Flags&QueueCompute == 0 {
 		return nil, argErr("Attach", "QueueFamily", e.QueueFamily, fmt.Sprintf("that family of device %q does not compute", facts.Name))
@@ -89,7 +90,8 @@ func attach(table *C.vka_instance, e External, version Version, faults *Faults) 
 	supported, claimed := reflect.ValueOf(facts.Features), reflect.ValueOf(e.Enabled)
 	for i := range claimed.NumField() {
 		if claimed.Field(i).Bool() && !supported.Field(i).Bool() {
-			return nil, argErr("Attach", "Enabled."+claimed.Type().Field(i).Name, true, fmt.Sprintf("device %q does not support it", facts.Name))
+			return nil, argErr("Attach", "Enabled."+claimed.Type().Field(i).Name, true,
+				fmt.Sprintf("device %q does not support it", facts.Name))
 		}
 	}
 	d := &Device{

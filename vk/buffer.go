@@ -64,7 +64,8 @@ func (d *Device) NewBuffer(size uint64, kind MemoryKind) (*Buffer, error) {
 	lim := &d.facts.Limits
 	most := min(lim.MaxBufferSize, lim.MaxAllocationSize)
 	if size == 0 || size > most {
-		return nil, argErr("NewBuffer", "size", size, fmt.Sprintf("it must be at least 1 and at most %d, the device's largest allocation", most))
+		return nil, argErr("NewBuffer", "size", size,
+			fmt.Sprintf("it must be at least 1 and at most %d, the device's largest allocation", most))
 	}
 	b := &Buffer{size: size, kind: kind, capacity: min((size+bufferGranularity-1)&^(bufferGranularity-1), most)}
 	b.dev = d
@@ -254,14 +255,16 @@ func (b *Buffer) DeviceAddress() (uint64, error) {
 // Flush makes what the host wrote to a range visible to the device. Coherent memory needs none and costs nothing.
 func (b *Buffer) Flush(offset, size uint64) error {
 	return b.sync("Flush", offset, size, func(offset, size uint64) error {
-		return b.dev.check("vkFlushMappedMemoryRanges", C.vka_memory_flush(b.dev.table, C.uint64_t(b.memory), C.uint64_t(offset), C.uint64_t(size)))
+		return b.dev.check("vkFlushMappedMemoryRanges", C.vka_memory_flush(b.dev.table, C.uint64_t(b.memory), C.uint64_t(offset),
+			C.uint64_t(size)))
 	})
 }
 
 // Invalidate makes what the device wrote to a range visible to the host. Coherent memory needs none and costs nothing.
 func (b *Buffer) Invalidate(offset, size uint64) error {
 	return b.sync("Invalidate", offset, size, func(offset, size uint64) error {
-		return b.dev.check("vkInvalidateMappedMemoryRanges", C.vka_memory_invalidate(b.dev.table, C.uint64_t(b.memory), C.uint64_t(offset), C.uint64_t(size)))
+		return b.dev.check("vkInvalidateMappedMemoryRanges", C.vka_memory_invalidate(b.dev.table, C.uint64_t(b.memory), C.uint64_t(offset),
+			C.uint64_t(size)))
 	})
 }
 
@@ -274,7 +277,8 @@ func (b *Buffer) sync(call string, offset, size uint64, do func(offset, size uin
 		return argErr(call, "buffer", b.kind, "it must be mapped: of kind Upload or Readback")
 	}
 	if offset > b.capacity || (size != WholeSize && size > b.capacity-offset) {
-		return argErr(call, "range", fmt.Sprintf("offset %d, size %d", offset, size), fmt.Sprintf("it must lie within the buffer's %d bytes", b.capacity))
+		return argErr(call, "range", fmt.Sprintf("offset %d, size %d", offset, size),
+			fmt.Sprintf("it must lie within the buffer's %d bytes", b.capacity))
 	}
 	if b.coherent || offset == b.capacity || size == 0 {
 		return nil

@@ -185,7 +185,8 @@ func (c *CommandBuffer) Begin(oneTime bool) error {
 	defer c.leave()
 	c.dev.emptying.RLock()
 	defer c.dev.emptying.RUnlock()
-	if err := c.dev.check("vkBeginCommandBuffer", C.vka_command_begin(c.dev.table, C.uint64_t(c.handle.Load()), cbool(oneTime))); err != nil {
+	if err := c.dev.check("vkBeginCommandBuffer", C.vka_command_begin(c.dev.table, C.uint64_t(c.handle.Load()),
+		cbool(oneTime))); err != nil {
 		return err
 	}
 	c.state, c.oneTime = commandRecording, oneTime
@@ -210,7 +211,8 @@ func (c *CommandBuffer) Execute(s *Stream) error {
 	if s.dev != nil && s.dev != c.dev {
 		return argErr("CommandBuffer.Execute", "stream", "of another device", "it must be of the command buffer's device")
 	}
-	at := C.vka_command_execute(c.dev.table, C.uint64_t(c.handle.Load()), (*C.uint64_t)(unsafe.Pointer(&s.words[0])), C.size_t(len(s.words)))
+	at := C.vka_command_execute(c.dev.table, C.uint64_t(c.handle.Load()), (*C.uint64_t)(unsafe.Pointer(&s.words[0])),
+		C.size_t(len(s.words)))
 	if at >= 0 {
 		return fmt.Errorf("vk: CommandBuffer.Execute: word %d of the stream is no command", int64(at))
 	}

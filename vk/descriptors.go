@@ -45,7 +45,8 @@ func (d *Device) NewDescriptorPool(sets, storageBuffers int) (*DescriptorPool, e
 		return nil, argErr("NewDescriptorPool", "storageBuffers", storageBuffers, fmt.Sprintf("it must be between 1 and %d", most))
 	}
 	var h C.uint64_t
-	if err := d.check("vkCreateDescriptorPool", C.vka_descriptor_pool_create(d.table, C.uint32_t(sets), C.uint32_t(storageBuffers), &h)); err != nil {
+	if err := d.check("vkCreateDescriptorPool", C.vka_descriptor_pool_create(d.table, C.uint32_t(sets), C.uint32_t(storageBuffers),
+		&h)); err != nil {
 		return nil, err
 	}
 	p := &DescriptorPool{}
@@ -70,10 +71,12 @@ func (p *DescriptorPool) Allocate(c *ComputePipeline) (DescriptorSet, error) {
 	}
 	defer p.leave()
 	if c == nil || c.dev != p.dev || c.sets == 0 || c.handle.Load() == 0 {
-		return DescriptorSet{}, argErr("DescriptorPool.Allocate", "pipeline", "nil, closed, without bindings or of another device", "it must be an open pipeline of the same device with bindings")
+		return DescriptorSet{}, argErr("DescriptorPool.Allocate", "pipeline", "nil, closed, without bindings or of another device",
+			"it must be an open pipeline of the same device with bindings")
 	}
 	var h C.uint64_t
-	if err := p.dev.check("vkAllocateDescriptorSets", C.vka_descriptor_set_allocate(p.dev.table, C.uint64_t(p.handle.Load()), C.uint64_t(c.sets), &h)); err != nil {
+	if err := p.dev.check("vkAllocateDescriptorSets", C.vka_descriptor_set_allocate(p.dev.table, C.uint64_t(p.handle.Load()),
+		C.uint64_t(c.sets), &h)); err != nil {
 		return DescriptorSet{}, err
 	}
 	return DescriptorSet{pool: p, handle: uintptr(h), epoch: p.epoch, bindings: c.bindings}, nil
@@ -127,10 +130,12 @@ func (d *Device) UpdateDescriptors(set DescriptorSet, b []BufferBinding) error {
 	for i := range b {
 		x := &b[i]
 		if x.Buffer == nil || x.Buffer.handle.Load() == 0 || x.Buffer.dev != d {
-			return argErr(call, fmt.Sprintf("b[%d].Buffer", i), "nil, closed or of another device", "it must be an open buffer of this device")
+			return argErr(call, fmt.Sprintf("b[%d].Buffer", i), "nil, closed or of another device",
+				"it must be an open buffer of this device")
 		}
 		if x.Offset%lim.MinStorageBufferAlignment != 0 || x.Offset >= x.Buffer.capacity {
-			return argErr(call, fmt.Sprintf("b[%d].Offset", i), x.Offset, fmt.Sprintf("it must be a multiple of %d within the buffer's %d bytes", lim.MinStorageBufferAlignment, x.Buffer.capacity))
+			return argErr(call, fmt.Sprintf("b[%d].Offset", i), x.Offset,
+				fmt.Sprintf("it must be a multiple of %d within the buffer's %d bytes", lim.MinStorageBufferAlignment, x.Buffer.capacity))
 		}
 		if most := min(lim.MaxStorageBufferRange, x.Buffer.capacity-x.Offset); x.Size == 0 || x.Size > most {
 			return argErr(call, fmt.Sprintf("b[%d].Size", i), x.Size, fmt.Sprintf("it must be between 1 and %d", most))

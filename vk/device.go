@@ -18,7 +18,8 @@ import (
 type DeviceOptions struct {
 	Without Features // supported features that shall not be enabled, for tests and for comparing
 	Surface *Surface // that the queue shall be able to present to, with swapchains; nil: none
-	// Copies asks for queues that only copy, beside the one that computes, where the device has a family of such; buffers belong to both then.
+	// Copies asks for queues that only copy, beside the one that computes, where the device has a family of such; buffers belong to both
+	// then.
 	Copies bool
 }
 
@@ -47,8 +48,9 @@ type Device struct {
 	life   sync.RWMutex
 	closed bool
 
-	// emptying is read-locked where a command buffer is emptied and locked where a buffer is destroyed. A driver does not mind both at once, but the
-	// validation layers may then find the command buffer's next contents invalid: they mark all that held the buffer, as it was when they began.
+	// emptying is read-locked where a command buffer is emptied and locked where a buffer is destroyed. A driver does not mind both at
+	// once, but the validation layers may then find the command buffer's next contents invalid: they mark all that held the buffer, as it
+	// was when they began.
 	emptying sync.RWMutex
 
 	mu       sync.Mutex
@@ -107,7 +109,8 @@ func (p *PhysicalDevice) Open(o DeviceOptions) (*Device, error) {
 	names, freeNames := cStrings(extensions)
 	defer freeNames()
 	var handle C.uint64_t
-	r := Result(C.vka_device_create(in.table, C.uint64_t(p.handle), C.uint32_t(family), C.uint32_t(transfer), C.uint32_t(transfers), mask, features, names, C.uint32_t(len(extensions)), &handle))
+	r := Result(C.vka_device_create(in.table, C.uint64_t(p.handle), C.uint32_t(family), C.uint32_t(transfer), C.uint32_t(transfers), mask,
+		features, names, C.uint32_t(len(extensions)), &handle))
 	if r < 0 {
 		return nil, callErr("vkCreateDevice", r, p.facts.Name)
 	}

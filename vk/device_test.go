@@ -75,10 +75,12 @@ func TestFacts(t *testing.T) {
 
 func TestWithoutFeatures(t *testing.T) {
 	dev := vktest.Open(t, vktest.Options{Device: vk.DeviceOptions{Without: vk.Features{
-		TimelineSemaphore: true, SubgroupSizeControl: true, CooperativeMatrix: true, PipelineExecutableInfo: true, BufferDeviceAddress: true,
+		TimelineSemaphore: true, SubgroupSizeControl: true, CooperativeMatrix: true, PipelineExecutableInfo: true,
+		BufferDeviceAddress: true,
 	}}})
 	e := dev.Enabled()
-	require.False(t, e.TimelineSemaphore || e.SubgroupSizeControl || e.ComputeFullSubgroups || e.CooperativeMatrix || e.BFloat16CooperativeMatrix)
+	require.False(t, e.TimelineSemaphore || e.SubgroupSizeControl || e.ComputeFullSubgroups || e.CooperativeMatrix ||
+		e.BFloat16CooperativeMatrix)
 	_, err := dev.NewTimelineSemaphore(0)
 	require.ErrorIs(t, err, vk.ErrUnsupported)
 	i := affineInfo(1)

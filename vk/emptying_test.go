@@ -11,8 +11,8 @@ import (
 	"github.com/vkattn/vkattn/vk"
 )
 
-// A command buffer is recorded anew while a buffer that it used before is destroyed by somebody else. The validation layers must not object to what
-// it holds now.
+// A command buffer is recorded anew while a buffer that it used before is destroyed by somebody else. The validation layers must not object
+// to what it holds now.
 func TestRecordWhileBufferCloses(t *testing.T) {
 	dev := vktest.Device(t)
 	const size = 256
@@ -40,7 +40,8 @@ func TestRecordWhileBufferCloses(t *testing.T) {
 		s.Bind(double, set)
 		s.Push(args(size/4, 3))
 		s.Dispatch(1, 1, 1)
-		for _, step := range []func() error{cmd.Reset, func() error { return cmd.Begin(false) }, func() error { return cmd.Execute(&s) }, cmd.End} {
+		for _, step := range []func() error{cmd.Reset, func() error { return cmd.Begin(false) }, func() error { return cmd.Execute(&s) },
+			cmd.End} {
 			if err := step(); err != nil {
 				return err
 			}

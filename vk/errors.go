@@ -106,7 +106,8 @@ type layerError struct {
 }
 
 func (e *layerError) Error() string {
-	return fmt.Sprintf("vk: the layer %s was found (%v), but did not load: %s", validationLayer, e.version, strings.TrimPrefix(e.err.Error(), "vk: "))
+	return fmt.Sprintf("vk: the layer %s was found (%v), but did not load: %s", validationLayer, e.version,
+		strings.TrimPrefix(e.err.Error(), "vk: "))
 }
 
 func (e *layerError) Is(target error) bool { return target == ErrLayerMissing }

@@ -269,7 +269,8 @@ func TestUseAfterClose(t *testing.T) {
 		_, err := sem.Value()
 		require.ErrorIs(t, err, vk.ErrClosed)
 	}
-	for _, c := range []interface{ Close() error }{r.x, r.y, r.down, r.pipeline, r.pool, r.cmd, r.commands, r.fence, r.queries, cache, sem} {
+	for _, c := range []interface{ Close() error }{r.x, r.y, r.down, r.pipeline, r.pool, r.cmd, r.commands, r.fence, r.queries,
+		cache, sem} {
 		require.NoError(t, c.Close())
 	}
 	var none *vk.Buffer

@@ -51,7 +51,8 @@ func queryFacts(t *C.vka_instance, physical uintptr, version Version) (*Facts, e
 		f.Queues = append(f.Queues, QueueFamily{QueueFlags(q.queueFlags), uint32(q.queueCount), uint32(q.timestampValidBits)})
 	}
 	if f.Features.CooperativeMatrix {
-		shapes, err := list("vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR", func(out *C.VkCooperativeMatrixPropertiesKHR, n C.uint32_t) C.int32_t {
+		shapes, err := list("vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR", func(out *C.VkCooperativeMatrixPropertiesKHR,
+			n C.uint32_t) C.int32_t {
 			return C.vka_matrices(t, handle, out, n)
 		})
 		if err != nil {
@@ -186,7 +187,8 @@ func (f *Facts) setProperties(p *C.vka_properties, mask C.uint32_t) {
 			RoundingRTE16: z.shaderRoundingModeRTEFloat16 != 0, RoundingRTE32: z.shaderRoundingModeRTEFloat32 != 0,
 			DenormPreserve16: z.shaderDenormPreserveFloat16 != 0, DenormPreserve32: z.shaderDenormPreserveFloat32 != 0,
 			DenormFlush16: z.shaderDenormFlushToZeroFloat16 != 0, DenormFlush32: z.shaderDenormFlushToZeroFloat32 != 0,
-			SignedZeroInfNan16: z.shaderSignedZeroInfNanPreserveFloat16 != 0, SignedZeroInfNan32: z.shaderSignedZeroInfNanPreserveFloat32 != 0,
+			SignedZeroInfNan16: z.shaderSignedZeroInfNanPreserveFloat16 != 0,
+			SignedZeroInfNan32: z.shaderSignedZeroInfNanPreserveFloat32 != 0,
 			DenormIndependence: Independence(z.denormBehaviorIndependence), RoundingIndependence: Independence(z.roundingModeIndependence),
 		}
 	}

@@ -51,7 +51,8 @@ var faultKinds = []FaultKind{
 	faultKind("instance", ErrOutOfHostMemory, C.VKA_CALL_CreateInstance),
 	faultKind("messenger", ErrOutOfHostMemory, C.VKA_CALL_CreateDebugUtilsMessengerEXT),
 	faultKind("enumerate", ErrOutOfHostMemory, C.VKA_CALL_EnumerateInstanceExtensionProperties, C.VKA_CALL_EnumerateInstanceLayerProperties,
-		C.VKA_CALL_EnumeratePhysicalDevices, C.VKA_CALL_EnumerateDeviceExtensionProperties, C.VKA_CALL_GetPhysicalDeviceCooperativeMatrixPropertiesKHR),
+		C.VKA_CALL_EnumeratePhysicalDevices, C.VKA_CALL_EnumerateDeviceExtensionProperties,
+		C.VKA_CALL_GetPhysicalDeviceCooperativeMatrixPropertiesKHR),
 	faultKind("device", ErrInitializationFailed, C.VKA_CALL_CreateDevice),
 	faultKind("alloc", ErrOutOfDeviceMemory, C.VKA_CALL_AllocateMemory),
 	faultKind("buffer", ErrOutOfHostMemory, C.VKA_CALL_CreateBuffer),
@@ -63,7 +64,8 @@ var faultKinds = []FaultKind{
 	faultKind("pipeline", ErrOutOfHostMemory, C.VKA_CALL_CreateComputePipelines),
 	faultKind("cache", ErrOutOfHostMemory, C.VKA_CALL_CreatePipelineCache, C.VKA_CALL_MergePipelineCaches),
 	faultKind("cachedata", ErrOutOfHostMemory, C.VKA_CALL_GetPipelineCacheData),
-	faultKind("statistics", ErrOutOfHostMemory, C.VKA_CALL_GetPipelineExecutablePropertiesKHR, C.VKA_CALL_GetPipelineExecutableStatisticsKHR),
+	faultKind("statistics", ErrOutOfHostMemory, C.VKA_CALL_GetPipelineExecutablePropertiesKHR,
+		C.VKA_CALL_GetPipelineExecutableStatisticsKHR),
 	faultKind("descriptorpool", ErrOutOfHostMemory, C.VKA_CALL_CreateDescriptorPool, C.VKA_CALL_ResetDescriptorPool),
 	faultKind("descriptorset", ErrOutOfHostMemory, C.VKA_CALL_AllocateDescriptorSets),
 	faultKind("commandpool", ErrOutOfHostMemory, C.VKA_CALL_CreateCommandPool, C.VKA_CALL_ResetCommandPool),
@@ -80,7 +82,8 @@ var faultKinds = []FaultKind{
 	faultKind("querypool", ErrOutOfHostMemory, C.VKA_CALL_CreateQueryPool),
 	faultKind("query", NotReady, C.VKA_CALL_GetQueryPoolResults),
 	faultKind("surface", ErrSurfaceLost, C.VKA_CALL_CreateHeadlessSurfaceEXT, C.VKA_CALL_GetPhysicalDeviceSurfaceSupportKHR,
-		C.VKA_CALL_GetPhysicalDeviceSurfaceCapabilitiesKHR, C.VKA_CALL_GetPhysicalDeviceSurfaceFormatsKHR, C.VKA_CALL_GetPhysicalDeviceSurfacePresentModesKHR),
+		C.VKA_CALL_GetPhysicalDeviceSurfaceCapabilitiesKHR, C.VKA_CALL_GetPhysicalDeviceSurfaceFormatsKHR,
+		C.VKA_CALL_GetPhysicalDeviceSurfacePresentModesKHR),
 	faultKind("swapchain", ErrSurfaceLost, C.VKA_CALL_CreateSwapchainKHR, C.VKA_CALL_GetSwapchainImagesKHR),
 	faultKind("acquire", ErrOutOfDate, C.VKA_CALL_AcquireNextImageKHR),
 	faultKind("present", ErrOutOfDate, C.VKA_CALL_QueuePresentKHR),
@@ -94,7 +97,8 @@ var positiveResults = map[Result]uint64{
 	Incomplete: 1<<C.VKA_CALL_EnumerateInstanceExtensionProperties | 1<<C.VKA_CALL_EnumerateInstanceLayerProperties |
 		1<<C.VKA_CALL_EnumeratePhysicalDevices | 1<<C.VKA_CALL_EnumerateDeviceExtensionProperties |
 		1<<C.VKA_CALL_GetPhysicalDeviceCooperativeMatrixPropertiesKHR | 1<<C.VKA_CALL_GetPipelineCacheData |
-		1<<C.VKA_CALL_GetPhysicalDeviceSurfaceFormatsKHR | 1<<C.VKA_CALL_GetPhysicalDeviceSurfacePresentModesKHR | 1<<C.VKA_CALL_GetSwapchainImagesKHR,
+		1<<C.VKA_CALL_GetPhysicalDeviceSurfaceFormatsKHR | 1<<C.VKA_CALL_GetPhysicalDeviceSurfacePresentModesKHR |
+		1<<C.VKA_CALL_GetSwapchainImagesKHR,
 }
 
 // anyCall is the kind of all calls.
@@ -113,9 +117,9 @@ func FaultKinds() []FaultKind {
 // NewFaults makes an empty set of faults, which does nothing but count.
 func NewFaults() *Faults { return &Faults{c: C.vka_faults_new()} }
 
-// Arm makes the n-th call of a kind from now on fail with a result; 0 stands for the kind's own. The results that are no errors
-// (Timeout, NotReady, Incomplete, Suboptimal) are for calls that may return them: others of the kind are not counted. A device on which a call
-// gave ErrDeviceLost stays lost. The error is an *ArgumentError.
+// Arm makes the n-th call of a kind from now on fail with a result; 0 stands for the kind's own. The results that are no errors (Timeout,
+// NotReady, Incomplete, Suboptimal) are for calls that may return them: others of the kind are not counted. A device on which a call gave
+// ErrDeviceLost stays lost. The error is an *ArgumentError.
 func (f *Faults) Arm(kind string, n int, r Result) error {
 	const call = "Faults.Arm"
 	kinds := FaultKinds()
@@ -202,7 +206,8 @@ func ParseFaults(s string) (*Faults, error) {
 
 func (f *Faults) parse(s string) error {
 	bad := func(why string) error {
-		return argErr("opening a device", FaultEnv, strconv.Quote(s), fmt.Sprintf("%s; it must be kind:n or kind:n=result, several separated by commas; kinds are %s; results are %s",
+		return argErr("opening a device", FaultEnv, strconv.Quote(s), fmt.Sprintf("%s; it must be kind:n or kind:n=result, several "+
+			"separated by commas; kinds are %s; results are %s",
 			why, kindNames(), resultList()))
 	}
 	kind, rest, ok := strings.Cut(s, ":")

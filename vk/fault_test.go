@@ -15,11 +15,13 @@ import (
 )
 
 func TestParseFaults(t *testing.T) {
-	for _, s := range []string{"alloc:7", "submit:3=device_lost", " wait:1=timeout , query:2,any:900=OUT_OF_HOST_MEMORY", "enumerate:2=incomplete"} {
+	for _, s := range []string{"alloc:7", "submit:3=device_lost", " wait:1=timeout , query:2,any:900=OUT_OF_HOST_MEMORY",
+		"enumerate:2=incomplete"} {
 		_, err := vk.ParseFaults(s)
 		require.NoError(t, err, s)
 	}
-	for _, s := range []string{"alloc", "alloc:", "alloc:0", "alloc:-1", "alloc:x", "nothing:1", "alloc:1=", "alloc:1=lost", "alloc:1=timeout",
+	for _, s := range []string{"alloc", "alloc:", "alloc:0", "alloc:-1", "alloc:x", "nothing:1", "alloc:1=", "alloc:1=lost",
+		"alloc:1=timeout",
 		"alloc:1,", ",", "submit:1=incomplete", "any:1=success", strings.Repeat("any:1,", 16) + "any:1"} {
 		_, err := vk.ParseFaults(s)
 		refuses(t, vk.FaultEnv, err)
@@ -189,7 +191,8 @@ func TestFaultWalk(t *testing.T) {
 					c(t, n, call, err)
 				}}.Do(t)
 			// Calls of the instance and of presenting are walked elsewhere, and coherent memory is not flushed.
-			if fired == 0 && !slices.Contains([]string{"instance", "messenger", "enumerate", "flush", "statistics", "surface", "swapchain", "acquire", "present"}, k.Name) {
+			if fired == 0 && !slices.Contains([]string{"instance", "messenger", "enumerate", "flush", "statistics", "surface", "swapchain",
+				"acquire", "present"}, k.Name) {
 				t.Errorf("%s never failed", k.Name)
 			}
 		}
@@ -229,7 +232,8 @@ func TestFaultWalkInstance(t *testing.T) {
 		}}.Do(t)
 		require.Positive(t, fired, kind)
 	}
-	fired := vktest.Walk{Faults: f, Kind: "enumerate", Result: vk.Incomplete, Run: open, Check: func(t testing.TB, n int, call string, err error) {
+	fired := vktest.Walk{Faults: f, Kind: "enumerate", Result: vk.Incomplete, Run: open, Check: func(t testing.TB, n int, call string,
+		err error) {
 		require.NoError(t, err, call)
 		require.Equal(t, wantDevices, devices, call)
 		require.Equal(t, wantExtensions, extensions, call)

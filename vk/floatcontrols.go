@@ -62,7 +62,8 @@ func scan(code []uint32) (m module16, ok bool) {
 		case op == opCapability && n == 2:
 			m.capabilities, m.extensions = next, next
 			m.float64 = m.float64 || code[at+1] == capabilityFloat64
-			m.set = m.set || code[at+1] == capabilityDenormPreserve || code[at+1] == capabilitySignedZeroInfNanPreserve || code[at+1] == capabilityRoundingModeRTE
+			m.set = m.set || code[at+1] == capabilityDenormPreserve || code[at+1] == capabilitySignedZeroInfNanPreserve ||
+				code[at+1] == capabilityRoundingModeRTE
 		case op == opExtension:
 			m.extensions = next
 		case op == opEntryPoint && n > 2:

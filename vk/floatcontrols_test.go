@@ -51,11 +51,13 @@ func TestWithFloatControls16(t *testing.T) {
 		f     FloatControls
 		modes []uint32
 	}{
-		"nothing offered":           {code, FloatControls{}, nil},
-		"fp32 alone offered":        {code, FloatControls{RoundingRTE32: true, DenormPreserve32: true, SignedZeroInfNan32: true}, nil},
-		"rounding":                  {code, FloatControls{RoundingRTE16: true}, []uint32{4462}},
-		"widths that go together":   {code, FloatControls{RoundingRTE16: true, DenormPreserve16: true, SignedZeroInfNan16: true, DenormIndependence: IndependenceNone, RoundingIndependence: IndependenceNone}, []uint32{4461}},
-		"rounding goes together":    {code, FloatControls{RoundingRTE16: true, DenormPreserve16: true, RoundingIndependence: IndependenceNone}, []uint32{4459}},
+		"nothing offered":    {code, FloatControls{}, nil},
+		"fp32 alone offered": {code, FloatControls{RoundingRTE32: true, DenormPreserve32: true, SignedZeroInfNan32: true}, nil},
+		"rounding":           {code, FloatControls{RoundingRTE16: true}, []uint32{4462}},
+		"widths that go together": {code, FloatControls{RoundingRTE16: true, DenormPreserve16: true, SignedZeroInfNan16: true,
+			DenormIndependence: IndependenceNone, RoundingIndependence: IndependenceNone}, []uint32{4461}},
+		"rounding goes together": {code, FloatControls{RoundingRTE16: true, DenormPreserve16: true,
+			RoundingIndependence: IndependenceNone}, []uint32{4459}},
 		"no 16-bit floats":          {head16(single), all, nil},
 		"bfloat16 beside":           {head16(half, brain), all, nil},
 		"bfloat16 only":             {head16(brain), all, nil},

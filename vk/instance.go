@@ -22,19 +22,20 @@ const (
 	extValidationFeature = "VK_EXT_validation_features"
 )
 
-// InstanceOptions say how an instance is created. Where validation is on, the environment variable VKATTN_VALIDATION adds to what is checked: see
-// [ValidationEnv]. OnMessage gets no advice that this library decided otherwise about, and nothing that an old loader or layer causes: see
-// [Message.NotOurs].
+// InstanceOptions say how an instance is created. Where validation is on, the environment variable VKATTN_VALIDATION adds to what is
+// checked: see [ValidationEnv]. OnMessage gets no advice that this library decided otherwise about, and nothing that an old loader or layer
+// causes: see [Message.NotOurs].
 type InstanceOptions struct {
 	AppName        string
-	Validation     bool          // load the validation layer; ErrLayerMissing without it
-	SyncValidation bool          // also check for missing barriers; implies Validation
-	GPUValidation  bool          // also have shaders check their accesses, which changes and slows them; implies Validation
-	BestPractices  bool          // also give advice, but for what this library decided otherwise; implies Validation
-	MaxAPIVersion  Version       // do not ask for more than this; 0 means 1.3
-	OnMessage      func(Message) // receives warnings and errors of the layers, on whichever goroutine made the call; must not use this package
-	Faults         *Faults       // calls that shall fail, for tests; nil: those of VKATTN_FAULT, most often none
-	Extensions     []string      // to enable besides: those of a window's surface, as its library names them, or [HeadlessSurface]
+	Validation     bool    // load the validation layer; ErrLayerMissing without it
+	SyncValidation bool    // also check for missing barriers; implies Validation
+	GPUValidation  bool    // also have shaders check their accesses, which changes and slows them; implies Validation
+	BestPractices  bool    // also give advice, but for what this library decided otherwise; implies Validation
+	MaxAPIVersion  Version // do not ask for more than this; 0 means 1.3
+	// receives warnings and errors of the layers, on whichever goroutine made the call; must not use this package
+	OnMessage  func(Message)
+	Faults     *Faults  // calls that shall fail, for tests; nil: those of VKATTN_FAULT, most often none
+	Extensions []string // to enable besides: those of a window's surface, as its library names them, or [HeadlessSurface]
 }
 
 // Instance is a Vulkan instance with its own function table. It is safe for concurrent use.
@@ -119,14 +120,17 @@ func NewInstance(o InstanceOptions) (*Instance, error) {
 	portability := want(extPortabilityEnum)
 	for _, name := range o.Extensions {
 		if !slices.Contains(extensions, name) && !want(name) {
-			return nil, fmt.Errorf("vk: NewInstance: the Vulkan loader and drivers do not offer the instance extension %s: %w", name, ErrUnsupported)
+			return nil, fmt.Errorf("vk: NewInstance: the Vulkan loader and drivers do not offer the instance extension %s: %w", name,
+				ErrUnsupported)
 		}
 	}
 	if more := checks &^ checkCore; more != 0 && !want(extValidationFeature) {
-		return nil, fmt.Errorf("vk: the validation layer does not offer %s, which checking %v needs: %w", extValidationFeature, more, ErrUnsupported)
+		return nil, fmt.Errorf("vk: the validation layer does not offer %s, which checking %v needs: %w", extValidationFeature, more,
+			ErrUnsupported)
 	}
 
-	in := &Instance{version: version, validated: checks != 0, layer: layer, onMessage: o.OnMessage, debug: debug, faults: faults, open: map[*Device]struct{}{}, surfaces: map[*Surface]struct{}{},
+	in := &Instance{version: version, validated: checks != 0, layer: layer, onMessage: o.OnMessage, debug: debug, faults: faults,
+		open: map[*Device]struct{}{}, surfaces: map[*Surface]struct{}{},
 		headless: slices.Contains(extensions, HeadlessSurface)}
 	if messenger {
 		in.receiver = addReceiver(in.message)
@@ -286,16 +290,18 @@ func instanceExtensions(f *Faults, gipa C.uint64_t, layer string) ([]string, err
 		name = C.CString(layer)
 		defer C.free(unsafe.Pointer(name))
 	}
-	return listNames("vkEnumerateInstanceExtensionProperties", faulty(f, callInstanceExtensions, func(out *C.VkExtensionProperties, n C.uint32_t) C.int32_t {
-		return C.vka_instance_extensions(gipa, name, out, n)
-	}), func(p *C.VkExtensionProperties) string { return C.GoString(&p.extensionName[0]) })
+	return listNames("vkEnumerateInstanceExtensionProperties",
+		faulty(f, callInstanceExtensions, func(out *C.VkExtensionProperties, n C.uint32_t) C.int32_t {
+			return C.vka_instance_extensions(gipa, name, out, n)
+		}), func(p *C.VkExtensionProperties) string { return C.GoString(&p.extensionName[0]) })
 }
 
 // layerVersion is the version of Vulkan that an installed layer was made for; 0 where there is no such layer.
 func layerVersion(f *Faults, gipa C.uint64_t, name string) (Version, error) {
-	layers, err := list("vkEnumerateInstanceLayerProperties", faulty(f, callInstanceLayers, func(out *C.VkLayerProperties, n C.uint32_t) C.int32_t {
-		return C.vka_instance_layers(gipa, out, n)
-	}))
+	layers, err := list("vkEnumerateInstanceLayerProperties",
+		faulty(f, callInstanceLayers, func(out *C.VkLayerProperties, n C.uint32_t) C.int32_t {
+			return C.vka_instance_layers(gipa, out, n)
+		}))
 	for i := range layers {
 		if C.GoString(&layers[i].layerName[0]) == name {
 			return max(Version(layers[i].specVersion), 1), err // whatever it says, it is there

@@ -13,9 +13,9 @@ import (
 	"unsafe"
 )
 
-// withLoaderErrors adds to an error of vkCreateInstance that says that there is no driver, or not the layer, what the loader says of those that are
-// installed and that it could not load, most often the name of a library that is missing. The loader tells that to a messenger alone, which the
-// instance of a caller has none of, so it is asked once more.
+// withLoaderErrors adds to an error of vkCreateInstance that says that there is no driver, or not the layer, what the loader says of those
+// that are installed and that it could not load, most often the name of a library that is missing. The loader tells that to a messenger
+// alone, which the instance of a caller has none of, so it is asked once more.
 func withLoaderErrors(err error, gipa C.uint64_t, app string, version Version, debug bool, layers []string) error {
 	var call *CallError
 	if !debug || !errors.Is(err, ErrIncompatibleDriver) && !errors.Is(err, ErrLayerNotPresent) || !errors.As(err, &call) {
@@ -33,7 +33,8 @@ func withLoaderErrors(err error, gipa C.uint64_t, app string, version Version, d
 		return err
 	}
 	defer C.free(unsafe.Pointer(chain))
-	if handle, _, again := createInstance(nil, app, version, layers, []string{extDebugUtils}, false, C.vka_instance_chain_head(chain, 1, 0)); again == nil {
+	if handle, _, again := createInstance(nil, app, version, layers, []string{extDebugUtils}, false,
+		C.vka_instance_chain_head(chain, 1, 0)); again == nil {
 		C.vka_instance_destroy_unloaded(gipa, C.uint64_t(handle)) // the first attempt was made to fail
 		return err
 	}

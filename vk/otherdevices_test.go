@@ -137,7 +137,8 @@ func TestSyncReachesTheDriver(t *testing.T) {
 	if d.facts.Limits.NonCoherentAtomSize < 16 {
 		t.Skip("the device's atoms are smaller than what a wrong range is off by")
 	}
-	for kind, sync := range map[MemoryKind]func(b *Buffer, offset, size uint64) error{Upload: (*Buffer).Flush, Readback: (*Buffer).Invalidate} {
+	for kind, sync := range map[MemoryKind]func(b *Buffer, offset, size uint64) error{Upload: (*Buffer).Flush,
+		Readback: (*Buffer).Invalidate} {
 		b, err := d.NewBuffer(4096, kind)
 		require.NoError(t, err)
 		b.coherent = false // a flush of coherent memory is allowed

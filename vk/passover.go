@@ -30,12 +30,14 @@ var notOurs = slices.Concat([]passOver{{
 	module: declaresCooperativeMatrix, capabilities: []int{capabilityCooperativeMatrix}, spirv: "SPV_KHR_cooperative_matrix",
 }), olderThan(younger{
 	extension: "VK_KHR_shader_bfloat16", since: MakeVersion(1, 4, 311), features: 1000141000,
-	module: declaresBFloat16, capabilities: []int{capabilityBFloat16Type, capabilityBFloat16DotProduct, capabilityBFloat16CooperativeMatrix},
+	module: declaresBFloat16, capabilities: []int{capabilityBFloat16Type, capabilityBFloat16DotProduct,
+		capabilityBFloat16CooperativeMatrix},
 	spirv: "SPV_KHR_bfloat16",
 }), []passOver{{
 	ids:   []string{"VUID-RuntimeSpirv-OpTypeCooperativeMatrixKHR-10163", "VUID-RuntimeSpirv-OpCooperativeMatrixMulAddKHR-10060"},
-	texts: []string{"match", "VkCooperativeMatrixPropertiesKHR"}, before: MakeVersion(1, 4, 311), module: declaresBFloat16 | declaresCooperativeMatrix,
-	why: "the layer is older than VK_KHR_shader_bfloat16: of modules that use it, it sees matrices of fp16, and the constants' defaults",
+	texts: []string{"match", "VkCooperativeMatrixPropertiesKHR"}, before: MakeVersion(1, 4, 311),
+	module: declaresBFloat16 | declaresCooperativeMatrix,
+	why:    "the layer is older than VK_KHR_shader_bfloat16: of modules that use it, it sees matrices of fp16, and the constants' defaults",
 }})
 
 // younger is an extension that is younger than layers still in use: Debian 12 has those of 1.3.239, Debian 13 those of 1.4.309. Devices
@@ -66,7 +68,8 @@ func olderThan(x younger) []passOver {
 		of(unread, "Unhandled OpCapability", "VUID-VkShaderModuleCreateInfo-pCode-08739", "VUID-VkShaderModuleCreateInfo-pCode-01090"),
 		of(unread, x.spirv, "VUID-VkShaderModuleCreateInfo-pCode-08741", "VUID-VkShaderModuleCreateInfo-pCode-04146"),
 		of(unread, "attempted to apply specialization constants with spirv-opt but failed",
-			"VUID-VkPipelineShaderStageCreateInfo-pSpecializationInfo-06849", "VUID-VkPipelineShaderStageCreateInfo-pSpecializationInfo-06719"),
+			"VUID-VkPipelineShaderStageCreateInfo-pSpecializationInfo-06849",
+			"VUID-VkPipelineShaderStageCreateInfo-pSpecializationInfo-06719"),
 		of(defaults, "ocal workgroup size x (1) is not a multiple", "VUID-VkPipelineShaderStageCreateInfo-pNext-02757"),
 	}
 	for _, c := range x.capabilities {

@@ -23,50 +23,92 @@ var said = []struct {
 	module  declares
 	beside  []string // texts under the same ID that are objections
 }{
-	{Message{ID: "WARNING-vkGetDeviceProcAddr-device", Text: "vkGetDeviceProcAddr(): pName is trying to grab vkGetPhysicalDeviceVideoEncodeQualityLevelPropertiesKHR which is an instance level function"},
-		current, 0, []string{"vkGetDeviceProcAddr(): pName is trying to grab vkGetPhysicalDeviceProperties which is an instance level function"}},
-	{Message{ID: "VUID-VkDeviceCreateInfo-pNext-pNext", Text: "vkCreateDevice(): pCreateInfo->pNext chain includes a structure with unknown VkStructureType (1000141000). This error is based on the Valid Usage documentation for version 309 of the Vulkan header."},
+	{Message{ID: "WARNING-vkGetDeviceProcAddr-device", Text: "vkGetDeviceProcAddr(): pName is trying to grab " +
+		"vkGetPhysicalDeviceVideoEncodeQualityLevelPropertiesKHR which is an instance level function"},
+		current, 0, []string{"vkGetDeviceProcAddr(): pName is trying to grab vkGetPhysicalDeviceProperties which is an instance level " +
+			"function"}},
+	{Message{ID: "VUID-VkDeviceCreateInfo-pNext-pNext", Text: "vkCreateDevice(): pCreateInfo->pNext chain includes a structure with " +
+		"unknown VkStructureType (1000141000). This error is based on the Valid Usage documentation for version 309 of the Vulkan header."},
 		debian13, 0, []string{
-			"vkCreateDevice(): pCreateInfo->pNext chain includes a structure with unknown VkStructureType (1000141001). This error is based on",
+			"vkCreateDevice(): pCreateInfo->pNext chain includes a structure with unknown VkStructureType (1000141001). This error is " +
+				"based on",
 			"vkCreateDevice(): pCreateInfo->pNext chain includes a structure with unexpected VkStructureType VK_STRUCTURE_TYPE_SUBMIT_INFO",
-			"vkCreateDevice(): pCreateInfo->pNext chain includes a structure with unknown VkStructureType (1000506000). This error is based on",
+			"vkCreateDevice(): pCreateInfo->pNext chain includes a structure with unknown VkStructureType (1000506000). This error is " +
+				"based on",
 		}},
-	{Message{ID: "VUID-VkDeviceCreateInfo-pNext-pNext", Text: "Validation Error: [ VUID-VkDeviceCreateInfo-pNext-pNext ] Object 0: VK_NULL_HANDLE, type = VK_OBJECT_TYPE_DEVICE; | MessageID = 0x901f59ec | vkCreateDevice: pCreateInfo->pNext chain includes a structure with unknown VkStructureType (1000506000); Allowed structures are [VkDeviceDeviceMemoryReportCreateInfoEXT"},
-		debian12, 0, []string{"pCreateInfo->pNext chain includes a structure with unknown VkStructureType (1000506001); Allowed structures are"}},
-	{Message{ID: "WARNING-CreateDevice-extension-not-found", Text: "vkCreateDevice(): pCreateInfo->ppEnabledExtensionNames[1] VK_KHR_shader_bfloat16 is not a known extension string. Please make sure the spelling is correct."},
+	{Message{ID: "VUID-VkDeviceCreateInfo-pNext-pNext", Text: "Validation Error: [ VUID-VkDeviceCreateInfo-pNext-pNext ] Object 0: " +
+		"VK_NULL_HANDLE, type = VK_OBJECT_TYPE_DEVICE; | MessageID = 0x901f59ec | vkCreateDevice: pCreateInfo->pNext chain includes a " +
+		"structure with unknown VkStructureType (1000506000); Allowed structures are [VkDeviceDeviceMemoryReportCreateInfoEXT"},
+		debian12, 0, []string{"pCreateInfo->pNext chain includes a structure with unknown VkStructureType (1000506001); Allowed " +
+			"structures are"}},
+	{Message{ID: "WARNING-CreateDevice-extension-not-found", Text: "vkCreateDevice(): pCreateInfo->ppEnabledExtensionNames[1] " +
+		"VK_KHR_shader_bfloat16 is not a known extension string. Please make sure the spelling is correct."},
 		debian13, 0, []string{
-			"vkCreateDevice(): pCreateInfo->ppEnabledExtensionNames[7] VK_KHR_copy_memory_indirect is not a known extension string. Please make sure the spelling is correct.",
+			"vkCreateDevice(): pCreateInfo->ppEnabledExtensionNames[7] VK_KHR_copy_memory_indirect is not a known extension string. " +
+				"Please make sure the spelling is correct.",
 			"vkCreateDevice(): pCreateInfo->ppEnabledExtensionNames[7] VK_KHR_cooperative_matrix is not a known extension string.",
 		}},
-	{Message{ID: "VUID_Undefined", Text: "Validation Warning: [ VUID_Undefined ] Object 0: handle = 0x7f63ac5a3190, type = VK_OBJECT_TYPE_DEVICE; | MessageID = 0x79de34d4 | Device Extension VK_KHR_cooperative_matrix is not supported by this layer.  Using this extension may adversely affect validation results"},
+	{Message{ID: "VUID_Undefined", Text: "Validation Warning: [ VUID_Undefined ] Object 0: handle = 0x7f63ac5a3190, type = " +
+		"VK_OBJECT_TYPE_DEVICE; | MessageID = 0x79de34d4 | Device Extension VK_KHR_cooperative_matrix is not supported by this layer.  " +
+		"Using this extension may adversely affect validation results"},
 		debian12, 0, []string{"Device Extension VK_KHR_maintenance5 is not supported by this layer."}},
-	{Message{ID: "VUID-VkShaderModuleCreateInfo-pCode-08737", Text: "vkCreateShaderModule(): pCreateInfo->pCode (spirv-val produced an error):\nInvalid capability operand: 5116."},
-		debian13, declaresBFloat16 | declaresCooperativeMatrix, []string{"vkCreateShaderModule(): pCreateInfo->pCode (spirv-val produced an error):\nID '7[%7]' has not been defined", "Invalid capability operand: 6022."}},
-	{Message{ID: "VUID-VkPipelineShaderStageCreateInfo-module-parameter", Text: "vkCreateComputePipelines(): pCreateInfos[0].stage VkShaderModule 0x30000000003 failed in spirv-opt because it does not contain valid spirv for stage VK_SHADER_STAGE_COMPUTE_BIT. Invalid capability operand: 5118."},
+	{Message{ID: "VUID-VkShaderModuleCreateInfo-pCode-08737", Text: "vkCreateShaderModule(): pCreateInfo->pCode (spirv-val produced an " +
+		"error):\nInvalid capability operand: 5116."},
+		debian13, declaresBFloat16 | declaresCooperativeMatrix, []string{"vkCreateShaderModule(): pCreateInfo->pCode (spirv-val produced " +
+			"an error):\nID '7[%7]' has not been defined", "Invalid capability operand: 6022."}},
+	{Message{ID: "VUID-VkPipelineShaderStageCreateInfo-module-parameter",
+		Text: "vkCreateComputePipelines(): pCreateInfos[0].stage VkShaderModule 0x30000000003 failed in spirv-opt because it does not " +
+			"contain valid spirv for stage VK_SHADER_STAGE_COMPUTE_BIT. Invalid capability operand: 5118."},
 		debian13, declaresBFloat16, []string{"vkCreateComputePipelines(): pCreateInfos[0].stage.module is VK_NULL_HANDLE"}},
-	{Message{ID: "VUID-VkShaderModuleCreateInfo-pCode-08737", Text: "vkCreateShaderModule(): pCreateInfo->pCode (spirv-val produced an error):\nInvalid capability operand: 5117."},
+	{Message{ID: "VUID-VkShaderModuleCreateInfo-pCode-08737", Text: "vkCreateShaderModule(): pCreateInfo->pCode (spirv-val produced an " +
+		"error):\nInvalid capability operand: 5117."},
 		debian13, declaresBFloat16, []string{"Invalid capability operand: 5088."}},
-	{Message{ID: "UNASSIGNED-CoreValidation-Shader-InconsistentSpirv", Text: "| MessageID = 0x6bbb14 | SPIR-V module not valid: Invalid capability operand: 6022"},
-		debian12, declaresCooperativeMatrix, []string{"SPIR-V module not valid: Block has no terminator", "SPIR-V module not valid: Invalid capability operand: 5116"}},
-	{Message{ID: "VUID-VkShaderModuleCreateInfo-pCode-08739", Text: "vkCreateShaderModule(): SPIR-V has Capability (Unhandled OpCapability) declared, but this is not supported by Vulkan."},
-		debian13, declaresBFloat16, []string{"vkCreateShaderModule(): SPIR-V has Capability (Kernel) declared, but this is not supported by Vulkan."}},
-	{Message{ID: "VUID-VkShaderModuleCreateInfo-pCode-01090", Text: "vkCreateShaderModule(): A SPIR-V Capability (Unhandled OpCapability) was declared that is not supported by Vulkan."},
-		debian12, declaresCooperativeMatrix, []string{"vkCreateShaderModule(): A SPIR-V Capability (Kernel) was declared that is not supported by Vulkan."}},
-	{Message{ID: "VUID-VkShaderModuleCreateInfo-pCode-08741", Text: "vkCreateShaderModule(): SPIR-V Extension SPV_KHR_bfloat16 was declared, but that is not supported by Vulkan."},
-		debian13, declaresBFloat16, []string{"vkCreateShaderModule(): SPIR-V Extension SPV_KHR_cooperative_matrix was declared, but that is not supported by Vulkan."}},
-	{Message{ID: "VUID-VkShaderModuleCreateInfo-pCode-04146", Text: "vkCreateShaderModule(): A SPIR-V Extension (SPV_KHR_cooperative_matrix) was declared that is not supported by Vulkan."},
-		debian12, declaresCooperativeMatrix, []string{"vkCreateShaderModule(): A SPIR-V Extension (SPV_KHR_bfloat16) was declared that is not supported by Vulkan."}},
-	{Message{ID: "VUID-VkPipelineShaderStageCreateInfo-pSpecializationInfo-06849", Text: "vkCreateComputePipelines(): pCreateInfos[0].stage VkShaderModule 0x30000000003 shader (stage VK_SHADER_STAGE_COMPUTE_BIT) attempted to apply specialization constants with spirv-opt but failed."},
-		debian13, declaresBFloat16, []string{"vkCreateComputePipelines(): pCreateInfos[0].stage after specialization constants were applied produces a spirv-val error: result is not a constant"}},
-	{Message{ID: "VUID-VkPipelineShaderStageCreateInfo-pSpecializationInfo-06719", Text: "VkShaderModule 0x30000000003[] module (stage VK_SHADER_STAGE_COMPUTE_BIT) attempted to apply specialization constants with spirv-opt but failed."},
-		debian12, declaresCooperativeMatrix, []string{"VkShaderModule 0x30000000003[] after specialization constants were applied does not contain valid spirv"}},
-	{Message{ID: "VUID-VkPipelineShaderStageCreateInfo-pNext-02757", Text: "vkCreateComputePipelines(): pCreateInfos[0].stage SPIR-V Local workgroup size x (1) is not a multiple of requiredSubgroupSize (64)."},
-		debian13, declaresBFloat16, []string{"vkCreateComputePipelines(): pCreateInfos[0].stage SPIR-V Local workgroup size x (48) is not a multiple of requiredSubgroupSize (64)."}},
-	{Message{ID: "VUID-VkPipelineShaderStageCreateInfo-pNext-02757", Text: "Local workgroup size x (1) is not a multiple of VkPipelineShaderStageRequiredSubgroupSizeCreateInfoEXT::requiredSubgroupSize (64)."},
-		debian12, declaresCooperativeMatrix, []string{"Local workgroup size x (16) is not a multiple of VkPipelineShaderStageRequiredSubgroupSizeCreateInfoEXT::requiredSubgroupSize (64)."}},
-	{Message{ID: "VUID-RuntimeSpirv-OpTypeCooperativeMatrixKHR-10163", Text: "vkCreateComputePipelines(): pCreateInfos[0].stage SPIR-V (VK_SHADER_STAGE_COMPUTE_BIT) has\n%485 = OpTypeCooperativeMatrixKHR %480 %481 %482 %483 %484 (rows: 16, cols: 16, scope: VK_SCOPE_SUBGROUP_KHR, type: VK_COMPONENT_TYPE_FLOAT16_KHR, use: 0)\nbut doesn't match any VkCooperativeMatrixPropertiesKHR"},
+	{Message{ID: "UNASSIGNED-CoreValidation-Shader-InconsistentSpirv",
+		Text: "| MessageID = 0x6bbb14 | SPIR-V module not valid: Invalid capability operand: 6022"},
+		debian12, declaresCooperativeMatrix, []string{"SPIR-V module not valid: Block has no terminator",
+			"SPIR-V module not valid: Invalid capability operand: 5116"}},
+	{Message{ID: "VUID-VkShaderModuleCreateInfo-pCode-08739", Text: "vkCreateShaderModule(): SPIR-V has Capability (Unhandled " +
+		"OpCapability) declared, but this is not supported by Vulkan."},
+		debian13, declaresBFloat16, []string{"vkCreateShaderModule(): SPIR-V has Capability (Kernel) declared, but this is not supported " +
+			"by Vulkan."}},
+	{Message{ID: "VUID-VkShaderModuleCreateInfo-pCode-01090", Text: "vkCreateShaderModule(): A SPIR-V Capability (Unhandled " +
+		"OpCapability) was declared that is not supported by Vulkan."},
+		debian12, declaresCooperativeMatrix, []string{"vkCreateShaderModule(): A SPIR-V Capability (Kernel) was declared that is not " +
+			"supported by Vulkan."}},
+	{Message{ID: "VUID-VkShaderModuleCreateInfo-pCode-08741", Text: "vkCreateShaderModule(): SPIR-V Extension SPV_KHR_bfloat16 was " +
+		"declared, but that is not supported by Vulkan."},
+		debian13, declaresBFloat16, []string{"vkCreateShaderModule(): SPIR-V Extension SPV_KHR_cooperative_matrix was declared, but that " +
+			"is not supported by Vulkan."}},
+	{Message{ID: "VUID-VkShaderModuleCreateInfo-pCode-04146", Text: "vkCreateShaderModule(): A SPIR-V Extension " +
+		"(SPV_KHR_cooperative_matrix) was declared that is not supported by Vulkan."},
+		debian12, declaresCooperativeMatrix, []string{"vkCreateShaderModule(): A SPIR-V Extension (SPV_KHR_bfloat16) was declared that " +
+			"is not supported by Vulkan."}},
+	{Message{ID: "VUID-VkPipelineShaderStageCreateInfo-pSpecializationInfo-06849",
+		Text: "vkCreateComputePipelines(): pCreateInfos[0].stage VkShaderModule 0x30000000003 shader (stage VK_SHADER_STAGE_COMPUTE_BIT) " +
+			"attempted to apply specialization constants with spirv-opt but failed."},
+		debian13, declaresBFloat16, []string{"vkCreateComputePipelines(): pCreateInfos[0].stage after specialization constants were " +
+			"applied produces a spirv-val error: result is not a constant"}},
+	{Message{ID: "VUID-VkPipelineShaderStageCreateInfo-pSpecializationInfo-06719",
+		Text: "VkShaderModule 0x30000000003[] module (stage VK_SHADER_STAGE_COMPUTE_BIT) attempted to apply specialization constants " +
+			"with spirv-opt but failed."},
+		debian12, declaresCooperativeMatrix, []string{"VkShaderModule 0x30000000003[] after specialization constants were applied does " +
+			"not contain valid spirv"}},
+	{Message{ID: "VUID-VkPipelineShaderStageCreateInfo-pNext-02757", Text: "vkCreateComputePipelines(): pCreateInfos[0].stage SPIR-V " +
+		"Local workgroup size x (1) is not a multiple of requiredSubgroupSize (64)."},
+		debian13, declaresBFloat16, []string{"vkCreateComputePipelines(): pCreateInfos[0].stage SPIR-V Local workgroup size x (48) is " +
+			"not a multiple of requiredSubgroupSize (64)."}},
+	{Message{ID: "VUID-VkPipelineShaderStageCreateInfo-pNext-02757", Text: "Local workgroup size x (1) is not a multiple of " +
+		"VkPipelineShaderStageRequiredSubgroupSizeCreateInfoEXT::requiredSubgroupSize (64)."},
+		debian12, declaresCooperativeMatrix, []string{"Local workgroup size x (16) is not a multiple of " +
+			"VkPipelineShaderStageRequiredSubgroupSizeCreateInfoEXT::requiredSubgroupSize (64)."}},
+	{Message{ID: "VUID-RuntimeSpirv-OpTypeCooperativeMatrixKHR-10163",
+		Text: "vkCreateComputePipelines(): pCreateInfos[0].stage SPIR-V (VK_SHADER_STAGE_COMPUTE_BIT) has\n%485 = " +
+			"OpTypeCooperativeMatrixKHR %480 %481 %482 %483 %484 (rows: 16, cols: 16, scope: VK_SCOPE_SUBGROUP_KHR, type: " +
+			"VK_COMPONENT_TYPE_FLOAT16_KHR, use: 0)\nbut doesn't match any VkCooperativeMatrixPropertiesKHR"},
 		debian13, declaresBFloat16 | declaresCooperativeMatrix, nil},
-	{Message{ID: "VUID-RuntimeSpirv-OpCooperativeMatrixMulAddKHR-10060", Text: "vkCreateComputePipelines(): pCreateInfos[0].stage SPIR-V (VK_SHADER_STAGE_COMPUTE_BIT) instruction\n%15565 = OpCooperativeMatrixMulAddKHR %3554 %15557 %15545 %15564\ndoesn't match a supported matrix VkCooperativeMatrixPropertiesKHR"},
+	{Message{ID: "VUID-RuntimeSpirv-OpCooperativeMatrixMulAddKHR-10060",
+		Text: "vkCreateComputePipelines(): pCreateInfos[0].stage SPIR-V (VK_SHADER_STAGE_COMPUTE_BIT) instruction\n%15565 = " +
+			"OpCooperativeMatrixMulAddKHR %3554 %15557 %15545 %15564\ndoesn't match a supported matrix VkCooperativeMatrixPropertiesKHR"},
 		debian13, declaresBFloat16 | declaresCooperativeMatrix, nil},
 }
 

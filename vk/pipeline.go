@@ -56,7 +56,8 @@ func (c *PipelineCache) Data() ([]byte, error) {
 	defer c.leave()
 	for {
 		var size C.size_t
-		if err := c.dev.check("vkGetPipelineCacheData", C.vka_cache_data(c.dev.table, C.uint64_t(c.handle.Load()), nil, &size)); err != nil {
+		if err := c.dev.check("vkGetPipelineCacheData", C.vka_cache_data(c.dev.table, C.uint64_t(c.handle.Load()), nil,
+			&size)); err != nil {
 			return nil, err
 		}
 		if size == 0 {
@@ -77,7 +78,8 @@ func (c *PipelineCache) Data() ([]byte, error) {
 func (c *PipelineCache) Merge(others ...*PipelineCache) error {
 	for _, o := range others {
 		if o == nil || o == c || o.dev != c.dev {
-			return argErr("PipelineCache.Merge", "others", "nil, the cache itself or of another device", "each must be another cache of the same device")
+			return argErr("PipelineCache.Merge", "others", "nil, the cache itself or of another device",
+				"each must be another cache of the same device")
 		}
 		if err := c.merge(o); err != nil {
 			return err
@@ -146,15 +148,18 @@ func (d *Device) checkPipeline(i *PipelineInfo) error {
 	case len(i.Code) < spirv.HeaderWords || i.Code[0] != spirv.Magic:
 		return argErr(call, "Code", fmt.Sprintf("%d words", len(i.Code)), "it must be a SPIR-V module in this machine's byte order")
 	case i.Bindings < 0 || uint32(i.Bindings) > min(lim.MaxStorageBuffersPerSet, lim.MaxStorageBuffersPerStage):
-		return argErr(call, "Bindings", i.Bindings, fmt.Sprintf("it must be between 0 and %d", min(lim.MaxStorageBuffersPerSet, lim.MaxStorageBuffersPerStage)))
+		return argErr(call, "Bindings", i.Bindings,
+			fmt.Sprintf("it must be between 0 and %d", min(lim.MaxStorageBuffersPerSet, lim.MaxStorageBuffersPerStage)))
 	case i.PushBytes < 0 || i.PushBytes%4 != 0 || uint32(i.PushBytes) > lim.MaxPushConstants:
 		return argErr(call, "PushBytes", i.PushBytes, fmt.Sprintf("it must be a multiple of 4 between 0 and %d", lim.MaxPushConstants))
 	case i.SubgroupSize != 0 && !(d.enabled.SubgroupSizeControl && sub.RequiredSizeCompute):
-		return fmt.Errorf("vk: %s: SubgroupSize %d is required, but the device has no subgroup size control for compute: %w", call, i.SubgroupSize, ErrUnsupported)
+		return fmt.Errorf("vk: %s: SubgroupSize %d is required, but the device has no subgroup size control for compute: %w", call,
+			i.SubgroupSize, ErrUnsupported)
 	case i.SubgroupSize != 0 && (i.SubgroupSize&(i.SubgroupSize-1) != 0 || i.SubgroupSize < sub.Min || i.SubgroupSize > sub.Max):
 		return argErr(call, "SubgroupSize", i.SubgroupSize, fmt.Sprintf("it must be a power of two between %d and %d", sub.Min, sub.Max))
 	case i.FullSubgroups && !d.enabled.ComputeFullSubgroups:
-		return fmt.Errorf("vk: %s: FullSubgroups is required, but the feature ComputeFullSubgroups is not enabled: %w", call, ErrUnsupported)
+		return fmt.Errorf("vk: %s: FullSubgroups is required, but the feature ComputeFullSubgroups is not enabled: %w", call,
+			ErrUnsupported)
 	case i.CaptureStats && !d.enabled.PipelineExecutableInfo:
 		return fmt.Errorf("vk: %s: CaptureStats needs the feature PipelineExecutableInfo: %w", call, ErrUnsupported)
 	case i.Cache != nil && i.Cache.dev != d:

@@ -109,7 +109,8 @@ func (s *screen) present() error {
 	st.Reset()
 	st.ImageBarrier(image, vk.LayoutUndefined, vk.LayoutTransferDst, vk.StageTransfer, 0, vk.StageTransfer, vk.AccessTransferWrite)
 	st.CopyToImage(image, s.pixels, 0)
-	st.ImageBarrier(image, vk.LayoutTransferDst, vk.LayoutTransferSrc, vk.StageTransfer, vk.AccessTransferWrite, vk.StageTransfer, vk.AccessTransferRead)
+	st.ImageBarrier(image, vk.LayoutTransferDst, vk.LayoutTransferSrc, vk.StageTransfer, vk.AccessTransferWrite, vk.StageTransfer,
+		vk.AccessTransferRead)
 	st.CopyFromImage(s.back, 0, image)
 	st.Barrier(vk.StageTransfer, vk.AccessTransferWrite, vk.StageHost, vk.AccessHostRead)
 	st.ImageBarrier(image, vk.LayoutTransferSrc, vk.LayoutPresent, vk.StageTransfer, 0, vk.StageBottom, 0)
@@ -262,7 +263,8 @@ func TestFaultWalkPresent(t *testing.T) {
 	before := f.Live()
 	for kind, results := range map[string][]vk.Result{
 		"surface": {0, vk.Incomplete}, "swapchain": {0, vk.ErrDeviceLost, vk.Incomplete, vk.ErrWindowInUse}, "semaphore": {0},
-		"acquire": {0, vk.ErrSurfaceLost, vk.ErrDeviceLost, vk.Timeout, vk.Suboptimal}, "present": {0, vk.ErrSurfaceLost, vk.ErrDeviceLost, vk.Suboptimal},
+		"acquire": {0, vk.ErrSurfaceLost, vk.ErrDeviceLost, vk.Timeout, vk.Suboptimal}, "present": {0, vk.ErrSurfaceLost, vk.ErrDeviceLost,
+			vk.Suboptimal},
 	} {
 		for _, r := range results {
 			fired := vktest.Walk{Faults: f, Kind: kind, Result: r, Run: show, Check: func(t testing.TB, n int, call string, err error) {

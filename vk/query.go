@@ -28,7 +28,8 @@ func (d *Device) NewQueryPool(timestamps int) (*QueryPool, error) {
 		return nil, argErr("NewQueryPool", "timestamps", timestamps, fmt.Sprintf("it must be between 1 and %d", most))
 	}
 	if d.queue.validBits == 0 {
-		return nil, fmt.Errorf("vk: NewQueryPool: queue family %d of %q has no timestamps: %w", d.queue.family, d.facts.Name, ErrUnsupported)
+		return nil, fmt.Errorf("vk: NewQueryPool: queue family %d of %q has no timestamps: %w", d.queue.family, d.facts.Name,
+			ErrUnsupported)
 	}
 	var h C.uint64_t
 	if err := d.check("vkCreateQueryPool", C.vka_query_pool_create(d.table, C.uint32_t(timestamps), &h)); err != nil {
@@ -54,12 +55,14 @@ func (p *QueryPool) Results(first int, dst []uint64) error {
 	}
 	defer p.leave()
 	if first < 0 || first+len(dst) > p.count {
-		return argErr("QueryPool.Results", "first, len(dst)", [2]int{first, len(dst)}, fmt.Sprintf("they must lie within %d queries", p.count))
+		return argErr("QueryPool.Results", "first, len(dst)", [2]int{first, len(dst)},
+			fmt.Sprintf("they must lie within %d queries", p.count))
 	}
 	if len(dst) == 0 {
 		return nil
 	}
-	r := C.vka_query_results(p.dev.table, C.uint64_t(p.handle.Load()), C.uint32_t(first), C.uint32_t(len(dst)), (*C.uint64_t)(unsafe.Pointer(&dst[0])))
+	r := C.vka_query_results(p.dev.table, C.uint64_t(p.handle.Load()), C.uint32_t(first), C.uint32_t(len(dst)),
+		(*C.uint64_t)(unsafe.Pointer(&dst[0])))
 	if err := p.dev.check("vkGetQueryPoolResults", r); err != nil {
 		return err
 	}

@@ -153,7 +153,8 @@ func (s *Stream) Push(data []byte) {
 		return
 	}
 	if len(data) == 0 || len(data)%4 != 0 || len(data) > s.pipeline.pushBytes {
-		s.fail("Push", "len(data)", len(data), fmt.Sprintf("it must be a positive multiple of 4 and at most %d, the PushBytes of %q", s.pipeline.pushBytes, s.pipeline.name))
+		s.fail("Push", "len(data)", len(data), fmt.Sprintf("it must be a positive multiple of 4 and at most %d, the PushBytes of %q",
+			s.pipeline.pushBytes, s.pipeline.name))
 		return
 	}
 	n := (len(data) + 7) / 8
@@ -190,9 +191,9 @@ func (s *Stream) Dispatch(x, y, z uint32) {
 // DispatchIndirectBytes is what DispatchIndirect reads: VkDispatchIndirectCommand, the numbers of workgroups x, y and z in 32 bits each.
 const DispatchIndirectBytes = 12
 
-// DispatchIndirect runs the bound pipeline on as many workgroups as the three numbers at a byte offset of a buffer say once the device comes
-// to it: StageIndirect reads them, with AccessIndirectRead. None may be above MaxWorkgroupCount, which nothing checks; where one is 0,
-// nothing runs. The offset must be a multiple of 4, and the buffer one of NewBuffer, or have the usage indirect.
+// DispatchIndirect runs the bound pipeline on as many workgroups as the three numbers at a byte offset of a buffer say once the device
+// comes to it: StageIndirect reads them, with AccessIndirectRead. None may be above MaxWorkgroupCount, which nothing checks; where one is
+// 0, nothing runs. The offset must be a multiple of 4, and the buffer one of NewBuffer, or have the usage indirect.
 func (s *Stream) DispatchIndirect(b *Buffer, offset uint64) {
 	if s.err != nil {
 		return
@@ -242,7 +243,8 @@ func (s *Stream) Copy(dst *Buffer, dstOffset uint64, src *Buffer, srcOffset, siz
 		return
 	}
 	if dst.handle.Load() == src.handle.Load() && dstOffset < srcOffset+size && srcOffset < dstOffset+size {
-		s.fail("Copy", "dstOffset", dstOffset, fmt.Sprintf("it must not overlap the source at %d with size %d in the same buffer", srcOffset, size))
+		s.fail("Copy", "dstOffset", dstOffset, fmt.Sprintf("it must not overlap the source at %d with size %d in the same buffer",
+			srcOffset, size))
 		return
 	}
 	s.op(opCopy, 5)
@@ -329,7 +331,8 @@ func (s *Stream) checkRange(call, name string, r *BufferRange, align uint64) boo
 		return false
 	}
 	if r.Offset >= b.capacity || r.Size == 0 || (r.Size != WholeSize && r.Size > b.capacity-r.Offset) {
-		s.fail(call, name, fmt.Sprintf("offset %d, size %d", r.Offset, r.Size), fmt.Sprintf("it must lie within the buffer's %d bytes and not be empty", b.capacity))
+		s.fail(call, name, fmt.Sprintf("offset %d, size %d", r.Offset, r.Size),
+			fmt.Sprintf("it must lie within the buffer's %d bytes and not be empty", b.capacity))
 		return false
 	}
 	if r.Offset%align != 0 || (r.Size != WholeSize && r.Size%align != 0) {

@@ -28,11 +28,12 @@ func (s *Stream) ImageBarrier(i Image, from, to Layout, srcStage Stage, srcAcces
 		return
 	}
 	s.op(opImageBarrier, 7)
-	s.words = append(s.words, uint64(srcStage), uint64(srcAccess), uint64(dstStage), uint64(dstAccess), uint64(from), uint64(to), uint64(i.Handle()))
+	s.words = append(s.words, uint64(srcStage), uint64(srcAccess), uint64(dstStage), uint64(dstAccess), uint64(from), uint64(to),
+		uint64(i.Handle()))
 }
 
-// CopyToImage fills the image, in LayoutTransferDst, with pixels from a buffer: four bytes each, in the order of Swapchain.BGRA, row by row from the
-// top without gaps.
+// CopyToImage fills the image, in LayoutTransferDst, with pixels from a buffer: four bytes each, in the order of Swapchain.BGRA, row by row
+// from the top without gaps.
 func (s *Stream) CopyToImage(dst Image, src *Buffer, srcOffset uint64) {
 	s.copyImage("CopyToImage", opCopyToImage, dst, src, srcOffset)
 }
@@ -63,7 +64,8 @@ func (s *Stream) checkImage(call string, i Image) bool {
 		return false
 	}
 	if i.Handle() == 0 {
-		s.fail(call, "image", fmt.Sprintf("number %d of a swapchain that is nil, closed or has no such", i.index), "it must be one of an open swapchain")
+		s.fail(call, "image", fmt.Sprintf("number %d of a swapchain that is nil, closed or has no such", i.index),
+			"it must be one of an open swapchain")
 		return false
 	}
 	return s.use(i.chain.dev, call, "image")

@@ -95,7 +95,8 @@ func (q *Queue) Submit(s Submission) error {
 	q.scratch = q.scratch[:0]
 	for i, c := range s.Commands {
 		if c == nil || c.dev != d || c.handle.Load() == 0 {
-			return argErr(call, fmt.Sprintf("Commands[%d]", i), "nil, closed or of another device", "it must be an open command buffer of this device")
+			return argErr(call, fmt.Sprintf("Commands[%d]", i), "nil, closed or of another device",
+				"it must be an open command buffer of this device")
 		}
 		if c.pool != nil && c.state != commandExecutable {
 			return argErr(call, fmt.Sprintf("Commands[%d]", i), c.state, fmt.Sprintf("it must be %v", commandExecutable))
@@ -128,13 +129,15 @@ func (q *Queue) Submit(s Submission) error {
 func (q *Queue) appendPoints(name string, points []TimelinePoint, binary []*Semaphore) error {
 	for i, p := range points {
 		if p.Semaphore == nil || p.Semaphore.dev != q.dev || p.Semaphore.handle.Load() == 0 {
-			return argErr("Queue.Submit", fmt.Sprintf("%s[%d]", name, i), "nil, closed or of another device", "it must be an open semaphore of this device")
+			return argErr("Queue.Submit", fmt.Sprintf("%s[%d]", name, i), "nil, closed or of another device",
+				"it must be an open semaphore of this device")
 		}
 		q.scratch = append(q.scratch, uint64(p.Semaphore.handle.Load()))
 	}
 	for i, b := range binary {
 		if b == nil || b.dev != q.dev || b.handle.Load() == 0 {
-			return argErr("Queue.Submit", fmt.Sprintf("%sBinary[%d]", name, i), "nil, closed or of another device", "it must be an open semaphore of this device")
+			return argErr("Queue.Submit", fmt.Sprintf("%sBinary[%d]", name, i), "nil, closed or of another device",
+				"it must be an open semaphore of this device")
 		}
 		q.scratch = append(q.scratch, uint64(b.handle.Load()))
 	}

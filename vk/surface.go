@@ -48,7 +48,8 @@ func (in *Instance) NewHeadlessSurface() (*Surface, error) {
 		return nil, err
 	}
 	if !in.headless {
-		return nil, fmt.Errorf("vk: NewHeadlessSurface: the instance was made without the extension %s: %w", HeadlessSurface, ErrUnsupported)
+		return nil, fmt.Errorf("vk: NewHeadlessSurface: the instance was made without the extension %s: %w", HeadlessSurface,
+			ErrUnsupported)
 	}
 	var h C.uint64_t
 	if err := callErr("vkCreateHeadlessSurfaceEXT", Result(C.vka_headless_surface_create(in.table, &h)), ""); err != nil {
@@ -191,7 +192,8 @@ type surfaceFacts struct {
 
 func (d *Device) askSurface(handle uintptr) (f surfaceFacts, err error) {
 	physical, surface := C.uint64_t(d.physical), C.uint64_t(handle)
-	if err := d.check("vkGetPhysicalDeviceSurfaceCapabilitiesKHR", C.vka_surface_capabilities(d.instance, physical, surface, &f.capabilities)); err != nil {
+	if err := d.check("vkGetPhysicalDeviceSurfaceCapabilitiesKHR", C.vka_surface_capabilities(d.instance, physical, surface,
+		&f.capabilities)); err != nil {
 		return f, err
 	}
 	formats, err := list("vkGetPhysicalDeviceSurfaceFormatsKHR", func(out *C.VkSurfaceFormatKHR, n C.uint32_t) C.int32_t {

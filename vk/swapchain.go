@@ -29,9 +29,11 @@ type SwapchainInfo struct {
 // to it in a stream between two changes of its layout, and presents it:
 //
 //	i, _, err := chain.Acquire(acquired, time.Second)                     // ErrOutOfDate: make another
-//	stream.ImageBarrier(chain.Image(i), vk.LayoutUndefined, vk.LayoutTransferDst, vk.StageTransfer, 0, vk.StageTransfer, vk.AccessTransferWrite)
+//	stream.ImageBarrier(chain.Image(i), vk.LayoutUndefined, vk.LayoutTransferDst,
+//		vk.StageTransfer, 0, vk.StageTransfer, vk.AccessTransferWrite)
 //	stream.CopyToImage(chain.Image(i), pixels, 0)
-//	stream.ImageBarrier(chain.Image(i), vk.LayoutTransferDst, vk.LayoutPresent, vk.StageTransfer, vk.AccessTransferWrite, vk.StageBottom, 0)
+//	stream.ImageBarrier(chain.Image(i), vk.LayoutTransferDst, vk.LayoutPresent,
+//		vk.StageTransfer, vk.AccessTransferWrite, vk.StageBottom, 0)
 //	err = queue.Submit(vk.Submission{Commands: …, WaitBinary: acquired, SignalBinary: drawn[i], Fence: …})
 //	_, err = queue.Present(chain, i, drawn[i])                            // ErrOutOfDate: make another
 //
@@ -47,8 +49,9 @@ type Swapchain struct {
 	retired       atomic.Bool // another took its place
 }
 
-// NewSwapchain makes a swapchain for a surface. The error is ErrNoArea while the surface has no pixel, ErrUnsupported where the device was opened
-// without that in mind or the surface takes no pixels that are copied to it, and [ErrSurfaceLost] where the surface itself must be made anew.
+// NewSwapchain makes a swapchain for a surface. The error is ErrNoArea while the surface has no pixel, ErrUnsupported where the device was
+// opened without that in mind or the surface takes no pixels that are copied to it, and [ErrSurfaceLost] where the surface itself must be
+// made anew.
 func (d *Device) NewSwapchain(i SwapchainInfo) (*Swapchain, error) {
 	const call = "NewSwapchain"
 	if err := d.enter(); err != nil {
@@ -198,7 +201,8 @@ func (s *Swapchain) Acquire(semaphore *Semaphore, timeout time.Duration) (index 
 		return 0, false, ErrClosed
 	}
 	if semaphore == nil || semaphore.dev != s.dev {
-		return 0, false, argErr("Swapchain.Acquire", "semaphore", "nil or of another device", "it must be an open semaphore of the same device")
+		return 0, false, argErr("Swapchain.Acquire", "semaphore", "nil or of another device",
+			"it must be an open semaphore of the same device")
 	}
 	err = waitSliced(timeout, func(ns C.uint64_t) (Result, error) {
 		if err := s.enterAlone(); err != nil {
@@ -222,8 +226,8 @@ func (s *Swapchain) Acquire(semaphore *Semaphore, timeout time.Duration) (index 
 	return index, suboptimal, err
 }
 
-// Present shows an acquired image, whose layout must be LayoutPresent, once the semaphore is signaled. The results are those of Acquire; whatever
-// the error, but for a lost device, the semaphore is waited for and the image given back.
+// Present shows an acquired image, whose layout must be LayoutPresent, once the semaphore is signaled. The results are those of Acquire;
+// whatever the error, but for a lost device, the semaphore is waited for and the image given back.
 func (q *Queue) Present(s *Swapchain, index int, wait *Semaphore) (suboptimal bool, err error) {
 	const call = "Queue.Present"
 	if s == nil || s.dev != q.dev {
@@ -250,8 +254,8 @@ func (q *Queue) Present(s *Swapchain, index int, wait *Semaphore) (suboptimal bo
 	return Result(r) == Suboptimal, q.dev.check("vkQueuePresentKHR", r)
 }
 
-// Close destroys the swapchain. Work that uses its images must be done, and what was presented be waited for: Queue.WaitIdle. A second call does
-// nothing.
+// Close destroys the swapchain. Work that uses its images must be done, and what was presented be waited for: Queue.WaitIdle. A second call
+// does nothing.
 func (s *Swapchain) Close() error {
 	if s != nil {
 		s.dev.release(s)

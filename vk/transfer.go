@@ -14,8 +14,8 @@ import (
 // mostTransfers is how many queues that only copy a device is opened with: one for each direction.
 const mostTransfers = 2
 
-// transferFamily picks the family of queues that copy and nothing else, which the device's copy engines serve beside its computing ones, and how many of
-// them; none where there is no such family.
+// transferFamily picks the family of queues that copy and nothing else, which the device's copy engines serve beside its computing ones,
+// and how many of them; none where there is no such family.
 func transferFamily(f *Facts, compute uint32) (family uint32, queues int) {
 	for i, q := range f.Queues {
 		if uint32(i) == compute || q.Flags&QueueTransfer == 0 || q.Flags&(QueueCompute|QueueGraphics) != 0 || q.Count == 0 {
@@ -53,8 +53,9 @@ func (d *Device) TransferQueues() []*Queue {
 	return d.transfers
 }
 
-// ImportHost makes a buffer of memory of the host, for copies. The memory must begin at a multiple of MinImportedHostAlignment and be a multiple of it
-// long, must not move, and must outlive the buffer. Several devices may import the same. It needs the feature ExternalMemoryHost.
+// ImportHost makes a buffer of memory of the host, for copies. The memory must begin at a multiple of MinImportedHostAlignment and be a
+// multiple of it long, must not move, and must outlive the buffer. Several devices may import the same. It needs the feature
+// ExternalMemoryHost.
 func (d *Device) ImportHost(memory []byte) (*Buffer, error) {
 	if err := d.enter(); err != nil {
 		return nil, err
@@ -65,7 +66,8 @@ func (d *Device) ImportHost(memory []byte) (*Buffer, error) {
 		return nil, fmt.Errorf("vk: ImportHost: the feature ExternalMemoryHost is not enabled: %w", ErrUnsupported)
 	}
 	if len(memory) == 0 || uint64(len(memory))%align != 0 || uint64(uintptr(unsafe.Pointer(&memory[0])))%align != 0 {
-		return nil, argErr("ImportHost", "memory", fmt.Sprintf("%d bytes", len(memory)), fmt.Sprintf("beginning and length must be multiples of %d, and it must not be empty", align))
+		return nil, argErr("ImportHost", "memory", fmt.Sprintf("%d bytes", len(memory)),
+			fmt.Sprintf("beginning and length must be multiples of %d, and it must not be empty", align))
 	}
 	b := &Buffer{size: uint64(len(memory)), capacity: uint64(len(memory)), kind: Readback}
 	b.dev = d
@@ -90,10 +92,12 @@ func (b *Buffer) importHost(memory []byte) (err error) {
 		}
 	}()
 	if uint64(c.size) > b.size {
-		return fmt.Errorf("vk: device %q wants %d bytes for a buffer of %d bytes of the host: %w", d.facts.Name, c.size, b.size, ErrUnsupported)
+		return fmt.Errorf("vk: device %q wants %d bytes for a buffer of %d bytes of the host: %w", d.facts.Name, c.size, b.size,
+			ErrUnsupported)
 	}
 	var bits C.uint32_t
-	if err := d.checkFor("vkGetMemoryHostPointerPropertiesEXT", C.vka_host_types(d.table, unsafe.Pointer(&memory[0]), &bits), detail); err != nil {
+	if err := d.checkFor("vkGetMemoryHostPointerPropertiesEXT", C.vka_host_types(d.table, unsafe.Pointer(&memory[0]), &bits),
+		detail); err != nil {
 		return err
 	}
 	err = fmt.Errorf("vk: device %q has no type for memory of the host: %w", d.facts.Name, ErrUnsupported)
@@ -102,7 +106,8 @@ func (b *Buffer) importHost(memory []byte) (err error) {
 			continue // it is not mapped, so that nothing could be flushed
 		}
 		var m C.uint64_t
-		if err = d.checkFor("vkAllocateMemory", C.vka_host_import(d.table, unsafe.Pointer(&memory[0]), C.uint64_t(b.size), C.uint32_t(t), &m), detail); err == nil {
+		if err = d.checkFor("vkAllocateMemory", C.vka_host_import(d.table, unsafe.Pointer(&memory[0]), C.uint64_t(b.size), C.uint32_t(t),
+			&m), detail); err == nil {
 			b.memory, b.coherent = uintptr(m), true
 			break
 		}

@@ -11,9 +11,9 @@ import (
 	"strings"
 )
 
-// ValidationEnv names the environment variable that adds to what the validation layer checks, wherever a program turns it on: a list of core, sync, gpu and best,
-// separated by commas, as SyncValidation, GPUValidation and BestPractices of [InstanceOptions] do. So whole test suites run under other settings. off turns the
-// layer off. A value that cannot be read is an error of NewInstance.
+// ValidationEnv names the environment variable that adds to what the validation layer checks, wherever a program turns it on: a list of
+// core, sync, gpu and best, separated by commas, as SyncValidation, GPUValidation and BestPractices of [InstanceOptions] do. So whole test
+// suites run under other settings. off turns the layer off. A value that cannot be read is an error of NewInstance.
 const ValidationEnv = "VKATTN_VALIDATION"
 
 // checks is what the validation layer looks at; 0 is without it.
@@ -64,7 +64,8 @@ func (o *InstanceOptions) checks(environment string) (checks, error) {
 		}
 		i := slices.IndexFunc(checkNames, func(n checkName) bool { return n.name == name })
 		if i < 0 {
-			return 0, argErr("NewInstance", ValidationEnv, strconv.Quote(environment), "it must be off, or a list of core, sync, gpu and best, separated by commas")
+			return 0, argErr("NewInstance", ValidationEnv, strconv.Quote(environment),
+				"it must be off, or a list of core, sync, gpu and best, separated by commas")
 		}
 		if c != 0 { // only where it is on
 			c |= checkNames[i].check
@@ -81,17 +82,24 @@ var notFollowed = []struct {
 	text string // part of the message; "": any
 	why  string
 }{
-	{"BestPractices-specialuse-extension", extDebugUtils, "it carries the names and labels that captures show, and costs nothing where nobody looks"},
+	{"BestPractices-specialuse-extension", extDebugUtils, "it carries the names and labels that captures show, and costs nothing where " +
+		"nobody looks"},
 	{"BestPractices-specialuse-extension", extValidationFeature, "without it there would be no such advice"},
-	{"BestPractices-specialuse-extension", "VK_KHR_pipeline_executable_properties", "vkattn info and the tuner show the registers and spills that the driver reports"},
-	{"BestPractices-deprecated-extension", extValidationFeature, "its successor, VK_EXT_layer_settings, is missing from layers of 2023 and before"},
-	{"BestPractices-vkAllocateMemory-small-allocation", "", "a buffer is an allocation of its own: tensors are large and few, and who has many small ones makes views of one"},
+	{"BestPractices-specialuse-extension", "VK_KHR_pipeline_executable_properties",
+		"vkattn info and the tuner show the registers and spills that the driver reports"},
+	{"BestPractices-deprecated-extension", extValidationFeature, "its successor, VK_EXT_layer_settings, is missing from layers of 2023 " +
+		"and before"},
+	{"BestPractices-vkAllocateMemory-small-allocation", "", "a buffer is an allocation of its own: tensors are large and few, and who " +
+		"has many small ones makes views of one"},
 	{"BestPractices-vkBindBufferMemory-small-dedicated-allocation", "", "the same"},
 	{"BestPractices-vkAllocateMemory-too-many-objects", "", "the same; pipeline.Context refuses what the device would"},
-	{"BestPractices-vkCreateCommandPool-command-buffer-reset", "", "a pool of a recording has one command buffer, which is recorded again and again"},
-	{"BestPractices-GetPhysicalDeviceSurfaceFormatsKHR-CountMismatch", "", "arrays have room to spare, so that one that was filled says that there is more"},
+	{"BestPractices-vkCreateCommandPool-command-buffer-reset", "", "a pool of a recording has one command buffer, which is recorded " +
+		"again and again"},
+	{"BestPractices-GetPhysicalDeviceSurfaceFormatsKHR-CountMismatch", "",
+		"arrays have room to spare, so that one that was filled says that there is more"},
 	{"BestPractices-SpirvDeprecated_WorkgroupSize", "", "modules are made for Vulkan 1.1, which has no LocalSizeId"},
-	{"BestPractices-pipeline-stage-flags-compute", "pWaitDstStageMask", "a submission's commands may be copies and timestamps too, and all must wait"},
+	{"BestPractices-pipeline-stage-flags-compute", "pWaitDstStageMask",
+		"a submission's commands may be copies and timestamps too, and all must wait"},
 	{"BestPractices-Error-Result", "", "the caller has it, as an error"},
 	{"VALIDATION-SETTINGS", "Both GPU Assisted Validation and Normal Core Check Validation are enabled", "tests have the time"},
 	{"GPUAV-Compile-time-general-buffer", "", "the same: a shader with checks takes long to compile"},

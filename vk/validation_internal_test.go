@@ -51,7 +51,8 @@ func TestAdviceNotFollowed(t *testing.T) {
 	require.Empty(t, got)
 	others := []Message{
 		{ID: "BestPractices-specialuse-extension", Text: "Attempting to enable extension VK_EXT_other"},
-		{ID: "BestPractices-pipeline-stage-flags-compute", Text: "vkCmdPipelineBarrier(): dstStageMask using VK_PIPELINE_STAGE_ALL_COMMANDS_BIT"},
+		{ID: "BestPractices-pipeline-stage-flags-compute", Text: "vkCmdPipelineBarrier(): dstStageMask using " +
+			"VK_PIPELINE_STAGE_ALL_COMMANDS_BIT"},
 		{ID: "WARNING-GPU-Assisted-Validation", Text: "Unable to instrument shader"},
 		{ID: "VUID-vkCmdDispatch-None-08114", Text: "Forcing"},
 	}

@@ -101,7 +101,8 @@ func TestLayerDoesNotLoad(t *testing.T) {
 	require.ErrorIs(t, err, vk.ErrLayerNotPresent)
 	var call *vk.CallError
 	require.ErrorAs(t, err, &call)
-	require.ErrorContains(t, err, "VK_LAYER_KHRONOS_validation was found (1.4.309), but did not load: vkCreateInstance: VK_ERROR_LAYER_NOT_PRESENT")
+	require.ErrorContains(t, err, "VK_LAYER_KHRONOS_validation was found (1.4.309), but did not load: vkCreateInstance: "+
+		"VK_ERROR_LAYER_NOT_PRESENT")
 	require.ErrorContains(t, err, "libVkLayer_missing.so")
 	require.NotContains(t, err.Error(), "is not installed")
 	in, err := vk.NewInstance(vk.InstanceOptions{})

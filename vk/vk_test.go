@@ -95,7 +95,8 @@ func makeRig(dev *vk.Device, n, factor uint32, cache *vk.PipelineCache) (r *rig,
 	if r.set, err = r.pool.Allocate(r.pipeline); err != nil {
 		return nil, err
 	}
-	if err = dev.UpdateDescriptors(r.set, []vk.BufferBinding{{Buffer: r.x, Size: r.x.Capacity()}, {Buffer: r.y, Size: r.y.Capacity()}}); err != nil {
+	if err = dev.UpdateDescriptors(r.set, []vk.BufferBinding{{Buffer: r.x, Size: r.x.Capacity()},
+		{Buffer: r.y, Size: r.y.Capacity()}}); err != nil {
 		return nil, err
 	}
 	if r.commands, err = dev.NewCommandPool(); err != nil {
@@ -195,7 +196,8 @@ func TestIndirectDispatch(t *testing.T) {
 		s.Fill(vk.BufferRange{Buffer: r.y, Size: vk.WholeSize}, poison)
 		s.Fill(vk.BufferRange{Buffer: groups, Offset: offset, Size: 4}, x)
 		s.Fill(vk.BufferRange{Buffer: groups, Offset: offset + 4, Size: 8}, 1)
-		s.Barrier(vk.StageTransfer, vk.AccessTransferWrite, vk.StageCompute|vk.StageIndirect, vk.AccessShaderRead|vk.AccessShaderWrite|vk.AccessIndirectRead)
+		s.Barrier(vk.StageTransfer, vk.AccessTransferWrite, vk.StageCompute|vk.StageIndirect, vk.AccessShaderRead|vk.AccessShaderWrite|
+			vk.AccessIndirectRead)
 		s.Bind(r.pipeline, r.set)
 		s.Push(args(r.n, 1))
 		s.DispatchIndirect(groups, offset)

@@ -27,7 +27,8 @@ func initVulkanGo(gipa uintptr) error {
 }
 
 // createInstance calls vkCreateInstance and returns the instance and its physical devices. next is C memory.
-func createInstance(f *Faults, app string, version Version, layers, extensions []string, portability bool, next unsafe.Pointer) (instance uintptr, physical []uintptr, err error) {
+func createInstance(f *Faults, app string, version Version, layers, extensions []string, portability bool,
+	next unsafe.Pointer) (instance uintptr, physical []uintptr, err error) {
 	vulkanGo.Lock()
 	defer vulkanGo.Unlock()
 	// vulkan-go puts the addresses of Go strings into C memory, so they are pinned until the call is over.

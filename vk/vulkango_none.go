@@ -16,7 +16,8 @@ import "unsafe"
 func initVulkanGo(uintptr) error { return nil }
 
 // createInstance calls vkCreateInstance and returns the instance and its physical devices. next is C memory.
-func createInstance(f *Faults, app string, version Version, layers, extensions []string, portability bool, next unsafe.Pointer) (instance uintptr, physical []uintptr, err error) {
+func createInstance(f *Faults, app string, version Version, layers, extensions []string, portability bool,
+	next unsafe.Pointer) (instance uintptr, physical []uintptr, err error) {
 	gipa := C.uint64_t(GetInstanceProcAddr())
 	name := C.CString(app)
 	defer C.free(unsafe.Pointer(name))

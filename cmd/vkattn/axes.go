@@ -49,8 +49,9 @@ func (f *axisFlags) add(cmd *cobra.Command, usual map[string]string, names ...st
 // usual are the sizes of a grid as defaults in help, where both are given those of a GPU and of a CPU.
 func usual(gpu bench.Grid, cpu *bench.Grid) map[string]string {
 	out := map[string]string{"q-len": "seq", "emb-dim": "heads × head-dim"}
-	for name, of := range map[string]func(g *bench.Grid) []int{"batch": func(g *bench.Grid) []int { return g.Batch }, "heads": func(g *bench.Grid) []int { return g.Heads },
-		"seq": func(g *bench.Grid) []int { return g.Seq }, "head-dim": func(g *bench.Grid) []int { return g.HeadDim }} {
+	for name, of := range map[string]func(g *bench.Grid) []int{"batch": func(g *bench.Grid) []int { return g.Batch },
+		"heads": func(g *bench.Grid) []int { return g.Heads },
+		"seq":   func(g *bench.Grid) []int { return g.Seq }, "head-dim": func(g *bench.Grid) []int { return g.HeadDim }} {
 		text := strings.Join(strings.Fields(strings.Trim(fmt.Sprint(of(&gpu)), "[]")), ",")
 		switch {
 		case text != "":

@@ -100,10 +100,13 @@ Suites:
 	fl.StringVar(&f.peer, "peer", "", "`command` that measures the same cases, asked row by row (JSON lines on stdin and stdout)")
 	fl.StringSliceVar(&f.peerImpls, "peer-impl", []string{"fa2"}, "`list` of the peer's implementations to compare with")
 	fl.DurationVar(&f.peerTimeout, "peer-timeout", 2*time.Minute, "longest wait for one answer of the peer")
-	fl.IntVar(&f.rounds, "rounds", 0, fmt.Sprintf("measure every row so many `times`, interleaved with the peer; the middle one counts (default: %d for a result file, else 1)", recordedRounds))
+	fl.IntVar(&f.rounds, "rounds", 0, fmt.Sprintf("measure every row so many `times`, interleaved with the peer; the middle one counts "+
+		"(default: %d for a result file, else 1)", recordedRounds))
 	fl.StringVar(&f.compare, "compare", "", "result `file` to compare with: the peer's, or an earlier run's")
-	fl.DurationVar(&f.limit, "limit", time.Minute, "time limit of a row: fewer runs, or skipped when one run of its passes is predicted to take longer; 0: none (suite reports: 5s)")
-	fl.StringVar(&f.trace, "trace", "", "`file` for a profiled run of every row, each dispatch with its device time and bytes (chrome://tracing, ui.perfetto.dev); made at the end, of earlier rows too where --append continues a sweep")
+	fl.DurationVar(&f.limit, "limit", time.Minute, "time limit of a row: fewer runs, or skipped when one run of its passes is predicted "+
+		"to take longer; 0: none (suite reports: 5s)")
+	fl.StringVar(&f.trace, "trace", "", "`file` for a profiled run of every row, each dispatch with its device time and bytes "+
+		"(chrome://tracing, ui.perfetto.dev); made at the end, of earlier rows too where --append continues a sweep")
 	fl.BoolVar(&f.list, "list", false, "print the cases as JSON, one a line, and measure nothing (without --device: those of a GPU)")
 	fl.BoolVar(&f.quiet, "quiet", false, "no progress bar")
 	wideFlag(cmd, &f.wide)
@@ -134,7 +137,8 @@ func (f *benchFlags) suiteOf() (bench.Suite, bool, error) {
 		name = "quick"
 	}
 	if movesRows(name) {
-		return bench.Suite{}, true, fmt.Errorf("--suite %q: appending to caches, rotation and merging parts are measured by 'vkattn rows'", name)
+		return bench.Suite{}, true, fmt.Errorf("--suite %q: appending to caches, rotation and merging parts are measured by 'vkattn rows'",
+			name)
 	}
 	s, err := bench.FindSuite(name)
 	if err != nil {
@@ -224,7 +228,8 @@ func (f *benchFlags) checkOut() error {
 	}
 	switch ext := filepath.Ext(f.out); ext {
 	case ".csv", ".md", ".txt", ".html":
-		return fmt.Errorf("--out %s: result files are JSON lines; for another form print it: --format %s > %s", f.out, strings.TrimPrefix(ext, "."), f.out)
+		return fmt.Errorf("--out %s: result files are JSON lines; for another form print it: --format %s > %s", f.out,
+			strings.TrimPrefix(ext, "."), f.out)
 	}
 	return nil
 }
@@ -397,7 +402,8 @@ func verdict(stderr io.Writer, r *report.Results, f *benchFlags, peerErr error) 
 		problems = append(problems, peerErr.Error())
 	}
 	if f.compare != "" && !slices.ContainsFunc(report.Summaries(r), func(s report.Summary) bool { return s.Against != "standard" }) {
-		problems = append(problems, fmt.Sprintf("%s has no row to compare with (--peer-impl %s)", f.compare, strings.Join(f.peerImpls, ",")))
+		problems = append(problems, fmt.Sprintf("%s has no row to compare with (--peer-impl %s)", f.compare,
+			strings.Join(f.peerImpls, ",")))
 	}
 	for _, p := range problems {
 		fmt.Fprintln(stderr, "vkattn: "+p)

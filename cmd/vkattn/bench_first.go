@@ -27,7 +27,8 @@ const (
 // firstFlags are those of bench that the suite takes.
 var firstFlags = []string{"suite", "device", "tiles", "tier", "format", "out", "force", "quiet", "wide", firstCache, firstWarm}
 
-// runFirst does the steps of the suite twice, each time in a process of its own: with caches that are empty, and with what the first has left there.
+// runFirst does the steps of the suite twice, each time in a process of its own: with caches that are empty, and with what the first has
+// left there.
 func runFirst(cmd *cobra.Command, f *benchFlags, args []string) error {
 	if err := f.checkFirst(cmd, args); err != nil {
 		return usage(cmd, err)
@@ -70,11 +71,12 @@ func runFirst(cmd *cobra.Command, f *benchFlags, args []string) error {
 	bar := newBar(stderr, f.quiet)
 	var steps []first.Step
 	for _, warm := range []bool{false, true} {
-		err := first.Child(ctx, first.Environment(folder), append(child, fmt.Sprintf("--%s=%v", firstWarm, warm)), func(s first.Step) error {
-			steps = append(steps, s)
-			bar.step(len(steps)+1, 2*first.Steps, s.Name)
-			return rows.WriteLine(lines, s)
-		})
+		err := first.Child(ctx, first.Environment(folder), append(child, fmt.Sprintf("--%s=%v", firstWarm, warm)),
+			func(s first.Step) error {
+				steps = append(steps, s)
+				bar.step(len(steps)+1, 2*first.Steps, s.Name)
+				return rows.WriteLine(lines, s)
+			})
 		if err != nil {
 			bar.done()
 			return err
@@ -123,12 +125,14 @@ func (f *benchFlags) firstSteps(cmd *cobra.Command) error {
 		opts = append(opts, flash.WithTier(flash.Tier(f.tier)))
 	}
 	open := func() (*flash.Device, error) { return f.device.open(flash.WithCacheDir(f.firstCache)) }
-	return first.Run(cmd.Context(), version(), f.firstWarm, open, opts, func(s first.Step) error { return rows.WriteLine(cmd.OutOrStdout(), s) })
+	return first.Run(cmd.Context(), version(), f.firstWarm, open, opts,
+		func(s first.Step) error { return rows.WriteLine(cmd.OutOrStdout(), s) })
 }
 
 // firstTable is steps as text of at most that width, those with nothing cached beside those with caches.
 func firstTable(steps []first.Step, width int) string {
-	t := report.NewText([]string{"", "problem", "nothing cached", "pipelines", "compiling", "cached", "pipelines", "from disk", "kernel"}, "llrrrrrrl").Fit(width, "kernel", "problem")
+	t := report.NewText([]string{"", "problem", "nothing cached", "pipelines", "compiling", "cached", "pipelines", "from disk", "kernel"},
+		"llrrrrrrl").Fit(width, "kernel", "problem")
 	for i, s := range steps {
 		if s.Cached {
 			break
@@ -141,7 +145,8 @@ func firstTable(steps []first.Step, width int) string {
 			t.Row(s.Name, s.Problem, "unsupported", "", "", "", "", "", "")
 			continue
 		}
-		t.Row(s.Name, s.Problem, duration(s.Seconds), fmt.Sprint(s.Pipelines), duration(s.Compiling), duration(warm.Seconds), fmt.Sprint(warm.Pipelines), fmt.Sprint(warm.FromDisk), s.Kernel)
+		t.Row(s.Name, s.Problem, duration(s.Seconds), fmt.Sprint(s.Pipelines), duration(s.Compiling), duration(warm.Seconds),
+			fmt.Sprint(warm.Pipelines), fmt.Sprint(warm.FromDisk), s.Kernel)
 	}
 	return t.String()
 }

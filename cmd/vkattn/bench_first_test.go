@@ -45,13 +45,15 @@ func TestBenchFirst(t *testing.T) {
 	require.Equal(t, 2*11, plans)
 	require.Len(t, steps, 2*first.Steps)
 	for cached, of := range byName {
-		for _, name := range []string{first.Open, first.FirstPlan, first.FirstForward, first.OpenToForward, first.FirstBackward, first.Again, first.NewLength, first.Decoding, first.ElevenPlans} {
+		for _, name := range []string{first.Open, first.FirstPlan, first.FirstForward, first.OpenToForward, first.FirstBackward,
+			first.Again, first.NewLength, first.Decoding, first.ElevenPlans} {
 			require.Contains(t, of, name)
 		}
 		require.Positive(t, of[first.FirstPlan].Pipelines)
 		require.Positive(t, of[first.FirstBackward].Pipelines)
 		require.Zero(t, of[first.Again].Pipelines)
-		require.InDelta(t, of[first.Open].Seconds+of[first.FirstPlan].Seconds+of[first.FirstForward].Seconds, of[first.OpenToForward].Seconds, 1e-9)
+		require.InDelta(t, of[first.Open].Seconds+of[first.FirstPlan].Seconds+of[first.FirstForward].Seconds,
+			of[first.OpenToForward].Seconds, 1e-9)
 		require.Equal(t, 11, of[first.ElevenPlans].N)
 		for name, s := range of {
 			want := 0

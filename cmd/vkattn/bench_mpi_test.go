@@ -17,7 +17,8 @@ import (
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/ranks"
 )
 
-// TestBenchMPI: of two processes on one device the first writes the row of both; flags that do not go together are refused before MPI begins.
+// TestBenchMPI: of two processes on one device the first writes the row of both; flags that do not go together are refused before MPI
+// begins.
 func TestBenchMPI(t *testing.T) {
 	needDevice(t)
 	mpirun, err := exec.LookPath("mpirun")
@@ -32,7 +33,8 @@ func TestBenchMPI(t *testing.T) {
 		if os.Getuid() == 0 {
 			line = append(line, "--allow-run-as-root")
 		}
-		line = append(append(line, strings.Fields(os.Getenv("VKATTN_EXEC"))...), os.Args[0], "bench", "--mpi", "--quiet", "--heads", "2", "--head-dim", "16", "--seq", "130", "--causal")
+		line = append(append(line, strings.Fields(os.Getenv("VKATTN_EXEC"))...), os.Args[0], "bench", "--mpi", "--quiet", "--heads", "2",
+			"--head-dim", "16", "--seq", "130", "--causal")
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 		defer cancel()
 		cmd := exec.CommandContext(ctx, mpirun, append(line, args...)...)

@@ -30,12 +30,16 @@ type rankFlags struct {
 }
 
 func (f *rankFlags) add(cmd *cobra.Command) {
-	cmd.Flags().IntVar(&f.ranks, "ranks", 0, "spread each sequence over so many devices of this machine, beside the same on one: ring attention (suite ring: as many as there are GPUs)")
-	cmd.Flags().BoolVar(&f.mpi, "mpi", false, "ranks are the processes that mpirun has started, with the GPUs of their host in turn (needs a vkattn built with -tags mpi)")
+	cmd.Flags().IntVar(&f.ranks, "ranks", 0, "spread each sequence over so many devices of this machine, beside the same on one: ring "+
+		"attention (suite ring: as many as there are GPUs)")
+	cmd.Flags().BoolVar(&f.mpi, "mpi", false, "ranks are the processes that mpirun has started, with the GPUs of their host in turn "+
+		"(needs a vkattn built with -tags mpi)")
 	cmd.Flags().BoolVar(&f.share, "share-device", false, "with --ranks or --mpi: ranks beyond the number of devices share them")
-	cmd.Flags().StringVar(&f.over, "over", bench.OverRing, "`what` goes from rank to rank: ring (keys and values), heads (all tokens of a rank's share of the heads), or auto: what the plan predicts to be faster, from the speed of one device and of the slowest link")
+	cmd.Flags().StringVar(&f.over, "over", bench.OverRing, "`what` goes from rank to rank: ring (keys and values), heads (all tokens of "+
+		"a rank's share of the heads), or auto: what the plan predicts to be faster, from the speed of one device and of the slowest link")
 	cmd.Flags().StringVar(&f.links, "links", "", "`file` of 'vkattn info --links --json', for --over auto (default: links are measured)")
-	cmd.Flags().BoolVar(&f.host, "from-host", false, "keys and values come from memory of the host in blocks, on one device, beside the same with them resident")
+	cmd.Flags().BoolVar(&f.host, "from-host", false, "keys and values come from memory of the host in blocks, on one device, beside the "+
+		"same with them resident")
 }
 
 // ringSuite is the name of the suite that needs several devices.
@@ -43,7 +47,8 @@ const ringSuite = "ring"
 
 // ringGrid is what it measures.
 func ringGrid(cpu bool) bench.Grid {
-	g := bench.Grid{Impls: []string{"flash2"}, Batch: []int{1}, Heads: []int{16}, HeadDim: []int{128}, Seq: []int{32 << 10, 64 << 10, 128 << 10}, Causal: []bool{true}, Passes: bench.Passes{Fwd: true, Bwd: true}}
+	g := bench.Grid{Impls: []string{"flash2"}, Batch: []int{1}, Heads: []int{16}, HeadDim: []int{128},
+		Seq: []int{32 << 10, 64 << 10, 128 << 10}, Causal: []bool{true}, Passes: bench.Passes{Fwd: true, Bwd: true}}
 	if cpu {
 		g.Heads, g.HeadDim, g.Seq = []int{2}, []int{32}, []int{512}
 	}
@@ -52,7 +57,8 @@ func ringGrid(cpu bool) bench.Grid {
 
 // spread says whether the flags ask for several devices.
 func (f *benchFlags) spread() bool {
-	return f.over.over != bench.OverRing || f.over.links != "" || f.over.ranks != 0 || f.over.share || f.over.host || f.over.mpi || f.suite == ringSuite
+	return f.over.over != bench.OverRing || f.over.links != "" || f.over.ranks != 0 || f.over.share || f.over.host || f.over.mpi ||
+		f.suite == ringSuite
 }
 
 // spreadAxes are the axes that problems over several devices have.
@@ -185,7 +191,8 @@ func runSpread(cmd *cobra.Command, f *benchFlags, args []string) (err error) {
 	}
 	results, runErr := s.run(ctx, cases, grid.Passes.Bwd, stdout)
 	if f.format == "table" && len(results) > 0 {
-		fmt.Fprintf(stdout, "%s, %s\n\n%s\n", s.devices[0].Info().Name, count(s.n, "rank"), report.RingText(results, screenOf(stdout, f.wide).Width))
+		fmt.Fprintf(stdout, "%s, %s\n\n%s\n", s.devices[0].Info().Name, count(s.n, "rank"),
+			report.RingText(results, screenOf(stdout, f.wide).Width))
 	}
 	runErr = errors.Join(runErr, s.finish(ctx))
 	failed := 0
@@ -304,7 +311,8 @@ func (s *spreadRun) run(ctx context.Context, cases []bench.Case, backward bool, 
 			skipped++
 			continue
 		}
-		o := ranks.Options{Backward: backward, Stream: s.f.over.host, Runs: 5, Least: time.Second, Timeout: 5 * time.Minute, Over: s.f.over.over, Link: s.link}
+		o := ranks.Options{Backward: backward, Stream: s.f.over.host, Runs: 5, Least: time.Second, Timeout: 5 * time.Minute,
+			Over: s.f.over.over, Link: s.link}
 		var lanes [2][]bench.RingLane
 		o.Lanes = func(backward bool, all []bench.RingLane) {
 			if backward {

@@ -56,8 +56,10 @@ func TestBenchOver(t *testing.T) {
 	needDevice(t)
 	dir := t.TempDir()
 	links, trace := filepath.Join(dir, "links.jsonl"), filepath.Join(dir, "trace.json")
-	require.NoError(t, os.WriteFile(links, []byte(`{"from":-1,"to":0,"GBps":5,"us":3}`+"\n"+`{"from":0,"to":1,"GBps":1000000000,"us":0}`+"\n"), 0o600))
-	sizes := []string{"bench", "--ranks", "2", "--share-device", "--heads", "2", "--head-dim", "32", "--seq", "300", "--causal", "--quiet", "--format", "json"}
+	require.NoError(t, os.WriteFile(links, []byte(`{"from":-1,"to":0,"GBps":5,"us":3}`+"\n"+`{"from":0,"to":1,"GBps":1000000000,"us":0}`+
+		"\n"), 0o600))
+	sizes := []string{"bench", "--ranks", "2", "--share-device", "--heads", "2", "--head-dim", "32", "--seq", "300", "--causal", "--quiet",
+		"--format", "json"}
 	for _, c := range []struct {
 		args   []string
 		over   string

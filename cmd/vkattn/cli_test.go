@@ -110,7 +110,8 @@ func TestUsageErrors(t *testing.T) {
 		{"report a --out=", "--out is empty"},
 		{"version now", `unexpected argument "now"`},
 		{"verify --tuning fm", `--tuning "fm": it must be a comma list of name=number`},
-		{"bench --impl standard,flash --tuning br=64,colour=3", `--tuning "br=64,colour=3": no kernel has a parameter "colour"; there are bc, bf16, br,`},
+		{"bench --impl standard,flash --tuning br=64,colour=3",
+			`--tuning "br=64,colour=3": no kernel has a parameter "colour"; there are bc, bf16, br,`},
 		{"tune --pass both", `--pass "both": it must be fwd or bwd`},
 		{"verify --tuning colour=3", `no kernel has a parameter "colour"`},
 		{"verify --tuning form=1 --tuning form=1", `--tuning "form=1" is given twice`},
@@ -206,7 +207,8 @@ func TestHelp(t *testing.T) {
 	status, bare, _ := call()
 	require.Zero(t, status)
 	require.Contains(t, bare, "Available Commands:")
-	for _, args := range [][]string{{"--help"}, {"bench", "--help"}, {"info", "--help"}, {"verify", "--help"}, {"tune", "--help"}, {"help", "bench"}} {
+	for _, args := range [][]string{{"--help"}, {"bench", "--help"}, {"info", "--help"}, {"verify", "--help"}, {"tune", "--help"},
+		{"help", "bench"}} {
 		status, stdout, stderr := call(args...)
 		require.Zero(t, status, args)
 		require.Empty(t, stderr)
@@ -214,8 +216,9 @@ func TestHelp(t *testing.T) {
 		require.Contains(t, stdout, "Usage:", args)
 	}
 	for command, defaults := range map[string][]string{
-		"bench":   {"(default standard,flash2)", "(default 16)", "(default 32)", "(default 512,1024,2048)", "(default heads × head-dim)"},
-		"tune":    {"(default 16384 / seq; 1 on a CPU)", "(default 2048 / head-dim; 2 on a CPU)", "(default 64,128; 64 on a CPU)", "(default 4096; 512 on a CPU)"},
+		"bench": {"(default standard,flash2)", "(default 16)", "(default 32)", "(default 512,1024,2048)", "(default heads × head-dim)"},
+		"tune": {"(default 16384 / seq; 1 on a CPU)", "(default 2048 / head-dim; 2 on a CPU)", "(default 64,128; 64 on a CPU)",
+			"(default 4096; 512 on a CPU)"},
 		"analyze": {"(default 16; 1 on a CPU)", "(default 32; 4 on a CPU)", "(default true; --causal alone is true)"},
 	} {
 		_, help, _ := call(command, "--help")

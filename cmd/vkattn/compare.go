@@ -77,11 +77,13 @@ or of copying. So a file of one card judges another of its kind, or the same at 
 			failed := false
 			if slower := changes.Slower(above); len(slower) > 0 {
 				failed = true
-				fmt.Fprintf(cmd.ErrOrStderr(), "vkattn: %s of %d slower than %g × or lost: %s\n", count(len(slower), "row"), len(changes.Rows), above, report.Worst(slower, worstRows))
+				fmt.Fprintf(cmd.ErrOrStderr(), "vkattn: %s of %d slower than %g × or lost: %s\n", count(len(slower), "row"),
+					len(changes.Rows), above, report.Worst(slower, worstRows))
 			}
 			if missing := len(changes.OnlyOld); missing > 0 && !subset {
 				failed = true
-				fmt.Fprintf(cmd.ErrOrStderr(), "vkattn: %s of %s not in %s (--subset if that is meant)\n", count(missing, "row"), args[0], args[1])
+				fmt.Fprintf(cmd.ErrOrStderr(), "vkattn: %s of %s not in %s (--subset if that is meant)\n", count(missing, "row"),
+					args[0], args[1])
 			}
 			if failed {
 				return errSilent
@@ -89,9 +91,11 @@ or of copying. So a file of one card judges another of its kind, or the same at 
 			return nil
 		},
 	}
-	cmd.Flags().Float64Var(&above, "fail-above", 0, "exit status 1 when a row is significantly slower than this `factor`, such as 1.05, or lost")
+	cmd.Flags().Float64Var(&above, "fail-above", 0, "exit status 1 when a row is significantly slower than this `factor`, such as 1.05, "+
+		"or lost")
 	cmd.Flags().StringVar(&tolerance, "tolerance", "", "the same in `percent`, such as 5%")
-	cmd.Flags().BoolVar(&relative, "relative", false, "compare times × the peak that bounds each row, as its own run measured it: across cards of one kind")
+	cmd.Flags().BoolVar(&relative, "relative", false, "compare times × the peak that bounds each row, as its own run measured it: across "+
+		"cards of one kind")
 	cmd.Flags().BoolVar(&subset, "subset", false, "rows that NEW lacks are no loss")
 	cmd.Flags().StringVar(&format, "format", "table", "`form` to print: "+strings.Join(report.ChangeFormats, ", "))
 	wideFlag(cmd, &wide)

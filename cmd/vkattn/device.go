@@ -18,8 +18,10 @@ type deviceChoice struct{ name, tiles string }
 
 // deviceFlags adds --device and --tiles.
 func deviceFlags(cmd *cobra.Command, c *deviceChoice) {
-	cmd.Flags().StringVar(&c.name, "device", "", "which device: its number or part of its `name`, as 'vkattn info' lists them (default: the best)")
-	cmd.Flags().StringVar(&c.tiles, "tiles", "", "`file` of tiles, as 'vkattn tune --export' writes one: its rows go before the built-in ones (default: none)")
+	cmd.Flags().StringVar(&c.name, "device", "", "which device: its number or part of its `name`, as 'vkattn info' lists them (default: "+
+		"the best)")
+	cmd.Flags().StringVar(&c.tiles, "tiles", "", "`file` of tiles, as 'vkattn tune --export' writes one: its rows go before the built-in "+
+		"ones (default: none)")
 }
 
 // options are those for a device, without its name.
@@ -70,7 +72,8 @@ func helpWithDrivers(w io.Writer) {
 In vkattn's source tree, tools/setup.sh finds or provides one, and tools/run.sh starts a program with it.
 `)
 	}
-	for _, name := range []string{"VKATTN_LOADER", "VK_DRIVER_FILES", "VK_ICD_FILENAMES", "VK_LOADER_DRIVERS_SELECT", "VK_LOADER_DRIVERS_DISABLE"} {
+	for _, name := range []string{"VKATTN_LOADER", "VK_DRIVER_FILES", "VK_ICD_FILENAMES", "VK_LOADER_DRIVERS_SELECT",
+		"VK_LOADER_DRIVERS_DISABLE"} {
 		if v, ok := os.LookupEnv(name); ok {
 			fmt.Fprintf(w, "%s is set to %q: the loader looks where that says.\n", name, v)
 		}

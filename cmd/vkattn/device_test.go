@@ -57,7 +57,8 @@ func TestNoDriver(t *testing.T) {
 		status, stdout, stderr := call(args...)
 		require.Equal(t, exitFailure, status)
 		require.Empty(t, stdout)
-		require.Regexp(t, `^vkattn: no usable Vulkan device: the Vulkan loader `+regexp.QuoteMeta(vk.LoaderName())+` finds no driver`, stderr)
+		require.Regexp(t, `^vkattn: no usable Vulkan device: the Vulkan loader `+regexp.QuoteMeta(vk.LoaderName())+` finds no driver`,
+			stderr)
 		require.Contains(t, stderr, "vkattn needs a Vulkan loader and a driver:")
 		require.Contains(t, stderr, `VK_DRIVER_FILES is set to "/no/such/driver.json"`)
 	}
@@ -69,7 +70,9 @@ func TestDriverThatCannotBeLoaded(t *testing.T) {
 		t.Skip(err)
 	}
 	icd := filepath.Join(t.TempDir(), "icd.json")
-	require.NoError(t, os.WriteFile(icd, []byte(`{"file_format_version": "1.0.0", "ICD": {"library_path": "/no/such/libdriver.so", "api_version": "1.3.0"}}`), 0o644))
+	require.NoError(t,
+		os.WriteFile(icd,
+			[]byte(`{"file_format_version": "1.0.0", "ICD": {"library_path": "/no/such/libdriver.so", "api_version": "1.3.0"}}`), 0o644))
 	t.Setenv("VK_DRIVER_FILES", icd)
 	status, _, stderr := call("info")
 	require.Equal(t, exitFailure, status)
@@ -81,10 +84,12 @@ func TestDriverThatCannotBeLoaded(t *testing.T) {
 // TestPlain: names of packages stand in no message.
 func TestPlain(t *testing.T) {
 	for text, want := range map[string]string{
-		"flash: Devices: no usable Vulkan device: vk: vkCreateInstance: VK_ERROR_UNKNOWN": "no usable Vulkan device: vkCreateInstance: VK_ERROR_UNKNOWN",
-		"--vectors: in x: a.safetensors: safetensors: header: it breaks off":              "--vectors: in x: a.safetensors: header: it breaks off",
-		"flash: flash: Backward: out of memory":                                           "Backward: out of memory",
-		"peer: ended before it answered":                                                  "peer: ended before it answered",
+		"flash: Devices: no usable Vulkan device: vk: vkCreateInstance: VK_ERROR_UNKNOWN": "no usable Vulkan device: vkCreateInstance: " +
+			"VK_ERROR_UNKNOWN",
+		"--vectors: in x: a.safetensors: safetensors: header: it breaks off": "--vectors: in x: a.safetensors: header: it " +
+			"breaks off",
+		"flash: flash: Backward: out of memory": "Backward: out of memory",
+		"peer: ended before it answered":        "peer: ended before it answered",
 	} {
 		require.Equal(t, want, plain(text))
 	}
@@ -103,7 +108,8 @@ func TestNoSuchDevice(t *testing.T) {
 
 // tiny is a sweep of two shapes that any device runs in a moment.
 func tiny(more ...string) []string {
-	return append([]string{"bench", "--batch", "1", "--heads", "4", "--kv-heads", "2", "--seq", "48,80", "--head-dim", "8", "--causal", "--rounds", "1"}, more...)
+	return append([]string{"bench", "--batch", "1", "--heads", "4", "--kv-heads", "2", "--seq", "48,80", "--head-dim", "8", "--causal",
+		"--rounds", "1"}, more...)
 }
 
 // itself is a shell command line that starts this test binary in a role.
@@ -174,7 +180,8 @@ func TestBenchEndToEnd(t *testing.T) {
 
 	// What is recorded is measured three times, unless one says otherwise.
 	require.Equal(t, 1, h.Rounds)
-	status, _, _ = call("bench", "--batch", "1", "--heads", "2", "--seq", "48", "--head-dim", "8", "--causal", "--out", out, "--force", "--impl", "flash")
+	status, _, _ = call("bench", "--batch", "1", "--heads", "2", "--seq", "48", "--head-dim", "8", "--causal", "--out", out, "--force",
+		"--impl", "flash")
 	require.Zero(t, status)
 	file, err = bench.ReadFile(out)
 	require.NoError(t, err)
@@ -193,7 +200,8 @@ func TestAppendGoesByPassDropoutAndTile(t *testing.T) {
 	measured := 0
 	step := func(rows int, flags ...string) []bench.Row {
 		t.Helper()
-		args := append([]string{"bench", "--impl", "flash", "--tier", "scalar", "--batch", "1", "--heads", "2", "--seq", "48", "--head-dim", "8", "--causal", "--rounds", "1", "--out", out, "--append"}, flags...)
+		args := append([]string{"bench", "--impl", "flash", "--tier", "scalar", "--batch", "1", "--heads", "2", "--seq", "48", "--head-dim",
+			"8", "--causal", "--rounds", "1", "--out", out, "--append"}, flags...)
 		status, _, stderr := call(args...)
 		require.Zero(t, status, stderr)
 		file, err := bench.ReadFile(out)
@@ -245,7 +253,8 @@ func TestBenchAgainstAPeer(t *testing.T) {
 		t.Skip("the fake peer is started by a POSIX shell")
 	}
 	out := filepath.Join(t.TempDir(), "out.jsonl")
-	status, stdout, stderr := call(tiny("--impl", "flash", "--rounds", "3", "--peer", itself("VKATTN_TEST_PEER"), "--peer-impl", "fa2,cudnn", "--out", out)...)
+	status, stdout, stderr := call(tiny("--impl", "flash", "--rounds", "3", "--peer", itself("VKATTN_TEST_PEER"), "--peer-impl",
+		"fa2,cudnn", "--out", out)...)
 	require.Zero(t, status, stderr)
 	require.Contains(t, stdout, "× fa2")
 	require.Contains(t, stdout, "× cudnn")
@@ -273,11 +282,13 @@ func TestBenchAgainstAPeer(t *testing.T) {
 func TestBenchRowsThatCannotRun(t *testing.T) {
 	needDevice(t)
 	// 1.5 TB of inputs: refused, with the reason, and the other rows are there.
-	status, stdout, stderr := call("bench", "--impl", "flash", "--batch", "1,40000", "--heads", "4", "--seq", "48", "--head-dim", "64", "--causal=false", "--dtype", "fp32", "--limit", "0")
+	status, stdout, stderr := call("bench", "--impl", "flash", "--batch", "1,40000", "--heads", "4", "--seq", "48", "--head-dim", "64",
+		"--causal=false", "--dtype", "fp32", "--limit", "0")
 	require.Zero(t, status, stderr)
 	require.Contains(t, stdout, "! flash2 float32 B40000 H4 N48 D64: ")
 
-	status, _, stderr = call("bench", "--impl", "flash", "--batch", "40000", "--heads", "4", "--seq", "48", "--head-dim", "64", "--causal=false", "--limit", "1us")
+	status, _, stderr = call("bench", "--impl", "flash", "--batch", "40000", "--heads", "4", "--seq", "48", "--head-dim", "64",
+		"--causal=false", "--limit", "1us")
 	require.Equal(t, exitFailure, status)
 	require.Contains(t, stderr, "nothing was measured")
 }
@@ -374,11 +385,13 @@ func TestVerify(t *testing.T) {
 	require.Contains(t, stdout, "cases by option")
 
 	// Each tuning has targets of its own, and one that only other kernels have fails.
-	status, stdout, stderr = call("verify", "--impl", "standard", "--tier", "scalar", "--run", "^core/one/f", "--summary", "--tuning", "max_slab=4000", "--tuning", "max_slab=8000")
+	status, stdout, stderr = call("verify", "--impl", "standard", "--tier", "scalar", "--run", "^core/one/f", "--summary", "--tuning",
+		"max_slab=4000", "--tuning", "max_slab=8000")
 	require.Zero(t, status, stdout+stderr)
 	require.Contains(t, stdout, "standard/scalar/max_slab=4000 2 cases passed")
 	require.Contains(t, stdout, "standard/scalar/max_slab=8000 2 cases passed")
-	status, stdout, stderr = call("verify", "--impl", "standard", "--tier", "scalar", "--run", "^core/one/f", "--tuning", "max_slab=4000", "--tuning", "lpr=4")
+	status, stdout, stderr = call("verify", "--impl", "standard", "--tier", "scalar", "--run", "^core/one/f", "--tuning", "max_slab=4000",
+		"--tuning", "lpr=4")
 	require.Equal(t, exitFailure, status, stdout+stderr)
 	require.Contains(t, stdout, "WithTuning[lpr] is 4")
 	require.Contains(t, stdout, "2 FAILED")
@@ -393,7 +406,9 @@ func TestTune(t *testing.T) {
 	needDevice(t)
 	path := filepath.Join(t.TempDir(), "tuning.json")
 	t.Setenv(flash.TuningEnv, path)
-	small := []string{"tune", "--batch", "1", "--heads", "2", "--seq", "9", "--head-dim", "8", "--tier", "scalar", "--dtype", "fp32", "--causal", "--rounds", "1"} // few queries: few tiles
+	// few queries: few tiles
+	small := []string{"tune", "--batch", "1", "--heads", "2", "--seq", "9", "--head-dim", "8", "--tier", "scalar", "--dtype", "fp32",
+		"--causal", "--rounds", "1"}
 	status, stdout, stderr := call(append(small, "--dry-run")...)
 	require.Zero(t, status, stderr)
 	require.Contains(t, stdout, "float32 B1 H2 N9 D8 causal, scalar_forward")
@@ -418,10 +433,12 @@ func TestTune(t *testing.T) {
 	dev, err := flash.Open()
 	require.NoError(t, err)
 	name := dev.Info().Name
-	key, err := dev.TuningKey("scalar_forward", flash.Problem{Batch: 1, Heads: 2, QueryLen: 48, HeadDim: 8, DType: flash.F16, Causal: flash.CausalBottomRight})
+	key, err := dev.TuningKey("scalar_forward", flash.Problem{Batch: 1, Heads: 2, QueryLen: 48, HeadDim: 8, DType: flash.F16,
+		Causal: flash.CausalBottomRight})
 	require.NoError(t, err)
 	require.NoError(t, dev.Close())
-	require.NoError(t, flash.StoreTunings(flash.TuningEntry{TuningKey: key, Tuning: map[string]int{"br": 8, "bc": 16, "mr": 1, "mc": 4}, Tile: "8x16", Gain: 1.5}))
+	require.NoError(t, flash.StoreTunings(flash.TuningEntry{TuningKey: key, Tuning: map[string]int{"br": 8, "bc": 16, "mr": 1, "mc": 4},
+		Tile: "8x16", Gain: 1.5}))
 	_, stdout, _ = call("tune", "--list")
 	require.Contains(t, stdout, name)
 	require.Contains(t, stdout, "8x16")

@@ -259,7 +259,8 @@ func (d *deviceJSON) print(w io.Writer, color bool) {
 		side = fmt.Sprintf(" · %d multiprocessors", f.Multiprocessors)
 	}
 	line("workgroup", "%s shared memory · %d invocations · subgroups of %s%s",
-		bytesText(uint64(f.Limits.MaxSharedMemory)), f.Limits.MaxWorkgroupInvocations, subgroups(f.Subgroup.Min, f.Subgroup.Size, f.Subgroup.Max), side)
+		bytesText(uint64(f.Limits.MaxSharedMemory)), f.Limits.MaxWorkgroupInvocations,
+		subgroups(f.Subgroup.Min, f.Subgroup.Size, f.Subgroup.Max), side)
 	line("tiles", "%s", strings.Join(d.Tiles, ", then "))
 	line("timestamps", "%s", timestampText(d.facts))
 	var types []string

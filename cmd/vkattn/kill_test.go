@@ -53,7 +53,8 @@ func (h home) command(args ...string) *exec.Cmd {
 	line := append(strings.Fields(os.Getenv("VKATTN_EXEC")), os.Args[0])
 	line = append(line, args...)
 	cmd := exec.Command(line[0], line[1:]...)
-	cmd.Env = append(os.Environ(), "VKATTN_TEST_COMMAND=1", "XDG_CACHE_HOME="+h.cache(), "XDG_CONFIG_HOME="+filepath.Join(h.dir, "config"), flash.TuningEnv+"=")
+	cmd.Env = append(os.Environ(), "VKATTN_TEST_COMMAND=1", "XDG_CACHE_HOME="+h.cache(), "XDG_CONFIG_HOME="+filepath.Join(h.dir, "config"),
+		flash.TuningEnv+"=")
 	if os.Getenv("MESA_SHADER_CACHE_DIR") == "" {
 		if user, err := os.UserCacheDir(); err == nil {
 			cmd.Env = append(cmd.Env, "MESA_SHADER_CACHE_DIR="+user)
@@ -125,7 +126,8 @@ func (h home) noLeftovers(t *testing.T) {
 func TestKilledBench(t *testing.T) {
 	needDevice(t)
 	h := newHome(t)
-	sweep := []string{"bench", "--impl", "flash", "--tier", "scalar", "--batch", "1", "--heads", "2", "--head-dim", "8", "--causal", "--rounds", "1", "--seq", "16,17,18,19,20,21"}
+	sweep := []string{"bench", "--impl", "flash", "--tier", "scalar", "--batch", "1", "--heads", "2", "--head-dim", "8", "--causal",
+		"--rounds", "1", "--seq", "16,17,18,19,20,21"}
 	longest := h.took(t, sweep...)
 	h = newHome(t)
 	out, sweeps := filepath.Join(h.dir, "0.jsonl"), 1
@@ -177,9 +179,11 @@ func TestKilledTune(t *testing.T) {
 	h := newHome(t)
 	// Entries of another device, so that there is something to lose.
 	t.Setenv(flash.TuningEnv, h.tuning())
-	other := flash.TuningEntry{TuningKey: flash.TuningKey{Device: "another GPU"}, Tuning: map[string]int{"br": 64}, Tile: "64x32", Gain: 1.5}
+	other := flash.TuningEntry{TuningKey: flash.TuningKey{Device: "another GPU"}, Tuning: map[string]int{"br": 64},
+		Tile: "64x32", Gain: 1.5}
 	require.NoError(t, flash.StoreTunings(other))
-	args := []string{"tune", "--batch", "1", "--heads", "1", "--seq", "9", "--head-dim", "8,16", "--tier", "scalar", "--dtype", "fp32", "--causal", "--rounds", "1"}
+	args := []string{"tune", "--batch", "1", "--heads", "1", "--seq", "9", "--head-dim", "8,16", "--tier", "scalar", "--dtype", "fp32",
+		"--causal", "--rounds", "1"}
 	longest := h.took(t, args...)
 	for range kills() {
 		_, stderr := h.killed(t, longest, args...)
@@ -229,7 +233,8 @@ func TestTwoSweepsAtOnce(t *testing.T) {
 	out := filepath.Join(h.dir, "out.jsonl")
 	first := h.command(tiny("--impl", "flash", "--tier", "scalar", "--rounds", "500", "--out", out)...)
 	require.NoError(t, first.Start())
-	require.Eventually(t, func() bool { info, err := os.Stat(out); return err == nil && info.Size() > 0 }, 30*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { info, err := os.Stat(out); return err == nil && info.Size() > 0 }, 30*time.Second,
+		10*time.Millisecond)
 	for _, how := range []string{"--append", "--force"} {
 		status, stdout, stderr := h.run(t, tiny("--impl", "flash", "--tier", "scalar", "--out", out, how)...)
 		require.Equal(t, exitFailure, status)

@@ -21,7 +21,8 @@ func FuzzLists(f *testing.F) {
 			return strings.Split(s, ",")
 		}
 		var flags axisFlags
-		for name, values := range map[string][]string{"heads": list(heads), "head-dim": list(dim), "seq": list(seq), "emb-dim": list(emb), "dtype": list(dtype),
+		for name, values := range map[string][]string{"heads": list(heads), "head-dim": list(dim), "seq": list(seq), "emb-dim": list(emb),
+			"dtype":  list(dtype),
 			"causal": {causal}, "dropout": list(dropout), "density": list(density), "impl": {"flash2"}} {
 			flags.set(name, values...)
 		}

@@ -106,7 +106,8 @@ Environment:
 	root.SetFlagErrorFunc(flagError)
 	// Lines of help end at the terminal's edge, or where they are still easy to read.
 	wrapped := fmt.Sprintf("FlagUsagesWrapped %d", helpWidth(stdout))
-	root.SetUsageTemplate(strings.NewReplacer("LocalFlags.FlagUsages", "LocalFlags."+wrapped, "InheritedFlags.FlagUsages", "InheritedFlags."+wrapped).Replace(root.UsageTemplate()))
+	root.SetUsageTemplate(strings.NewReplacer("LocalFlags.FlagUsages", "LocalFlags."+wrapped, "InheritedFlags.FlagUsages",
+		"InheritedFlags."+wrapped).Replace(root.UsageTemplate()))
 	root.SetHelpCommand(&cobra.Command{ // cobra's own shows the root's help for a command that does not exist
 		Use:   "help [command]",
 		Short: "Help about any command",
@@ -121,7 +122,8 @@ Environment:
 			return cmd.Help()
 		},
 	})
-	root.AddCommand(newBench(), newRows(), newMap(), newReport(), newCompare(), newAnalyze(), newInfo(), newTune(), newVerify(), newView(), newVersion())
+	root.AddCommand(newBench(), newRows(), newMap(), newReport(), newCompare(), newAnalyze(), newInfo(), newTune(), newVerify(), newView(),
+		newVersion())
 	for _, cmd := range root.Commands() {
 		refuseEmptyItems(cmd)
 	}

@@ -76,7 +76,8 @@ writes the heads of a transformer that it has trained on its text. Heads of seve
 	fl.IntVar(&f.dim, "head-dim", 64, "`number` of columns of q and k")
 	fl.StringVar(&f.causal, "causal", "", "true or false: a query sees no key after it (default: what the FILE says, else true)")
 	fl.Lookup("causal").NoOptDefVal = "true"
-	fl.IntSliceVar(&f.window, "window", nil, "keys before and after its own that a query sees: `left,right`, -1 for all (default: what the FILE says)")
+	fl.IntSliceVar(&f.window, "window", nil, "keys before and after its own that a query sees: `left,right`, -1 for all (default: what "+
+		"the FILE says)")
 	fl.StringSliceVar(&f.which, "head", nil, "`list` of heads to draw: 0,3-5 (default all, 64 at most)")
 	fl.IntVar(&f.batch, "batch", 0, "batch entry to draw")
 	fl.StringVar(&f.queries, "queries", "", "`first:end` of queries to draw, the end not included (default all)")
@@ -231,7 +232,8 @@ func (f *mapFlags) chosen(most int) (out []int, err error) {
 // read gives the heads of all files, with the masks that flags ask for.
 func (f *mapFlags) read(args []string) (all []*heads.Heads, err error) {
 	if f.random {
-		h, err := heads.Random(flash.Problem{Batch: 1, Heads: f.heads, QueryLen: f.seq, HeadDim: f.dim, DType: flash.F16, Causal: flash.CausalBottomRight}, 1)
+		h, err := heads.Random(flash.Problem{Batch: 1, Heads: f.heads, QueryLen: f.seq, HeadDim: f.dim, DType: flash.F16,
+			Causal: flash.CausalBottomRight}, 1)
 		if err != nil {
 			return nil, err
 		}
@@ -275,7 +277,8 @@ func (f *mapFlags) grid(ctx context.Context, dev *flash.Device, all []*heads.Hea
 	for i, h := range all {
 		p := h.Problem
 		if i > 0 && (p.QueryLen != all[0].Problem.QueryLen || p.KeyLen != all[0].Problem.KeyLen) {
-			return nil, fmt.Errorf("%s has %d queries and %d keys, %s %d and %d: a picture has axes for one number of each", args[0], all[0].Problem.QueryLen,
+			return nil, fmt.Errorf("%s has %d queries and %d keys, %s %d and %d: a picture has axes for one number of each", args[0],
+				all[0].Problem.QueryLen,
 				all[0].Problem.KeyLen, args[i], p.QueryLen, p.KeyLen)
 		}
 		for _, span := range []struct {
@@ -298,7 +301,8 @@ func (f *mapFlags) grid(ctx context.Context, dev *flash.Device, all []*heads.Hea
 			return nil, err
 		}
 		first, end := slices.Min(which), slices.Max(which)+1
-		m := flash.Map{Batches: flash.Range{Begin: f.batch, End: f.batch + 1}, Heads: flash.Range{Begin: first, End: end}, Queries: queries, Keys: keys, Pool: pools[f.pool]}
+		m := flash.Map{Batches: flash.Range{Begin: f.batch, End: f.batch + 1}, Heads: flash.Range{Begin: first, End: end}, Queries: queries,
+			Keys: keys, Pool: pools[f.pool]}
 		made, err := h.Map(ctx, dev, m, f.cells, f.cells)
 		if err != nil {
 			return nil, err

@@ -41,7 +41,8 @@ func TestMapPicture(t *testing.T) {
 	good, err := os.ReadFile(synthetic)
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(results, good, 0o644))
-	status, stdout, stderr = call("map", "--random", "--seq", "70", "--heads", "3", "--head-dim", "16", "--head", "0,2", "--queries", "3:40", "--window", "9,-1",
+	status, stdout, stderr = call("map", "--random", "--seq", "70", "--heads", "3", "--head-dim", "16", "--head", "0,2", "--queries",
+		"3:40", "--window", "9,-1",
 		"--linear", "--pool", "sum", "--cells", "20", "--title", "Some <heads>", "--out", at("b.svg"), "--append", results)
 	require.Zero(t, status, stderr)
 	require.Contains(t, stdout, "20 × 20 cells")
@@ -99,7 +100,8 @@ func safetensorsOf(t *testing.T, path string, dtype ref.DType, rows, columns int
 	for name, values := range tensors {
 		from := len(body)
 		body = append(body, dtype.Encode(values)...)
-		header[name] = map[string]any{"dtype": strings.ToUpper(dtype.String()), "shape": []int{1, 1, rows, columns}, "data_offsets": []int{from, len(body)}}
+		header[name] = map[string]any{"dtype": strings.ToUpper(dtype.String()), "shape": []int{1, 1, rows, columns},
+			"data_offsets": []int{from, len(body)}}
 	}
 	text, err := json.Marshal(header)
 	require.NoError(t, err)
@@ -107,7 +109,8 @@ func safetensorsOf(t *testing.T, path string, dtype ref.DType, rows, columns int
 	require.NoError(t, os.WriteFile(path, append(file, body...), 0o644))
 }
 
-// TestMapOfNoNumbers: what NaN and infinities in queries and keys make of cells is drawn as such, counted and said; all other cells are what they are.
+// TestMapOfNoNumbers: what NaN and infinities in queries and keys make of cells is drawn as such, counted and said; all other cells are
+// what they are.
 func TestMapOfNoNumbers(t *testing.T) {
 	needDevice(t)
 	const rows, columns = 64, 8

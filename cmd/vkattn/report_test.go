@@ -41,9 +41,11 @@ func TestReportOfBrokenFiles(t *testing.T) {
 		text string
 		want string
 	}{
-		"cut.jsonl":      {strings.Join(lines[:5], "") + lines[5][:40] + "\n" + lines[6], "cut.jsonl:6: not a JSON object"},
-		"foreign.jsonl":  {lines[0] + `{"benchmark": "other", "ms": 3}` + "\n", "foreign.jsonl:2: neither a header (vkattn, torch) nor a result row (impl)"},
-		"bad.jsonl":      {lines[0] + strings.Replace(lines[1], `"fwd_ms": `, `"fwd_ms": -`, 1), "bad.jsonl:2: bad result row: fwd_ms is -"},
+		"cut.jsonl": {strings.Join(lines[:5], "") + lines[5][:40] + "\n" + lines[6], "cut.jsonl:6: not a JSON object"},
+		"foreign.jsonl": {lines[0] + `{"benchmark": "other", "ms": 3}` + "\n",
+			"foreign.jsonl:2: neither a header (vkattn, torch) nor a result row (impl)"},
+		"bad.jsonl": {lines[0] + strings.Replace(lines[1], `"fwd_ms": `, `"fwd_ms": -`, 1),
+			"bad.jsonl:2: bad result row: fwd_ms is -"},
 		"text.jsonl":     {"Hello.\n", "text.jsonl:1: not a JSON object"},
 		"empty.jsonl":    {"", "empty.jsonl:1: the file is empty"},
 		"unrowed.jsonl":  {lines[0], "unrowed.jsonl: it has no result rows"},
@@ -53,7 +55,8 @@ func TestReportOfBrokenFiles(t *testing.T) {
 		path := filepath.Join(dir, name)
 		require.NoError(t, os.WriteFile(path, []byte(test.text), 0o644))
 		out := filepath.Join(dir, "out")
-		for _, args := range [][]string{{"report", path, "--out", out}, {"report", synthetic, "--compare", path, "--out", out}, {"analyze", path}} {
+		for _, args := range [][]string{{"report", path, "--out", out}, {"report", synthetic, "--compare", path, "--out", out},
+			{"analyze", path}} {
 			if args[0] == "analyze" && name == "unrowed.jsonl" {
 				continue // it may do without
 			}
@@ -136,7 +139,8 @@ func TestHelpOfReports(t *testing.T) {
 
 func TestAnalyzeOfAFile(t *testing.T) {
 	dir := t.TempDir()
-	status, stdout, stderr := call("analyze", synthetic, "--batch", "16", "--heads", "32", "--seq", "2k", "--causal", "both", "--impl", "standard,flash", "--out", dir)
+	status, stdout, stderr := call("analyze", synthetic, "--batch", "16", "--heads", "32", "--seq", "2k", "--causal", "both", "--impl",
+		"standard,flash", "--out", dir)
 	require.Zero(t, status, stderr)
 	require.Contains(t, stdout, "Bounds, float16 B16 H32 N2048 D64 causal\n")
 	require.Contains(t, stdout, "Bounds, float16 B16 H32 N2048 D64\n")

@@ -73,7 +73,8 @@ func TestResultsCommands(t *testing.T) {
 		require.Zero(t, r.code, r.text)
 		require.Greater(t, len(commands), 12)
 		for _, args := range commands {
-			alone := slices.ContainsFunc([]string{"scalar", "guard", "paged"}, func(name string) bool { return slices.Contains(args, name) })
+			alone := slices.ContainsFunc([]string{"scalar", "guard", "paged"},
+				func(name string) bool { return slices.Contains(args, name) })
 			require.Equal(t, env == nil && !alone && args[0] == "bench", slices.Contains(args, "--peer"), "%q", args)
 			status, _, stderr := call(append(slices.Clone(args), "--device", "no such device")...)
 			require.Equal(t, 1, status, "%q: %s", args, stderr) // 2 is for usage
@@ -140,5 +141,6 @@ func TestResultsInterrupted(t *testing.T) {
 	record, err := os.ReadFile(filepath.Join(r.dir, "box-verify.txt"))
 	require.NoError(t, err)
 	require.Equal(t, 2, strings.Count(string(record), "interrupted, 1 result in 1 s"))
-	require.Contains(t, string(record), "## matrices in fragments 16x8x16 and 16x8x8: vkattn verify --no-skipped --impl flash --tier matrix")
+	require.Contains(t, string(record),
+		"## matrices in fragments 16x8x16 and 16x8x8: vkattn verify --no-skipped --impl flash --tier matrix")
 }

@@ -51,7 +51,8 @@ the time is of the bandwidth of copying, measured in the same run.`,
 	fl := cmd.Flags()
 	fl.SortFlags = false
 	fl.StringSliceVar(&f.operations, "op", rows.Operations, "`list` of what to measure: "+strings.Join(rows.Operations, ", "))
-	fl.StringVar(&f.pattern, "run", "", "only the rows whose names match this regular `expression`, as the progress bar shows them (default: all)")
+	fl.StringVar(&f.pattern, "run", "", "only the rows whose names match this regular `expression`, as the progress bar shows them "+
+		"(default: all)")
 	deviceFlags(cmd, &f.device)
 	fl.BoolVar(&f.asJSON, "json", false, "print JSON lines, a header and a line for each row, in place of the table")
 	fl.StringVar(&f.out, "out", "", "result `file` to write (JSON lines), besides what is printed")
@@ -117,7 +118,8 @@ func runRows(cmd *cobra.Command, f *rowsFlags) (err error) {
 	}
 	bar.done()
 	if !f.asJSON {
-		fmt.Fprintf(stdout, "%s · copy %s GB/s\n\n%s\n", header.Device, bench.Digits(header.Peaks.CopyGBps), rowsTable(results, screenOf(stdout, f.wide).Width))
+		fmt.Fprintf(stdout, "%s · copy %s GB/s\n\n%s\n", header.Device, bench.Digits(header.Peaks.CopyGBps),
+			rowsTable(results, screenOf(stdout, f.wide).Width))
 	}
 	switch {
 	case ctx.Err() != nil:
@@ -150,7 +152,8 @@ func (f *rowsFlags) refuseOut() error {
 
 // rowsTable is results as text of at most that width; what went wrong stands in place of the figures.
 func rowsTable(results []rows.Result, width int) string {
-	t := report.NewText([]string{"", "B × H × rows × D", "how", "ms", "p20 – p80", "MB", "GB/s", "% copy", "max err", ""}, "lllrrrrrrl").Fit(width, "max err", "p20 – p80")
+	t := report.NewText([]string{"", "B × H × rows × D", "how", "ms", "p20 – p80", "MB", "GB/s", "% copy", "max err", ""},
+		"lllrrrrrrl").Fit(width, "max err", "p20 – p80")
 	for _, r := range results {
 		if r.Error != "" {
 			t.Row(r.Operation, r.Shape(), r.How(), r.Reason.Word(), "", "", "", "", "", plain(r.Error))

@@ -13,8 +13,8 @@ import (
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/rows"
 )
 
-// TestRows: the table has a line for each row, --json and --out the same rows as lines, each with figures, behind a header with the bandwidth that
-// shares are of.
+// TestRows: the table has a line for each row, --json and --out the same rows as lines, each with figures, behind a header with the
+// bandwidth that shares are of.
 func TestRows(t *testing.T) {
 	needDevice(t)
 	path := filepath.Join(t.TempDir(), "rows.jsonl")

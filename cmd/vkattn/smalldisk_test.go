@@ -36,8 +36,8 @@ func (h home) mounted(t *testing.T, options, script string, args ...string) (std
 	return aboutFiles(out.String()), err
 }
 
-// TestFullDisk fills a disk of 64 KiB, which has room for three files, its root among them, with a sweep: the rows for which there is room are kept,
-// whole, and printed with the one that was in the way; the error names the file; and that no kernel could be kept is said once.
+// TestFullDisk fills a disk of 64 KiB, which has room for three files, its root among them, with a sweep: the rows for which there is room
+// are kept, whole, and printed with the one that was in the way; the error names the file; and that no kernel could be kept is said once.
 func TestFullDisk(t *testing.T) {
 	vktest.Long(t, "TestFullOutput")
 	needDevice(t)

@@ -16,7 +16,8 @@ func (f *benchFlags) createTrace() (*bench.OutFile, error) {
 		return bench.CreateFile(f.trace, bench.Force)
 	}
 	if _, err := os.Stat(f.trace); err == nil {
-		return nil, fmt.Errorf("--trace %s exists already: nothing can be added to a trace; replace it with --force, or name another file", f.trace)
+		return nil, fmt.Errorf("--trace %s exists already: nothing can be added to a trace; replace it with --force, or name another file",
+			f.trace)
 	}
 	return bench.CreateFile(f.trace, bench.CreateNew)
 }

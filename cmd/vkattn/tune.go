@@ -54,7 +54,8 @@ The file: ` + tuningFileText(),
 			case list && reset:
 				return usage(cmd, fmt.Errorf("--list and --reset are both given: ask for one of them"))
 			case export != "" && (list || reset || dry):
-				return usage(cmd, fmt.Errorf("--export goes without --list, --reset and --dry-run: it writes what is stored, and measures nothing"))
+				return usage(cmd, fmt.Errorf("--export goes without --list, --reset and --dry-run: it writes what is stored, and "+
+					"measures nothing"))
 			case pass != "fwd" && pass != "bwd":
 				return usage(cmd, fmt.Errorf("--pass %q: it must be fwd or bwd", pass))
 			case pass == "bwd" && (list || reset || export != ""):
@@ -127,13 +128,15 @@ func listTunings(w io.Writer, wide bool) error {
 		fmt.Fprintln(w, "nothing is stored in "+tuningFileText())
 		return nil
 	}
-	t := newText(w, wide, []string{"driver", "gain"}, []string{"device", "kernel", "dtype", "head dim", "causal", "queries", "keys in", "tile", "gain", "driver"}, "lllrllllrl")
+	t := newText(w, wide, []string{"driver", "gain"}, []string{"device", "kernel", "dtype", "head dim", "causal", "queries", "keys in",
+		"tile", "gain", "driver"}, "lllrllllrl")
 	for _, e := range entries {
 		dim := fmt.Sprint(e.HeadDim)
 		if e.ValueDim != e.HeadDim {
 			dim += fmt.Sprintf("/%d", e.ValueDim)
 		}
-		t.Row(e.Device, e.Kernel, e.DType, dim, yesNo(e.Causal), strings.TrimSpace(e.Queries+" "+e.Keys), keysIn(e.TuningKey), e.Tile, fmt.Sprintf("%.2f", e.Gain), e.Driver)
+		t.Row(e.Device, e.Kernel, e.DType, dim, yesNo(e.Causal), strings.TrimSpace(e.Queries+" "+e.Keys), keysIn(e.TuningKey), e.Tile,
+			fmt.Sprintf("%.2f", e.Gain), e.Driver)
 	}
 	printText(w, t)
 	return nil
@@ -172,7 +175,8 @@ func runTune(cmd *cobra.Command, f *benchFlags, given bench.Grid, reset, dry, ba
 	ctx, out, stderr := cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr()
 	dry = dry || backward
 	if flash.TuningFile() == "" && !dry {
-		return fmt.Errorf("there is nowhere to store tunings (%s is off, or there is no configuration directory): use --dry-run to only measure", flash.TuningEnv)
+		return fmt.Errorf("there is nowhere to store tunings (%s is off, or there is no configuration directory): use --dry-run to only "+
+			"measure", flash.TuningEnv)
 	}
 	if _, err := flash.StoredTunings(); err != nil && !dry { // nothing could be stored in the end
 		return err

@@ -29,7 +29,8 @@ func folderOf(t *testing.T, files map[string]string) string {
 	return dir
 }
 
-// TestVerifyVectors: cases of a folder run on every kernel, a case that asks for what there is not is counted apart, and a part that is missing is no pass.
+// TestVerifyVectors: cases of a folder run on every kernel, a case that asks for what there is not is counted apart, and a part that is
+// missing is no pass.
 func TestVerifyVectors(t *testing.T) {
 	needDevice(t)
 	dir := folderOf(t, map[string]string{
@@ -72,7 +73,8 @@ func TestVerifyVectors(t *testing.T) {
 // TestVerifyWrongVectors: an output that is not what a file says fails.
 func TestVerifyWrongVectors(t *testing.T) {
 	needDevice(t)
-	for file, output := range map[string]string{"f16_one.safetensors": "o", "f16_d16.safetensors": "dk", "onnx/test_attention_local_window_default.safetensors": "out.Y"} {
+	for file, output := range map[string]string{"f16_one.safetensors": "o", "f16_d16.safetensors": "dk",
+		"onnx/test_attention_local_window_default.safetensors": "out.Y"} {
 		dir := folderOf(t, map[string]string{"wrong.safetensors": file})
 		path := filepath.Join(dir, "wrong.safetensors")
 		data, err := os.ReadFile(path)
@@ -94,13 +96,15 @@ func TestVerifyWrongVectors(t *testing.T) {
 // TestVerifyDamagedVectors: a file that is damaged is named and counted, all others run, and the exit status says that something was wrong.
 func TestVerifyDamagedVectors(t *testing.T) {
 	needDevice(t)
-	dir := folderOf(t, map[string]string{"a.safetensors": "f16_one.safetensors", "b/cut.safetensors": "f16_d16.safetensors", "b/text.safetensors": "README.md",
-		"c.safetensors": "onnx/test_attention_local_window_default.safetensors"})
+	dir := folderOf(t, map[string]string{"a.safetensors": "f16_one.safetensors", "b/cut.safetensors": "f16_d16.safetensors",
+		"b/text.safetensors": "README.md",
+		"c.safetensors":      "onnx/test_attention_local_window_default.safetensors"})
 	require.NoError(t, os.Truncate(filepath.Join(dir, "b", "cut.safetensors"), 1000))
 	args := []string{"verify", "--vectors", dir, "--tier", "scalar", "--impl", "standard"}
 	status, stdout, stderr := call(args...)
 	require.Equal(t, exitFailure, status, stderr)
-	for _, want := range []string{`a +standard/scalar +pass`, `c +standard/scalar +pass`, `FAIL  of 4 files 2 cannot be read as a case, and left out:\n`,
+	for _, want := range []string{`a +standard/scalar +pass`, `c +standard/scalar +pass`,
+		`FAIL  of 4 files 2 cannot be read as a case, and left out:\n`,
 		`\n +b/cut.safetensors: \S`, `\n +b/text.safetensors: \S`} {
 		require.Regexp(t, want, stdout)
 	}

@@ -63,7 +63,8 @@ counted, and the exit status is not zero.`,
 				n    int
 			}{{"random", random}, {"parallel", parallel}} {
 				if cmd.Flags().Changed(f.name) && f.n < 1 {
-					return usage(cmd, fmt.Errorf("--%s is %d: it must be at least 1; leave it out for as many as suit the device", f.name, f.n))
+					return usage(cmd, fmt.Errorf("--%s is %d: it must be at least 1; leave it out for as many as suit the device",
+						f.name, f.n))
 				}
 			}
 			for i, s := range tunings {
@@ -155,18 +156,21 @@ counted, and the exit status is not zero.`,
 	deviceFlags(cmd, &device)
 	fl.StringSliceVar(&impls, "impl", nil, "`list` of implementations: standard, flash1, flash, blocksparse (default: all)")
 	fl.StringSliceVar(&tiers, "tier", nil, "`list` of kernel tiers: scalar, matrix (default: all the device has)")
-	fl.StringArrayVar(&tunings, "tuning", nil, "force `parameters` of the kernels asked for: a fragment such as fm=16,fn=8,fk=16, a form such as form=2, a tile; several run one after the other (default: the library's choice, and every form)")
+	fl.StringArrayVar(&tunings, "tuning", nil, "force `parameters` of the kernels asked for: a fragment such as fm=16,fn=8,fk=16, a form "+
+		"such as form=2, a tile; several run one after the other (default: the library's choice, and every form)")
 	fl.StringVar(&vectors, "vectors", "", "`folder` of golden vectors and ONNX cases to run in place of the suite (default: the suite)")
 	fl.BoolVar(&quick, "quick", false, "the core cases only")
 	fl.StringVar(&pattern, "run", "", "only the cases whose names match this regular `expression` (default: all)")
 	fl.IntVar(&random, "random", 0, "`number` of random problems (default: as many as suit the device)")
 	fl.Uint64Var(&seed, "seed", 1, "`seed` of inputs and random problems")
-	fl.IntVar(&parallel, "parallel", 0, "`number` of cases at once, 1 for one after the other (default: the number of CPUs, as far as memory goes; 2 where a CPU is the device)")
+	fl.IntVar(&parallel, "parallel", 0, "`number` of cases at once, 1 for one after the other (default: the number of CPUs, as far as "+
+		"memory goes; 2 where a CPU is the device)")
 	fl.BoolVar(&ran, "no-skipped", false, "leave skipped cases out of the list")
 	fl.BoolVar(&failed, "failed", false, "list failed cases only")
 	wideFlag(cmd, &wide)
 	fl.BoolVar(&quiet, "quiet", false, "no progress bar")
-	fl.BoolVar(&bare, "summary", false, "no cases: how many of them ran on each kernel, by types, passes and options, and the verdict of each tier")
+	fl.BoolVar(&bare, "summary", false, "no cases: how many of them ran on each kernel, by types, passes and options, and the verdict of "+
+		"each tier")
 	return cmd
 }
 
@@ -234,7 +238,8 @@ func printSelfChecks(w io.Writer, verdicts []flash.Verdict, color bool) bool {
 		if !v.Pass {
 			word, ok = "FAIL", false
 		}
-		line := fmt.Sprintf("%s  self-check  %-15s %-8s  %s", paintWord(word, color), fmt.Sprintf("%v/%s", v.Implementation, v.Tier), v.DType, strings.TrimSpace(v.Kernel+"  "+v.Why))
+		line := fmt.Sprintf("%s  self-check  %-15s %-8s  %s", paintWord(word, color), fmt.Sprintf("%v/%s", v.Implementation, v.Tier),
+			v.DType, strings.TrimSpace(v.Kernel+"  "+v.Why))
 		fmt.Fprintln(w, report.Fold(line, widthOf(w), "      "))
 	}
 	if len(verdicts) > 0 {

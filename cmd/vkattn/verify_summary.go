@@ -23,8 +23,10 @@ var checkedOptions = []checkedOption{
 	{"full", "no causal mask", func(r *conformance.Result, _ bool) bool {
 		return r.Problem.Batch > 0 && r.Problem.Causal == flash.CausalNone
 	}},
-	{"diag", "causal, the diagonal at the bottom right", func(r *conformance.Result, _ bool) bool { return r.Problem.Causal == flash.CausalBottomRight }},
-	{"top", "causal, the diagonal at the top left", func(r *conformance.Result, _ bool) bool { return r.Problem.Causal == flash.CausalTopLeft }},
+	{"diag", "causal, the diagonal at the bottom right",
+		func(r *conformance.Result, _ bool) bool { return r.Problem.Causal == flash.CausalBottomRight }},
+	{"top", "causal, the diagonal at the top left",
+		func(r *conformance.Result, _ bool) bool { return r.Problem.Causal == flash.CausalTopLeft }},
 	{"gqa", "query heads share key heads", func(r *conformance.Result, _ bool) bool {
 		return r.Problem.KeyHeads != 0 && r.Problem.KeyHeads != r.Problem.Heads
 	}},
@@ -35,13 +37,21 @@ var checkedOptions = []checkedOption{
 		size, dv := r.DType.Size(), r.Problem.ValueDim
 		return r.Problem.HeadDim*size%16 != 0 || dv*size%16 != 0
 	}},
-	{"gaps", "rows not side by side, or from an odd element on", func(r *conformance.Result, _ bool) bool { return r.Layouts != conformance.Layouts{} }},
+	{"gaps", "rows not side by side, or from an odd element on",
+		func(r *conformance.Result, _ bool) bool { return r.Layouts != conformance.Layouts{} }},
 	{"drop", "dropout", func(r *conformance.Result, _ bool) bool { return r.Problem.Dropout > 0 }},
 	{"blk", "a block mask", func(r *conformance.Result, _ bool) bool { return r.Problem.Blocks != flash.Blocks{} }},
-	{"len", "batch entries with lengths of keys or queries", func(r *conformance.Result, _ bool) bool { return r.Problem.KeyLengths || r.Problem.QueryLengths }},
-	{"cls", "blocks of scores classed by a mask function", func(r *conformance.Result, _ bool) bool { return r.Problem.Classes != flash.Blocks{} }},
+	{"len", "batch entries with lengths of keys or queries", func(r *conformance.Result, _ bool) bool {
+		return r.Problem.KeyLengths ||
+			r.Problem.QueryLengths
+	}},
+	{"cls", "blocks of scores classed by a mask function",
+		func(r *conformance.Result, _ bool) bool { return r.Problem.Classes != flash.Blocks{} }},
 	{"lse", "forward: lse is asked for", func(r *conformance.Result, backward bool) bool { return !backward && !r.NoLSE }},
-	{"add", "backward: gradients are also added to others", func(r *conformance.Result, backward bool) bool { return backward && r.Accumulated }},
+	{"add", "backward: gradients are also added to others", func(r *conformance.Result, backward bool) bool {
+		return backward &&
+			r.Accumulated
+	}},
 }
 
 // coverage counts the cases of one pass on one target.
@@ -133,7 +143,8 @@ func printCoverage(w io.Writer, results []conformance.Result, wide, color bool) 
 	for _, o := range checkedOptions {
 		header = append(header, o.name)
 	}
-	options := newText(w, wide, []string{"odd", "gaps", "dv", "top", "add", "lse", "cls", "len", "drop", "blk"}, header, "ll"+strings.Repeat("r", len(checkedOptions)))
+	options := newText(w, wide, []string{"odd", "gaps", "dv", "top", "add", "lse", "cls", "len", "drop", "blk"}, header,
+		"ll"+strings.Repeat("r", len(checkedOptions)))
 	cell := func(p *passes) string {
 		if s := p.String(); color && p != nil && p.failed > 0 {
 			return text.FgRed.Sprint(s)

@@ -18,7 +18,8 @@ func TestCoverage(t *testing.T) {
 	result := func(target string, p flash.Problem) conformance.Result {
 		return conformance.Result{Target: target, DType: p.DType, Problem: p, Pass: true}
 	}
-	both, wrong, wrongBackward, skipped := result("flash2/matrix/form=1", shared), result("flash2/matrix/form=1", plain), result("flash2/matrix/form=1", plain), result("flash2/matrix/form=1", plain)
+	both, wrong, wrongBackward, skipped := result("flash2/matrix/form=1", shared), result("flash2/matrix/form=1", plain),
+		result("flash2/matrix/form=1", plain), result("flash2/matrix/form=1", plain)
 	both.Gradients, both.Accumulated, both.NoLSE = true, true, false
 	wrong.Pass, wrong.ForwardFailed, wrong.Failure = false, true, "o: wrong"
 	wrongBackward.Pass, wrongBackward.Gradients, wrongBackward.Failure = false, true, "dq: wrong"

@@ -35,7 +35,8 @@ func printDamaged(w io.Writer, f *conformance.Folder, color bool) bool {
 	if f == nil || len(f.Damaged) == 0 {
 		return true
 	}
-	fmt.Fprintf(w, "%s  of %s %d cannot be read as a case, and left out:\n", paintWord("FAIL", color), count(f.Files, "file"), len(f.Damaged))
+	fmt.Fprintf(w, "%s  of %s %d cannot be read as a case, and left out:\n", paintWord("FAIL", color), count(f.Files, "file"),
+		len(f.Damaged))
 	for _, err := range f.Damaged {
 		fmt.Fprintf(w, "      %s\n", plain(err.Error()))
 	}
@@ -44,7 +45,8 @@ func printDamaged(w io.Writer, f *conformance.Folder, color bool) bool {
 
 // printVectors prints one line a case and kernel: the verdict, and of the output that is nearest its bound the error and the bound.
 func printVectors(w io.Writer, results []conformance.Result, failedOnly, ranOnly, wide, color bool) {
-	t := newText(w, wide, []string{"worst", "bound", "error", "passes"}, []string{"case", "kernel", "verdict", "passes", "worst", "error", "bound", "reason"}, "lllllrrl")
+	t := newText(w, wide, []string{"worst", "bound", "error", "passes"}, []string{"case", "kernel", "verdict", "passes", "worst", "error",
+		"bound", "reason"}, "lllllrrl")
 	shown := 0
 	for _, r := range results {
 		word := resultWord(r)
@@ -102,7 +104,8 @@ func printLacks(w io.Writer, results []conformance.Result, color bool) {
 	for i, name := range names {
 		names[i] = fmt.Sprintf("%s (%d)", name, things[name])
 	}
-	fmt.Fprintf(w, "%s %-20s %s what vkattn does not have, and %d not run: %s\n", paintWord("lacks", color), "", asks(len(cases)), whole, strings.Join(names, ", "))
+	fmt.Fprintf(w, "%s %-20s %s what vkattn does not have, and %d not run: %s\n", paintWord("lacks", color), "", asks(len(cases)), whole,
+		strings.Join(names, ", "))
 }
 
 func asks(n int) string {

@@ -257,11 +257,14 @@ func (f *viewFlags) drawOffscreen(ctx context.Context, out io.Writer, state *vie
 		return err
 	}
 	l, w, facts := state.LayerShown(), state.Work(), r.Facts()
-	fmt.Fprintf(out, "%s · %d heads, %d queries × %d keys, head dimension %d · %s\n", facts.Device, l.Heads, l.Queries, l.Keys, l.Dim, facts.Kernel)
-	fmt.Fprintf(out, "%d × %d cells of each head and %d × %d of one, in %d × %d pixels: %s\n", w.Grid.Rows, w.Grid.Columns, w.Large.Rows, w.Large.Columns, state.Width, state.Height, f.offscreen)
+	fmt.Fprintf(out, "%s · %d heads, %d queries × %d keys, head dimension %d · %s\n", facts.Device, l.Heads, l.Queries, l.Keys, l.Dim,
+		facts.Kernel)
+	fmt.Fprintf(out, "%d × %d cells of each head and %d × %d of one, in %d × %d pixels: %s\n", w.Grid.Rows, w.Grid.Columns, w.Large.Rows,
+		w.Large.Columns, state.Width, state.Height, f.offscreen)
 	if facts.Frame > 0 {
 		a := bench.Median(attention)
-		fmt.Fprintf(out, "attention %s ms (%s), maps %s ms, picture %s ms of the device\n", bench.Digits(a), view.Rate(facts.FLOPs/a*1e3), bench.Digits(bench.Median(maps)), bench.Digits(bench.Median(drawn)))
+		fmt.Fprintf(out, "attention %s ms (%s), maps %s ms, picture %s ms of the device\n", bench.Digits(a), view.Rate(facts.FLOPs/a*1e3),
+			bench.Digits(bench.Median(maps)), bench.Digits(bench.Median(drawn)))
 	}
 	fmt.Fprintf(out, "frame %s ms; medians of %s\n", bench.Digits(bench.Median(host)), count(f.frames, "frame"))
 	return nil

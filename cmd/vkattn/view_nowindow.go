@@ -10,8 +10,10 @@ import (
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/view/render"
 )
 
-var errNoWindow = errors.New("this vkattn was built without its window: 'make view' in vkattn's source tree builds bin/vkattn with it (go build -tags view ./cmd/vkattn " +
-	"where the headers of the window system are installed). Without one, 'vkattn map' draws attention into a file, and --offscreen FILE a frame of the window")
+var errNoWindow = errors.New("this vkattn was built without its window: 'make view' in vkattn's source tree builds bin/vkattn with it " +
+	"(go build -tags view ./cmd/vkattn " +
+	"where the headers of the window system are installed). Without one, 'vkattn map' draws attention into a file, and --offscreen FILE " +
+	"a frame of the window")
 
 // canShow says whether this program has a window.
 func canShow() error { return errNoWindow }

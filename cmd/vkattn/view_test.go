@@ -14,10 +14,12 @@ import (
 func TestViewOffscreen(t *testing.T) {
 	needDevice(t)
 	file := filepath.Join(t.TempDir(), "frame.png")
-	args := []string{"view", "--offscreen", file, "--heads", "3", "--kv-heads", "1", "--seq", "96", "--head-dim", "16", "--size", "700x500", "--frames", "2", "--press", "l+"}
+	args := []string{"view", "--offscreen", file, "--heads", "3", "--kv-heads", "1", "--seq", "96", "--head-dim", "16", "--size", "700x500",
+		"--frames", "2", "--press", "l+"}
 	status, stdout, stderr := call(args...)
 	require.Zero(t, status, stderr)
-	for _, want := range []string{"3 heads, 96 queries × 96 keys, head dimension 16", "in 700 × 500 pixels", "attention ", "medians of 2 frames"} {
+	for _, want := range []string{"3 heads, 96 queries × 96 keys, head dimension 16", "in 700 × 500 pixels", "attention ",
+		"medians of 2 frames"} {
 		require.Contains(t, stdout, want)
 	}
 	f, err := os.Open(file)
@@ -48,8 +50,10 @@ func TestViewRefusals(t *testing.T) {
 		args string
 		want string
 	}{
-		{"--size 10", "--size"}, {"--size 10x10", "from 16"}, {"--dtype q8_0", "--dtype"}, {"--frames 0", "--frames"}, {"--heads 3 --kv-heads 2", "it must divide --heads, which is 3"},
-		{"--press Z", "no key Z"}, {"a b", "unexpected argument"}, {"nothing.safetensors", "nothing.safetensors"}, {"--heads 2 some.safetensors", "--heads is about random"},
+		{"--size 10", "--size"}, {"--size 10x10", "from 16"}, {"--dtype q8_0", "--dtype"}, {"--frames 0", "--frames"},
+		{"--heads 3 --kv-heads 2", "it must divide --heads, which is 3"},
+		{"--press Z", "no key Z"}, {"a b", "unexpected argument"}, {"nothing.safetensors", "nothing.safetensors"},
+		{"--heads 2 some.safetensors", "--heads is about random"},
 		{"--head-dim 0", "a whole number from 1"}, {"--seq many", "a whole number from 1"},
 	} {
 		status, _, stderr := call(append([]string{"view", "--offscreen", file}, strings.Fields(c.args)...)...)

@@ -288,7 +288,8 @@ func (g *gpu) newKernel(spirv []byte, buffers ...buffer) (kernel, error) {
 	err = check("vkCreateComputePipelines", vulkan.CreateComputePipelines(g.device, nil, 1, []vulkan.ComputePipelineCreateInfo{{
 		SType: vulkan.StructureTypeComputePipelineCreateInfo,
 		Stage: vulkan.PipelineShaderStageCreateInfo{
-			SType: vulkan.StructureTypePipelineShaderStageCreateInfo, Stage: vulkan.ShaderStageComputeBit, Module: module, PName: "main\x00",
+			SType: vulkan.StructureTypePipelineShaderStageCreateInfo, Stage: vulkan.ShaderStageComputeBit, Module: module,
+			PName: "main\x00",
 		},
 		Layout: layout,
 	}}, nil, pipelines))
@@ -391,7 +392,8 @@ func (g *gpu) submitAndWait(cmd vulkan.CommandBuffer) error {
 		return err
 	}
 	var fence vulkan.Fence
-	err := check("vkCreateFence", vulkan.CreateFence(g.device, &vulkan.FenceCreateInfo{SType: vulkan.StructureTypeFenceCreateInfo}, nil, &fence))
+	err := check("vkCreateFence", vulkan.CreateFence(g.device, &vulkan.FenceCreateInfo{SType: vulkan.StructureTypeFenceCreateInfo},
+		nil, &fence))
 	if err != nil {
 		return err
 	}

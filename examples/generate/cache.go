@@ -8,11 +8,12 @@ import (
 	"github.com/vkattn/vkattn/flash"
 )
 
-// cache keeps keys and values of all layers on the device, in pages of some characters each. A pass over new characters of some sequences is a begin,
-// and then an attend for each layer in order, which adds their keys and values to what is there and attends over all of it.
+// cache keeps keys and values of all layers on the device, in pages of some characters each. A pass over new characters of some sequences
+// is a begin, and then an attend for each layer in order, which adds their keys and values to what is there and attends over all of it.
 //
-// A page of a flash.Cache holds its characters' keys and values of all of that cache's layers, so that it can be given back when no layer looks at it
-// any more. So layers with a window have a cache of their own, and keep a few pages however long a text gets; those that see all keep all.
+// A page of a flash.Cache holds its characters' keys and values of all of that cache's layers, so that it can be given back when no layer
+// looks at it any more. So layers with a window have a cache of their own, and keep a few pages however long a text gets; those that see
+// all keep all.
 type cache struct {
 	config
 	cacheOptions
@@ -58,8 +59,9 @@ type group struct {
 // place is where a layer's keys and values are.
 type place struct{ group, layer int }
 
-// lane is tensors and plans for passes over up to tokens new characters of each of up to rows sequences. Two of them serve everything: which pages a
-// sequence has, how long it is and how much of it is new are numbers in device memory, so that no plan is made while text is generated.
+// lane is tensors and plans for passes over up to tokens new characters of each of up to rows sequences. Two of them serve everything:
+// which pages a sequence has, how long it is and how much of it is new are numbers in device memory, so that no plan is made while text is
+// generated.
 type lane struct {
 	rows, tokens int
 	qkv          packed
@@ -79,7 +81,8 @@ func newCache(dev *flash.Device, m config, o cacheOptions) (c *cache, err error)
 	}()
 	c.group()
 	for _, g := range c.groups {
-		g.cache, err = dev.NewCache(flash.CacheOptions{Layers: g.layers, KeyHeads: m.keyHeads, HeadDim: m.dim, Page: o.page, Pages: c.pagesOf(g),
+		g.cache, err = dev.NewCache(flash.CacheOptions{Layers: g.layers, KeyHeads: m.keyHeads, HeadDim: m.dim, Page: o.page,
+			Pages:        c.pagesOf(g),
 			MaxSequences: o.batch + 1, MaxLength: o.room, DType: o.dtype, KeyType: o.stored, ValueType: o.stored})
 		if err != nil {
 			return c, err
@@ -110,8 +113,8 @@ func (c *cache) group() {
 	}
 }
 
-// pagesOf is the pages of a group. A sequence never has more of layers with a window than the window before a chunk and the chunk lie in, so that there
-// can be enough for all that run and a prompt.
+// pagesOf is the pages of a group. A sequence never has more of layers with a window than the window before a chunk and the chunk lie in,
+// so that there can be enough for all that run and a prompt.
 func (c *cache) pagesOf(g *group) int {
 	if g.window == 0 {
 		return c.pages
@@ -159,8 +162,8 @@ func (c *cache) add() (sequence, error) {
 	return c.each(func(i int, g *group) (flash.Sequence, error) { return g.cache.Add() })
 }
 
-// fork begins a sequence with the characters of another, and without a page of its own: pages are shared until one of the two goes on in one, which it
-// gets a copy of then.
+// fork begins a sequence with the characters of another, and without a page of its own: pages are shared until one of the two goes on in
+// one, which it gets a copy of then.
 func (c *cache) fork(s sequence) (sequence, error) {
 	return c.each(func(i int, g *group) (flash.Sequence, error) { return g.cache.Fork(s[i]) })
 }

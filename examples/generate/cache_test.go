@@ -38,8 +38,8 @@ func some(t *testing.T, m *model, from, n int) []int {
 	return tokens
 }
 
-// rounded is attention over whole sequences in fp32 whose queries, keys, values and outputs are rounded on the host as a cache and its layers store
-// them.
+// rounded is attention over whole sequences in fp32 whose queries, keys, values and outputs are rounded on the host as a cache and its
+// layers store them.
 type rounded struct {
 	*wholeAttention
 	cacheOptions
@@ -136,12 +136,12 @@ func (k *taker) add(tokens []int) (s sequence, out [][]float32) {
 	return s, out
 }
 
-// TestCachedLogits: a text that goes into a cache in pieces, a prompt of more than one chunk and then character by character, past the window, has the
-// logits of a forward pass over all of it in fp32, each one; so has another beside it, which comes later and goes sooner, and a fork that goes on
-// differently. Pages that were given back hold what others left.
+// TestCachedLogits: a text that goes into a cache in pieces, a prompt of more than one chunk and then character by character, past the
+// window, has the logits of a forward pass over all of it in fp32, each one; so has another beside it, which comes later and goes sooner,
+// and a fork that goes on differently. Pages that were given back hold what others left.
 //
-// The bound is twice what rounding queries, keys, values and outputs on the host to the types of the cache moves the logits of that forward pass, the
-// largest of all characters, and at least 1e-4, for sums in another order. Logits are some units large.
+// The bound is twice what rounding queries, keys, values and outputs on the host to the types of the cache moves the logits of that forward
+// pass, the largest of all characters, and at least 1e-4, for sums in another order. Logits are some units large.
 func TestCachedLogits(t *testing.T) {
 	dev, m := open(t), saved(t)
 	n, enters, forks, leaves := 150, 60, 75, 90
@@ -219,8 +219,8 @@ func TestCachedLogits(t *testing.T) {
 	}
 }
 
-// TestForkAndTruncate: after a fork, both go on as sequences with those characters that were begun anew, to the bit; so does one whose latest
-// characters were taken back.
+// TestForkAndTruncate: after a fork, both go on as sequences with those characters that were begun anew, to the bit; so does one whose
+// latest characters were taken back.
 func TestForkAndTruncate(t *testing.T) {
 	dev, m := open(t), saved(t)
 	for _, kind := range []string{"f16", "q8_0"} {

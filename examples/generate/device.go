@@ -42,12 +42,13 @@ func (o *owned) rotation(dev *flash.Device, p flash.RotateProblem) (*flash.RowPl
 	return plan, err
 }
 
-// headsOf sees n heads of rows that hold one head after the other, as [batch, n, length, dim]: attention takes any strides, so nothing is rearranged
-// between a product of matrices and attention.
+// headsOf sees n heads of rows that hold one head after the other, as [batch, n, length, dim]: attention takes any strides, so nothing is
+// rearranged between a product of matrices and attention.
 func headsOf(rows *flash.Tensor, first, n, dim int) (*flash.Tensor, error) {
 	s := rows.Shape()
 	batch, length, cols := s[0], s[2], s[3]
-	return rows.View(uint64(first*dim*rows.DType().Size()), rows.DType(), [4]int{batch, n, length, dim}, [4]int{length * cols, dim, cols, 1})
+	return rows.View(uint64(first*dim*rows.DType().Size()), rows.DType(), [4]int{batch, n, length, dim},
+		[4]int{length * cols, dim, cols, 1})
 }
 
 // packed is queries, keys and values of a pass as they come out of one product of matrices.

@@ -38,14 +38,15 @@ type prompt struct {
 
 // generator continues texts.
 //
-// This is continuous batching: a text that ends makes room at once for the next one in the queue, which goes on with the others, one character of each
-// in every pass, as soon as its prompt is taken in (Yu et al., "Orca: A Distributed Serving System for Transformer-Based Generative Models", 2022). A
-// prompt is taken in a chunk at a time between those passes, so that a long one does not hold the others up (Agrawal et al., "SARATHI: Efficient LLM
-// Inference by Piggybacking Decodes with Chunked Prefills", 2023).
+// This is continuous batching: a text that ends makes room at once for the next one in the queue, which goes on with the others, one
+// character of each in every pass, as soon as its prompt is taken in (Yu et al., "Orca: A Distributed Serving System for Transformer-Based
+// Generative Models", 2022). A prompt is taken in a chunk at a time between those passes, so that a long one does not hold the others up
+// (Agrawal et al., "SARATHI: Efficient LLM Inference by Piggybacking Decodes with Chunked Prefills", 2023).
 //
-// Nobody knows how long a text gets. So the next one begins when there are pages for its prompt, not for all that it could become, and where pages run
-// out the one that began last gives its own back and waits again (Kwon et al., "Efficient Memory Management for Large Language Model Serving with
-// PagedAttention", 2023, section 4.5). It begins anew then, and says the same: what it draws depends on its seed and its prompt alone.
+// Nobody knows how long a text gets. So the next one begins when there are pages for its prompt, not for all that it could become, and
+// where pages run out the one that began last gives its own back and waits again (Kwon et al., "Efficient Memory Management for Large
+// Language Model Serving with PagedAttention", 2023, section 4.5). It begins anew then, and says the same: what it draws depends on its
+// seed and its prompt alone.
 type generator struct {
 	*model
 	cache   *cache
@@ -161,8 +162,8 @@ func (g *generator) say(t *text, logits []float32) error {
 
 // takeIn takes the next chunk of the prompt into the cache.
 //
-// It does so by itself, not in one pass with what runs, so that prompts are cut into the same chunks, and go through the same kernels, in any company:
-// then the same numbers come out to the last bit, and the same text.
+// It does so by itself, not in one pass with what runs, so that prompts are cut into the same chunks, and go through the same kernels, in
+// any company: then the same numbers come out to the last bit, and the same text.
 func (g *generator) takeIn(ctx context.Context) error {
 	p := g.prompt
 	if p == nil || p.logits != nil {

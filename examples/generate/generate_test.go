@@ -34,8 +34,8 @@ func mustGenerate(t *testing.T, m *model, c *cache, requests ...request) *genera
 	return g
 }
 
-// TestBatchTellsNoDifference: texts that are written together, more than run at a time, of different lengths, some forks of one prompt, are those
-// written alone. The same seed gives the same text, another seed another.
+// TestBatchTellsNoDifference: texts that are written together, more than run at a time, of different lengths, some forks of one prompt, are
+// those written alone. The same seed gives the same text, another seed another.
 func TestBatchTellsNoDifference(t *testing.T) {
 	dev, m := open(t), saved(t)
 	for _, kind := range []string{"f16", "q8_0"} {
@@ -58,8 +58,8 @@ func TestBatchTellsNoDifference(t *testing.T) {
 	}
 }
 
-// TestPagesRunOut: with pages for one and a half texts, texts wait and give way to those that began before them, and all say what they would have. One
-// that can never have enough pages is refused before anything runs.
+// TestPagesRunOut: with pages for one and a half texts, texts wait and give way to those that began before them, and all say what they
+// would have. One that can never have enough pages is refused before anything runs.
 func TestPagesRunOut(t *testing.T) {
 	dev, ctx, m := open(t), context.Background(), saved(t)
 	enough := newTestCache(t, dev, m, "f16", cacheOptions{batch: 3, room: 128, page: 8, pages: 40})

@@ -14,8 +14,9 @@ import (
 	"github.com/vkattn/vkattn/flash"
 )
 
-// writeHeads writes queries and keys of all heads over a text to a file for `vkattn view`, which shows what each character attends to: tensors layer0.q,
-// layer0.k and so on, [heads, length, dimension] of fp32, rotated as attention takes them, with the text and the layers' windows in the metadata.
+// writeHeads writes queries and keys of all heads over a text to a file for `vkattn view`, which shows what each character attends to:
+// tensors layer0.q, layer0.k and so on, [heads, length, dimension] of fp32, rotated as attention takes them, with the text and the layers'
+// windows in the metadata.
 func writeHeads(ctx context.Context, out io.Writer, dev *flash.Device, m *model, text, file string) (err error) {
 	tokens, err := m.encode(text)
 	if err != nil {

@@ -1,11 +1,11 @@
-// Command generate writes verse with a small character-level transformer, the way language models are served: keys and values of what was said stay on
-// the device, in pages that texts take when they reach them, and all texts that are being written go forward together, one character of each in a
-// pass.
+// Command generate writes verse with a small character-level transformer, the way language models are served: keys and values of what was
+// said stay on the device, in pages that texts take when they reach them, and all texts that are being written go forward together, one
+// character of each in a pass.
 //
 //	go run ./examples/generate -prompt "Shall I compare" -prompt "My mistress' eyes" -tokens 200 -seed 1 -temperature 0.8
 //
-// With -samples each prompt is continued several times from one copy of its keys and values, with -cache q8_0 those take about half the memory, and
-// with too few -pages texts wait for each other:
+// With -samples each prompt is continued several times from one copy of its keys and values, with -cache q8_0 those take about half the
+// memory, and with too few -pages texts wait for each other:
 //
 //	go run ./examples/generate -prompt "Love is not" -samples 8 -batch 8 -cache q8_0 -pages 24
 //
@@ -17,8 +17,8 @@
 //
 //	go run ./examples/generate -heads heads.safetensors && vkattn view heads.safetensors
 //
-// Attention, forward and backward, rotation and cache are this library's, on the GPU: whole.go has whole sequences with gradients, for training,
-// cache.go those in pages. The rest is plain Go: model.go the transformer, train.go its training, generate.go what runs when.
+// Attention, forward and backward, rotation and cache are this library's, on the GPU: whole.go has whole sequences with gradients, for
+// training, cache.go those in pages. The rest is plain Go: model.go the transformer, train.go its training, generate.go what runs when.
 package main
 
 import (
@@ -72,12 +72,16 @@ func main() {
 	flag.Float64Var(&o.by.temperature, "temperature", 0.8, "how far from the likeliest character it strays; 0: not at all")
 	flag.IntVar(&o.by.topK, "top-k", 0, "draw from the likeliest k characters only; 0: from all")
 	flag.IntVar(&o.cache.batch, "batch", 4, "texts that are written at the same time; the others wait in a queue")
-	flag.IntVar(&o.cache.room, "room", 512, "characters of the longest text that there can be, prompt and all; takes next to no memory by itself")
+	flag.IntVar(&o.cache.room, "room", 512, "characters of the longest text that there can be, prompt and all; takes next to no memory "+
+		"by itself")
 	flag.IntVar(&o.cache.page, "page", 16, "characters of a page of the cache, a power of two up to 512")
-	flag.IntVar(&o.cache.pages, "pages", 64, "pages that all texts share in layers that see all before; where they run out, texts wait for each other")
-	flag.StringVar(&o.kind, "cache", "f16", "type of keys and values in the cache: f16, f32, or q8_0, blocks of 32 signed bytes with a scale")
+	flag.IntVar(&o.cache.pages, "pages", 64, "pages that all texts share in layers that see all before; where they run out, texts wait "+
+		"for each other")
+	flag.StringVar(&o.kind, "cache", "f16", "type of keys and values in the cache: f16, f32, or q8_0, blocks of 32 signed bytes with a "+
+		"scale")
 	flag.StringVar(&o.file, "model", "", "a file of weights; none: those that come with the example")
-	flag.StringVar(&o.heads, "heads", "", "a file for `vkattn view`: queries and keys of all heads over the first prompt, or a sonnet; nothing is generated")
+	flag.StringVar(&o.heads, "heads", "", "a file for `vkattn view`: queries and keys of all heads over the first prompt, or a sonnet; "+
+		"nothing is generated")
 	learn := flag.Bool("train", false, "train the model, and write its weights to -model, or to "+trained)
 	flag.Parse()
 	if len(o.prompts) == 0 && o.heads != "" {

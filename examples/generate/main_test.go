@@ -101,7 +101,8 @@ func TestHeads(t *testing.T) {
 	m := saved(t)
 	file := filepath.Join(t.TempDir(), "heads.safetensors")
 	var out bytes.Buffer
-	o := options{prompts: []string{"Love is not love\n"}, kind: "f16", samples: 1, heads: file, cache: cacheOptions{batch: 1, room: 8, page: 1, pages: 1}}
+	o := options{prompts: []string{"Love is not love\n"}, kind: "f16", samples: 1, heads: file,
+		cache: cacheOptions{batch: 1, room: 8, page: 1, pages: 1}}
 	require.NoError(t, run(context.Background(), &out, dev, o))
 	require.Contains(t, out.String(), "3 layers over 17 characters")
 	about, tensors := storedHeads(t, file)
@@ -118,7 +119,8 @@ func TestHeads(t *testing.T) {
 			require.Equal(t, fmt.Sprintf("%d,0", m.seen(i)-1), window)
 		}
 	}
-	// The first layer's key heads are products of what is known: the token's embedding, normed, by the weights; at position 0 nothing is turned.
+	// The first layer's key heads are products of what is known: the token's embedding, normed, by the weights; at position 0 nothing is
+	// turned.
 	x, _ := normalize(m.embed.x[tokenOf(t, m, 'L')*m.width:][:m.width], m.width)
 	qkv := multiply(x, m.layers[0].qkv)
 	for c := range m.dim {

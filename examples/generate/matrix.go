@@ -22,8 +22,8 @@ func newParam(name string, rows, cols int, scale float64, rng *rand.Rand) *param
 	return p
 }
 
-// multiply is x·w for rows x of w.rows numbers. A row of the result depends on that row of x alone, to the bit: a sequence gets the same logits
-// whatever else is in its batch.
+// multiply is x·w for rows x of w.rows numbers. A row of the result depends on that row of x alone, to the bit: a sequence gets the same
+// logits whatever else is in its batch.
 func multiply(x []float32, w *param) []float32 {
 	out := make([]float32, len(x)/w.rows*w.cols)
 	parallel(len(x)/w.rows, func(from, to int) {

@@ -22,8 +22,8 @@ var usual = config{width: 48, layers: 3, heads: 4, keyHeads: 2, dim: 32, hidden:
 // columns is the width of a row that holds a token's queries, keys and values, one head after the other.
 func (c config) columns() int { return (c.heads + 2*c.keyHeads) * c.dim }
 
-// seen is the keys that a token sees in a layer, itself among them: window, or 0 for all. Every other layer sees all tokens before, so that what is far
-// away is not lost.
+// seen is the keys that a token sees in a layer, itself among them: window, or 0 for all. Every other layer sees all tokens before, so that
+// what is far away is not lost.
 func (c config) seen(layer int) int {
 	if layer%2 == 1 {
 		return 0
@@ -76,8 +76,8 @@ func (m *model) params() []*param {
 	return all
 }
 
-// attention is what the forward pass leaves to the device: rows of o, one for each token of the batch, from rows of q, k and v, layer after layer.
-// Over whole sequences it is a wholeAttention, which can go back; over what was there before as well, a cache.
+// attention is what the forward pass leaves to the device: rows of o, one for each token of the batch, from rows of q, k and v, layer after
+// layer. Over whole sequences it is a wholeAttention, which can go back; over what was there before as well, a cache.
 type attention interface {
 	attend(ctx context.Context, layer int, qkv, o []float32) error
 }

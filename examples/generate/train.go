@@ -12,8 +12,8 @@ import (
 	"github.com/vkattn/vkattn/flash"
 )
 
-// training is how a model is trained. The text is short, and soon known by heart: decay, dropout and noise put that off, so that what was held out is
-// still predicted better than by an untrained model when training ends.
+// training is how a model is trained. The text is short, and soon known by heart: decay, dropout and noise put that off, so that what was
+// held out is still predicted better than by an untrained model when training ends.
 type training struct {
 	batch, length, steps int
 	rate                 float64 // of the first step; it falls to a tenth of that along a half cosine
@@ -145,8 +145,8 @@ func (m *model) step(ctx context.Context, a *wholeAttention, in, want []int) (fl
 	return loss, nil
 }
 
-// adam is AdamW: Kingma and Ba, "Adam: A Method for Stochastic Optimization", 2015, with the decay of weights of Loshchilov and Hutter, "Decoupled
-// Weight Decay Regularization", 2019.
+// adam is AdamW: Kingma and Ba, "Adam: A Method for Stochastic Optimization", 2015, with the decay of weights of Loshchilov and Hutter,
+// "Decoupled Weight Decay Regularization", 2019.
 type adam struct {
 	steps int
 	m, v  [][]float32

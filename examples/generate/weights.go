@@ -8,8 +8,9 @@ import (
 	"math/rand/v2"
 )
 
-// A model's file is safetensors: the length of a header as a little-endian uint64, the header in JSON, which says each tensor's type, shape and range
-// of bytes, and the bytes. Weights are bfloat16, the upper halves of fp32. Sizes and alphabet stand in the header's metadata, as texts.
+// A model's file is safetensors: the length of a header as a little-endian uint64, the header in JSON, which says each tensor's type, shape
+// and range of bytes, and the bytes. Weights are bfloat16, the upper halves of fp32. Sizes and alphabet stand in the header's metadata, as
+// texts.
 
 // stored is the header's entry of a tensor.
 type stored struct {

@@ -8,8 +8,9 @@ import (
 
 // wholeAttention attends over whole sequences, all of one length, and gives the gradients: what training needs. It is fp32.
 //
-// Queries and keys are turned on the device by the kernel that generation uses too, and their gradients back by the same one with Inverse, the
-// gradient of a rotation being that by the negative angle. So no second rotation on the host has to agree with it about pairs and angles.
+// Queries and keys are turned on the device by the kernel that generation uses too, and their gradients back by the same one with Inverse,
+// the gradient of a rotation being that by the negative angle. So no second rotation on the host has to agree with it about pairs and
+// angles.
 type wholeAttention struct {
 	config
 	owned
@@ -38,7 +39,8 @@ func newWholeAttention(dev *flash.Device, c config, batch, length int, dropout f
 	for i := range c.layers {
 		w := windowOf(c.seen(i))
 		if shared[w] == nil {
-			shared[w], err = a.plan(dev, flash.Problem{Batch: batch, Heads: c.heads, KeyHeads: c.keyHeads, QueryLen: length, HeadDim: c.dim, DType: flash.F32,
+			shared[w], err = a.plan(dev, flash.Problem{Batch: batch, Heads: c.heads, KeyHeads: c.keyHeads, QueryLen: length, HeadDim: c.dim,
+				DType:  flash.F32,
 				Causal: flash.CausalBottomRight, Window: w, Dropout: dropout})
 			if err != nil {
 				return a, err
@@ -91,7 +93,8 @@ func (a *wholeAttention) attend(ctx context.Context, layer int, qkv, o []float32
 	if err := a.turn.Rotate(ctx, flash.Rotation{X: l.turned}); err != nil { // q and k at once: their heads are neighbours
 		return err
 	}
-	if err := a.plans[layer].Forward(ctx, flash.Forward{Q: l.q, K: l.k, V: l.v, O: l.o, LSE: l.lse, Seed: uint64(layer), Offset: a.drop}); err != nil {
+	if err := a.plans[layer].Forward(ctx, flash.Forward{Q: l.q, K: l.k, V: l.v, O: l.o, LSE: l.lse, Seed: uint64(layer),
+		Offset: a.drop}); err != nil {
 		return err
 	}
 	return l.rows.Download(ctx, o)

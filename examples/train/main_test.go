@@ -88,7 +88,8 @@ func TestGradients(t *testing.T) {
 		}
 
 		// Attention alone: L = Σ do·o, whose gradients by q, k and v are what it was asked for.
-		q, k, v, do := append([]float64(nil), m.q...), append([]float64(nil), m.k...), append([]float64(nil), m.v...), make([]float64, len(m.o))
+		q, k, v, do := append([]float64(nil), m.q...), append([]float64(nil), m.k...), append([]float64(nil), m.v...),
+			make([]float64, len(m.o))
 		for i := range do {
 			do[i] = rng.NormFloat64()
 		}

@@ -1,7 +1,7 @@
 //go:build view
 
-// Command viewer is the smallest program that draws attention in a window: it owns a Vulkan device, attaches vkattn to it, and one command buffer
-// a frame has attention's map, a shader of its own that colours it, and the copy to the swapchain. Nothing passes through the host.
+// Command viewer is the smallest program that draws attention in a window: it owns a Vulkan device, attaches vkattn to it, and one command
+// buffer a frame has attention's map, a shader of its own that colours it, and the copy to the swapchain. Nothing passes through the host.
 //
 //	make view && tools/run.sh bin/viewer
 package main
@@ -63,7 +63,8 @@ func run(frames int, options vk.InstanceOptions, after func(*glfw.Window)) (err 
 	glfw.WindowHint(glfw.ClientAPI, glfw.NoAPI)
 	window := must(glfw.CreateWindow(640, 640, "attention", nil, nil))
 
-	// The program's own instance, surface and device, as it would have them without attention. Closing the instance closes what was made from it.
+	// The program's own instance, surface and device, as it would have them without attention. Closing the instance closes what was made
+	// from it.
 	options.Extensions = window.GetRequiredInstanceExtensions()
 	instance := must(vk.NewInstance(options))
 	defer func() { err = errors.Join(err, instance.Close()) }()
@@ -75,7 +76,8 @@ func run(frames int, options vk.InstanceOptions, after func(*glfw.Window)) (err 
 	defer func() { err = errors.Join(err, attention.Close()) }()
 	plan := must(attention.Plan(flash.Problem{Batch: 1, Heads: 1, QueryLen: length, HeadDim: dim, Causal: flash.CausalBottomRight}))
 	picture := must(dev.NewBuffer(4*cells*cells, vk.DeviceLocal))
-	out := must(attention.TensorOn(flash.BufferRef{Handle: picture.Handle(), Size: picture.Size()}, 0, flash.F32, [4]int{1, 1, cells, cells}, [4]int{}))
+	out := must(attention.TensorOn(flash.BufferRef{Handle: picture.Handle(), Size: picture.Size()}, 0, flash.F32,
+		[4]int{1, 1, cells, cells}, [4]int{}))
 	q := must(attention.NewTensor(flash.F32, 1, 1, length, dim))
 	o, lse := must(attention.NewTensor(flash.F32, 1, 1, length, dim)), must(attention.NewLSE(1, 1, length))
 	values := make([]float32, length*dim)
@@ -137,7 +139,8 @@ func run(frames int, options vk.InstanceOptions, after func(*glfw.Window)) (err 
 	return nil
 }
 
-// newSurface makes the window's surface. GLFW's binding gives the address of a handle that nothing refers to: no garbage may be collected before it is read.
+// newSurface makes the window's surface. GLFW's binding gives the address of a handle that nothing refers to: no garbage may be collected
+// before it is read.
 func newSurface(window *glfw.Window, instance *vk.Instance) *vk.Surface {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	handle := instance.Handle()
@@ -184,7 +187,8 @@ func (old *screen) fit(dev *vk.Device, surface *vk.Surface, window *glfw.Window)
 func (n *screen) draw(s *vk.Stream, dev *vk.Device, sets *vk.DescriptorPool, color *vk.ComputePipeline, picture *vk.Buffer) {
 	check(sets.Reset())
 	set := must(sets.Allocate(color))
-	check(dev.UpdateDescriptors(set, []vk.BufferBinding{{Buffer: picture, Size: picture.Capacity()}, {Buffer: n.pixels, Size: n.pixels.Capacity()}}))
+	check(dev.UpdateDescriptors(set, []vk.BufferBinding{{Buffer: picture, Size: picture.Capacity()},
+		{Buffer: n.pixels, Size: n.pixels.Capacity()}}))
 	width, height := n.chain.Size()
 	args := [5]uint32{cells, cells, uint32(width), uint32(height), 0}
 	if n.chain.BGRA() {

@@ -19,8 +19,8 @@ import (
 	"github.com/vkattn/vkattn/vk"
 )
 
-// TestViewer runs the program for some frames, under the validation layer, and makes its window larger meanwhile: the display shows a map of causal attention,
-// dark above the diagonal and not below it.
+// TestViewer runs the program for some frames, under the validation layer, and makes its window larger meanwhile: the display shows a map
+// of causal attention, dark above the diagonal and not below it.
 func TestViewer(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -59,7 +59,8 @@ func TestShaderIsNotStale(t *testing.T) {
 	for _, file := range []string{"color.comp", "color.spv"} {
 		data, err := os.ReadFile(file)
 		require.NoError(t, err)
-		require.True(t, strings.Contains(string(sums), fmt.Sprintf("%x  %s", sha256.Sum256(data), file)), "%s is not what was compiled: run tools/glslc.sh", file)
+		require.True(t, strings.Contains(string(sums), fmt.Sprintf("%x  %s", sha256.Sum256(data), file)),
+			"%s is not what was compiled: run tools/glslc.sh", file)
 	}
 }
 

@@ -9,17 +9,18 @@ import (
 	"github.com/vkattn/vkattn/flash"
 )
 
-// Backward computes the gradients by the rank's queries, keys and values, as [flash.Backward] says of the whole. Tensors are the rank's own, of the
-// shapes of Plan.Local; O and LSE are what Forward wrote. Every rank calls it, with the same Accumulate.
+// Backward computes the gradients by the rank's queries, keys and values, as [flash.Backward] says of the whole. Tensors are the rank's
+// own, of the shapes of Plan.Local; O and LSE are what Forward wrote. Every rank calls it, with the same Accumulate.
 //
-// Given o and lse over all keys, the gradients of pairs of blocks add up: dq stays with its queries and is summed in fp32. What a rank adds to dk and
-// dv of another goes home in the storage type, rounded once, and is summed there in fp32, by step. The order depends on the rank and the number of ranks
-// alone.
+// Given o and lse over all keys, the gradients of pairs of blocks add up: dq stays with its queries and is summed in fp32. What a rank adds
+// to dk and dv of another goes home in the storage type, rounded once, and is summed there in fp32, by step. The order depends on the rank
+// and the number of ranks alone.
 //
-// DSinks, and DBias of a bias that queries share or that is of packed sequences, are the whole gradient, of every rank: all give them, or none.
+// DSinks, and DBias of a bias that queries share or that is of packed sequences, are the whole gradient, of every rank: all give them, or
+// none.
 //
-// Half of what a rank computes with its own block waits until the end, where it hides the way home of the last gradients. Context and errors are those
-// of Forward.
+// Half of what a rank computes with its own block waits until the end, where it hides the way home of the last gradients. Context and
+// errors are those of Forward.
 func (p *Plan) Backward(ctx context.Context, b flash.Backward) error {
 	return p.run(ctx, func(w *pass) error { return w.backward(&b) })
 }
@@ -29,7 +30,8 @@ func (w *pass) backward(b *flash.Backward) error {
 		return err
 	}
 	local := w.Local()
-	all := append(w.wantedOfQueries(b, &local), wanted{"K", b.K, local.KShape()}, wanted{"V", b.V, local.VShape()}, wanted{"DK", b.DK, local.KShape()}, wanted{"DV", b.DV, local.VShape()})
+	all := append(w.wantedOfQueries(b, &local), wanted{"K", b.K, local.KShape()}, wanted{"V", b.V, local.VShape()},
+		wanted{"DK", b.DK, local.KShape()}, wanted{"DV", b.DV, local.VShape()})
 	w.of = ofBackward(b)
 	if err := w.check("Backward", append(all, w.of.wanted(w.Plan)...)); err != nil {
 		return err
@@ -86,8 +88,10 @@ func (w *pass) backward(b *flash.Backward) error {
 
 // wantedOfQueries are the tensors of a backward pass but for keys, values and gradients by them.
 func (w *pass) wantedOfQueries(b *flash.Backward, p *flash.Problem) []wanted {
-	all := []wanted{{"Q", b.Q, p.QShape()}, {"O", b.O, p.OShape()}, {"LSE", b.LSE, p.LSEShape()}, {"DO", b.DO, p.OShape()}, {"DQ", b.DQ, p.QShape()}}
-	for _, x := range []wanted{{"DLSE", b.DLSE, p.LSEShape()}, {"DBias", b.DBias, w.BiasShape()}, {"DSinks", b.DSinks, [4]int{1, 1, 1, p.Heads}}} {
+	all := []wanted{{"Q", b.Q, p.QShape()}, {"O", b.O, p.OShape()}, {"LSE", b.LSE, p.LSEShape()}, {"DO", b.DO, p.OShape()},
+		{"DQ", b.DQ, p.QShape()}}
+	for _, x := range []wanted{{"DLSE", b.DLSE, p.LSEShape()}, {"DBias", b.DBias, w.BiasShape()},
+		{"DSinks", b.DSinks, [4]int{1, 1, 1, p.Heads}}} {
 		if x.given != nil {
 			all = append(all, x)
 		}
@@ -271,7 +275,8 @@ func (w *pass) gradientsOf(g *gradients, l *launch, block pair) (in flash.Backwa
 	return in, err
 }
 
-// launchGradients submits the backward pass of a launch: gradients by its keys and values go to `to`, and those by its queries are added to their sums.
+// launchGradients submits the backward pass of a launch: gradients by its keys and values go to `to`, and those by its queries are added to
+// their sums.
 func (w *pass) launchGradients(g *gradients, l *launch, block, to pair, arrived []ready) error {
 	if arrived != nil && l.pad > 0 { // rows are copied from it
 		if err := w.arrival(arrived[0]); err != nil {
@@ -298,7 +303,8 @@ func (w *pass) launchGradients(g *gradients, l *launch, block, to pair, arrived 
 			}
 		}
 		part, some := l.group(groups), in
-		if err := eachHeads(n, groups, &some.Q, &some.K, &some.V, &some.O, &some.LSE, &some.DO, &some.DLSE, &some.DQ, &some.DK, &some.DV); err != nil {
+		if err := eachHeads(n, groups, &some.Q, &some.K, &some.V, &some.O, &some.LSE, &some.DO, &some.DLSE, &some.DQ, &some.DK,
+			&some.DV); err != nil {
 			return err
 		}
 		if err := w.gradients(&part, some); err != nil {
@@ -351,8 +357,8 @@ func (w *pass) gradientStep(g *gradients, s step, block pair) error {
 	return nil
 }
 
-// giveStep is step s of a backward pass, remote step i, with the block that e brings: once there is room for what it gives, its launches are
-// submitted, and out is handed their gradients.
+// giveStep is step s of a backward pass, remote step i, with the block that e brings: once there is room for what it gives, its launches
+// are submitted, and out is handed their gradients.
 func (w *pass) giveStep(g *gradients, s step, i int, e *exchange, out *delivery) error {
 	if i >= slots {
 		if err := w.arrival(out.sent[i-slots]); err != nil {

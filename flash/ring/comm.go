@@ -6,19 +6,22 @@ import (
 	"fmt"
 )
 
-// Comm connects the ranks of a group: 0 to Size()−1, each with a Comm of its own. It moves bytes of host memory and knows nothing of attention.
+// Comm connects the ranks of a group: 0 to Size()−1, each with a Comm of its own. It moves bytes of host memory and knows nothing of
+// attention.
 //
-// Calls may come from several goroutines of a rank. Send and Receive meet by the pair of ranks and the tag: messages of one pair and tag arrive in the
-// order sent, those of other tags pass them. AllGather and Barrier are called by every rank, in the same order, by one goroutine of each at a time.
+// Calls may come from several goroutines of a rank. Send and Receive meet by the pair of ranks and the tag: messages of one pair and tag
+// arrive in the order sent, those of other tags pass them. AllGather and Barrier are called by every rank, in the same order, by one
+// goroutine of each at a time.
 //
-// No call outlasts its context. Once a rank has failed, whether it said so by Abort, closed its Comm while others still wait for it, or vanished, every
-// call of every rank, under way or later, returns an error that is [ErrRank], a [*RankError] where it is known which rank and why. A call that ran
-// into the end of its context returns the context's error; the caller is expected to Abort then, for the ranks no longer agree on what was said.
+// No call outlasts its context. Once a rank has failed, whether it said so by Abort, closed its Comm while others still wait for it, or
+// vanished, every call of every rank, under way or later, returns an error that is [ErrRank], a [*RankError] where it is known which rank
+// and why. A call that ran into the end of its context returns the context's error; the caller is expected to Abort then, for the ranks no
+// longer agree on what was said.
 type Comm interface {
 	Rank() int // of the caller, from 0
 	Size() int // number of ranks
-	// Send gives data to a rank that receives it, and returns when data may be changed: the receiver may not have it yet. It may also wait until
-	// that rank calls Receive.
+	// Send gives data to a rank that receives it, and returns when data may be changed: the receiver may not have it yet. It may also wait
+	// until that rank calls Receive.
 	Send(ctx context.Context, to int, tag Tag, data []byte) error
 	// Receive fills data with a message of another rank, which must be as long.
 	Receive(ctx context.Context, from int, tag Tag, data []byte) error

@@ -6,9 +6,10 @@ import (
 	"github.com/vkattn/vkattn/flash"
 )
 
-// A crossing is an exchange of all ranks with all: on the way in each rank gives every other that one's heads of its tokens, and on the way out that one's
-// tokens of its heads. What goes from one rank to another is packed on the device, read into memory of the host, and unpacked where it arrives. Ranks
-// send to the next first, to the one behind it then, and so on: at each moment every rank is sent to by one.
+// A crossing is an exchange of all ranks with all: on the way in each rank gives every other that one's heads of its tokens, and on the way
+// out that one's tokens of its heads. What goes from one rank to another is packed on the device, read into memory of the host, and
+// unpacked where it arrives. Ranks send to the next first, to the one behind it then, and so on: at each moment every rank is sent to by
+// one.
 type crossing struct {
 	name  string
 	tag   Tag

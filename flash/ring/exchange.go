@@ -55,8 +55,8 @@ func readies(n int) []ready {
 // slots is how many blocks of others are on a device at once: while one is computed with, the next arrives.
 const slots = 2
 
-// pieceBytes is what a block is cut into on its way, so that it is read from one device while its beginning is written to another: long beside what a
-// copy costs to begin, some 50 µs. It is a variable for tests.
+// pieceBytes is what a block is cut into on its way, so that it is read from one device while its beginning is written to another: long
+// beside what a copy costs to begin, some 50 µs. It is a variable for tests.
 var pieceBytes uint64 = 16 << 20
 
 // pair is keys and values, or their gradients.
@@ -132,8 +132,8 @@ type shared struct {
 	direct bool                     // the rank's device imports it
 }
 
-// show shows this rank's memory of a name to the others, where all are in one process and all devices import it; nil otherwise: bytes are sent then.
-// It is called by every rank.
+// show shows this rank's memory of a name to the others, where all are in one process and all devices import it; nil otherwise: bytes are
+// sent then. It is called by every rank.
 func (w *pass) show(name string, mine [slots]*flash.HostMemory) ([]shared, error) {
 	if all, known := w.peers[name]; known {
 		return all, nil
@@ -185,8 +185,8 @@ func (w *pass) send(to int, tag Tag, mem *flash.HostMemory, pieces []piece, ther
 	return nil
 }
 
-// receive brings pieces of another rank to the device: from its own memory, or by way of this rank's. It says of each group when it is there.
-// Copies begin after a point: where they go is free then.
+// receive brings pieces of another rank to the device: from its own memory, or by way of this rank's. It says of each group when it is
+// there. Copies begin after a point: where they go is free then.
 func (w *pass) receive(from int, tag Tag, pieces []piece, theirs, mine *flash.HostMemory, there []ready, free flash.Point) (err error) {
 	var copies moves
 	defer func() { err = copies.end(err) }()

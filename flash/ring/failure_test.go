@@ -49,7 +49,8 @@ func TestPlanDisagreement(t *testing.T) {
 			names[d.What] = true
 			require.Equal(t, rank == 2, d.Rank != 2)
 		}
-		require.Equal(t, map[string]bool{"Shard.Order": true, "Problem.QueryLen": true, "Problem.KeyLen": true, "Problem.Scale": true}, names)
+		require.Equal(t, map[string]bool{"Shard.Order": true, "Problem.QueryLen": true, "Problem.KeyLen": true, "Problem.Scale": true},
+			names)
 		require.Contains(t, err.Error(), "Problem.QueryLen is ")
 	}
 }
@@ -107,8 +108,8 @@ func TestMissingRank(t *testing.T) {
 	require.Less(t, time.Since(start), time.Minute)
 }
 
-// TestRankFails: one rank's pass fails, by a tensor of another shape, a rank that leaves, or a device that is lost; all others end with an error that
-// names it.
+// TestRankFails: one rank's pass fails, by a tensor of another shape, a rank that leaves, or a device that is lost; all others end with an
+// error that names it.
 func TestRankFails(t *testing.T) {
 	for name, fail := range map[string]func(t *testing.T, s *sample, c Comm, p *Plan, x *tensors) error{
 		"bad tensor": func(t *testing.T, _ *sample, _ Comm, p *Plan, x *tensors) error {

@@ -8,19 +8,19 @@ import (
 	"github.com/vkattn/vkattn/flash"
 )
 
-// Forward computes o and lse of the rank's queries over the keys of all ranks, as [flash.Problem] says of the whole. Tensors are the rank's own, of the
-// shapes of Plan.Local, on the ring's device; every rank calls it.
+// Forward computes o and lse of the rank's queries over the keys of all ranks, as [flash.Problem] says of the whole. Tensors are the rank's
+// own, of the shapes of Plan.Local, on the ring's device; every rank calls it.
 //
-// While the device computes with one block, the next one arrives. What a launch gives is rounded to the storage type once, and sums over launches are
-// fp32, in an order that depends on the rank and the number of ranks alone: the same inputs give the same bits.
+// While the device computes with one block, the next one arrives. What a launch gives is rounded to the storage type once, and sums over
+// launches are fp32, in an order that depends on the rank and the number of ranks alone: the same inputs give the same bits.
 //
-// Packed sequences may begin and end anywhere in a rank's rows, and be longer than these: QueryStarts and KeyStarts, and QueryLengths and KeyLengths where
-// the problem has them, are those of the whole, the same of every rank, which ranks compare before any work ([*ShardError]). Sinks are the same of every
-// rank, and counted once. Bias and Mask have the rows of the rank's own queries and all keys of the whole (Plan.BiasShape, Plan.MaskShape); of packed
-// sequences, whose places they are by, every rank has the problem's.
+// Packed sequences may begin and end anywhere in a rank's rows, and be longer than these: QueryStarts and KeyStarts, and QueryLengths and
+// KeyLengths where the problem has them, are those of the whole, the same of every rank, which ranks compare before any work
+// ([*ShardError]). Sinks are the same of every rank, and counted once. Bias and Mask have the rows of the rank's own queries and all keys
+// of the whole (Plan.BiasShape, Plan.MaskShape); of packed sequences, whose places they are by, every rank has the problem's.
 //
-// The context bounds the whole pass, and with it how long ranks wait for one that does not come. After an error the plan, and the communicator,
-// cannot be used any more: ranks no longer agree on what was said.
+// The context bounds the whole pass, and with it how long ranks wait for one that does not come. After an error the plan, and the
+// communicator, cannot be used any more: ranks no longer agree on what was said.
 func (p *Plan) Forward(ctx context.Context, f flash.Forward) error {
 	return p.run(ctx, func(w *pass) error { return w.forward(&f) })
 }
@@ -114,7 +114,8 @@ func (w *pass) newOutputs(f *flash.Forward) (s *outputs, err error) {
 		return nil, err
 	}
 	for turn := range s.lse {
-		if s.lse[turn], err = w.tensor(fmt.Sprint("sum.lse", turn), flash.F32, [4]int{entries(&w.problem), w.problem.Heads, n, 1}, n); err != nil {
+		if s.lse[turn], err = w.tensor(fmt.Sprint("sum.lse", turn), flash.F32, [4]int{entries(&w.problem), w.problem.Heads, n, 1},
+			n); err != nil {
 			return nil, err
 		}
 	}

@@ -2,8 +2,8 @@ package ring
 
 import "github.com/vkattn/vkattn/flash"
 
-// A block of many bytes comes by groups of heads, keys and values of one group after those of the other: what needs the first can be computed while
-// the second is on its way. Heads do not know one another, so that nothing else changes.
+// A block of many bytes comes by groups of heads, keys and values of one group after those of the other: what needs the first can be
+// computed while the second is on its way. Heads do not know one another, so that nothing else changes.
 const mostGroups = 2
 
 // groupBytes is from how many bytes of a block on that is done. It is a variable for tests.
@@ -11,7 +11,8 @@ var groupBytes = 32 << 20
 
 // groups is how many groups of heads a block comes in.
 func (p *Plan) groups() int {
-	if g := &p.problem; entries(g) > 1 || g.KeyHeads%mostGroups != 0 || p.blockBytes() < groupBytes || p.ring.Size() == 1 || p.sched.positional {
+	if g := &p.problem; entries(g) > 1 || g.KeyHeads%mostGroups != 0 || p.blockBytes() < groupBytes || p.ring.Size() == 1 ||
+		p.sched.positional {
 		return 1
 	}
 	return mostGroups

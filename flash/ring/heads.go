@@ -9,7 +9,8 @@ import (
 // overHeads says whether heads are over devices: with one rank it has all of them anyhow.
 func (p *Plan) overHeads() bool { return p.shard.Over == Heads && p.ring.Size() > 1 }
 
-// ownHeads is the problem that a rank computes: all tokens of its share of the heads. Where a pair's place matters beyond its band, it says which heads.
+// ownHeads is the problem that a rank computes: all tokens of its share of the heads. Where a pair's place matters beyond its band, it says
+// which heads.
 func (p *Plan) ownHeads() flash.Problem {
 	l, ranks := p.problem, p.ring.Size()
 	l.Heads, l.KeyHeads = l.Heads/ranks, l.KeyHeads/ranks
@@ -25,14 +26,16 @@ type cargo struct {
 	keys  bool // of keys and key heads; otherwise of queries and query heads
 	value bool // columns are ValueDim; otherwise HeadDim
 	row   bool // a number a row, in fp32: lse and its like
-	// local is the caller's: on the way in nil stands for zeros, and on the way out for what nobody wants. whole is of all tokens and the rank's heads.
+	// local is the caller's: on the way in nil stands for zeros, and on the way out for what nobody wants. whole is of all tokens and the
+	// rank's heads.
 	local, whole *flash.Tensor
 	add          bool // on the way out: to what local holds
 }
 
 // The exchanges of both passes.
 func headsIn() crossing {
-	return crossing{name: "heads.in", tag: tagHeads, cargo: []cargo{{name: "q"}, {name: "k", keys: true}, {name: "v", keys: true, value: true}}}
+	return crossing{name: "heads.in", tag: tagHeads, cargo: []cargo{{name: "q"}, {name: "k", keys: true},
+		{name: "v", keys: true, value: true}}}
 }
 
 func headsOut() crossing {
@@ -40,11 +43,13 @@ func headsOut() crossing {
 }
 
 func gradientsIn() crossing {
-	return crossing{name: "heads.din", tag: tagHeads, cargo: append(headsIn().cargo, cargo{name: "o", value: true}, cargo{name: "lse", row: true}, cargo{name: "do", value: true})}
+	return crossing{name: "heads.din", tag: tagHeads, cargo: append(headsIn().cargo, cargo{name: "o", value: true},
+		cargo{name: "lse", row: true}, cargo{name: "do", value: true})}
 }
 
 func gradientsOut() crossing {
-	return crossing{name: "heads.dout", tag: tagTokens, out: true, cargo: []cargo{{name: "dq"}, {name: "dk", keys: true}, {name: "dv", keys: true, value: true}}}
+	return crossing{name: "heads.dout", tag: tagTokens, out: true, cargo: []cargo{{name: "dq"}, {name: "dk", keys: true},
+		{name: "dv", keys: true, value: true}}}
 }
 
 // shape is that of so many rows of a rank's share of the heads.
@@ -112,8 +117,9 @@ func (w *pass) forwardHeads(f *flash.Forward) error {
 	if err != nil {
 		return err
 	}
-	if err := w.attend(&l, flash.Forward{Sinks: sinks, QueryStarts: f.QueryStarts, KeyStarts: f.KeyStarts, QueryLengths: f.QueryLengths, KeyLengths: f.KeyLengths,
-		Q: in.cargo[0].whole, K: in.cargo[1].whole, V: in.cargo[2].whole, O: out.cargo[0].whole, LSE: out.cargo[1].whole,
+	if err := w.attend(&l, flash.Forward{Sinks: sinks, QueryStarts: f.QueryStarts, KeyStarts: f.KeyStarts, QueryLengths: f.QueryLengths,
+		KeyLengths: f.KeyLengths,
+		Q:          in.cargo[0].whole, K: in.cargo[1].whole, V: in.cargo[2].whole, O: out.cargo[0].whole, LSE: out.cargo[1].whole,
 		Captured: f.Captured, Seed: f.Seed, Offset: f.Offset}); err != nil {
 		return err
 	}
@@ -148,8 +154,10 @@ func (w *pass) backwardHeads(b *flash.Backward) error {
 	if err != nil {
 		return err
 	}
-	g := flash.Backward{Sinks: sinks, QueryStarts: b.QueryStarts, KeyStarts: b.KeyStarts, QueryLengths: b.QueryLengths, KeyLengths: b.KeyLengths,
-		Q: in.cargo[0].whole, K: in.cargo[1].whole, V: in.cargo[2].whole, O: in.cargo[3].whole, LSE: in.cargo[4].whole, DO: in.cargo[5].whole,
+	g := flash.Backward{Sinks: sinks, QueryStarts: b.QueryStarts, KeyStarts: b.KeyStarts, QueryLengths: b.QueryLengths,
+		KeyLengths: b.KeyLengths,
+		Q:          in.cargo[0].whole, K: in.cargo[1].whole, V: in.cargo[2].whole, O: in.cargo[3].whole, LSE: in.cargo[4].whole,
+		DO: in.cargo[5].whole,
 		DQ: out.cargo[0].whole, DK: out.cargo[1].whole, DV: out.cargo[2].whole, Captured: b.Captured, Seed: b.Seed, Offset: b.Offset}
 	if statistics {
 		g.DLSE = in.cargo[6].whole

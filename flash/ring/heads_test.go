@@ -22,14 +22,21 @@ var headCases = []struct {
 	problem flash.Problem
 	shard   Shard
 }{
-	{"causal ragged", flash.Problem{Batch: 1, Heads: 4, QueryLen: 101, HeadDim: 16, DType: flash.F32, Causal: flash.CausalBottomRight}, Shard{Over: Heads}},
-	{"grouped heads fp16", flash.Problem{Batch: 2, Heads: 8, KeyHeads: 4, QueryLen: 75, KeyLen: 131, HeadDim: 16, ValueDim: 8, DType: flash.F16}, Shard{Over: Heads, Order: Zigzag}},
-	{"window bf16", flash.Problem{Batch: 1, Heads: 4, QueryLen: 97, HeadDim: 8, DType: flash.BF16, Causal: flash.CausalBottomRight, Window: flash.SlidingWindow(21, -1)}, Shard{Over: Heads}},
-	{"dropout", flash.Problem{Batch: 2, Heads: 4, QueryLen: 90, KeyLen: 70, HeadDim: 8, DType: flash.F32, Dropout: 0.3}, Shard{Over: Heads}},
-	{"dropout grouped fp16", flash.Problem{Batch: 1, Heads: 8, KeyHeads: 4, QueryLen: 130, HeadDim: 8, DType: flash.F16, Causal: flash.CausalBottomRight, Dropout: 0.2}, Shard{Over: Heads}},
+	{"causal ragged", flash.Problem{Batch: 1, Heads: 4, QueryLen: 101, HeadDim: 16, DType: flash.F32, Causal: flash.CausalBottomRight},
+		Shard{Over: Heads}},
+	{"grouped heads fp16", flash.Problem{Batch: 2, Heads: 8, KeyHeads: 4, QueryLen: 75, KeyLen: 131, HeadDim: 16, ValueDim: 8,
+		DType: flash.F16}, Shard{Over: Heads, Order: Zigzag}},
+	{"window bf16", flash.Problem{Batch: 1, Heads: 4, QueryLen: 97, HeadDim: 8, DType: flash.BF16, Causal: flash.CausalBottomRight,
+		Window: flash.SlidingWindow(21, -1)}, Shard{Over: Heads}},
+	{"dropout", flash.Problem{Batch: 2, Heads: 4, QueryLen: 90, KeyLen: 70, HeadDim: 8, DType: flash.F32, Dropout: 0.3},
+		Shard{Over: Heads}},
+	{"dropout grouped fp16", flash.Problem{Batch: 1, Heads: 8, KeyHeads: 4, QueryLen: 130, HeadDim: 8, DType: flash.F16,
+		Causal: flash.CausalBottomRight, Dropout: 0.2}, Shard{Over: Heads}},
 	{"sinks", flash.Problem{Batch: 2, Heads: 4, QueryLen: 67, KeyLen: 90, HeadDim: 16, DType: flash.F32, Sinks: true}, Shard{Over: Heads}},
-	{"functions by head", flash.Problem{Batch: 1, Heads: 4, QueryLen: 67, KeyLen: 90, HeadDim: 16, DType: flash.F32, Score: slopes(), Sees: score.Dilated(3, -1)}, Shard{Over: Heads}},
-	{"functions by head fp16", flash.Problem{Batch: 2, Heads: 8, KeyHeads: 4, QueryLen: 90, HeadDim: 8, DType: flash.F16, Causal: flash.CausalTopLeft, Score: slopes()}, Shard{Over: Heads}},
+	{"functions by head", flash.Problem{Batch: 1, Heads: 4, QueryLen: 67, KeyLen: 90, HeadDim: 16, DType: flash.F32, Score: slopes(),
+		Sees: score.Dilated(3, -1)}, Shard{Over: Heads}},
+	{"functions by head fp16", flash.Problem{Batch: 2, Heads: 8, KeyHeads: 4, QueryLen: 90, HeadDim: 8, DType: flash.F16,
+		Causal: flash.CausalTopLeft, Score: slopes()}, Shard{Over: Heads}},
 }
 
 // slopes differ from head to head, and much.
@@ -58,7 +65,8 @@ func TestHeads(t *testing.T) {
 	}
 }
 
-// TestHeadsMoved compares the model's bytes with what ranks send and receive, and results over messages with those over memory that ranks share.
+// TestHeadsMoved compares the model's bytes with what ranks send and receive, and results over messages with those over memory that ranks
+// share.
 func TestHeadsMoved(t *testing.T) {
 	defer func(n uint64) { pieceBytes = n }(pieceBytes)
 	for i, c := range headCases[:2] {
@@ -91,7 +99,8 @@ func TestHeadsMoved(t *testing.T) {
 				return n
 			}
 			require.Equal(t, want.ForwardSent+want.BackwardSent+dlseSent, sum(r.Sent()), "%s: sent by rank %d", c.name, rank)
-			require.Equal(t, want.ForwardReceived+want.BackwardReceived+dlseReceived, sum(r.Received()), "%s: received by rank %d", c.name, rank)
+			require.Equal(t, want.ForwardReceived+want.BackwardReceived+dlseReceived, sum(r.Received()), "%s: received by rank %d",
+				c.name, rank)
 		}
 		comms, err = Local(ranks)
 		require.NoError(t, err)
@@ -105,7 +114,8 @@ func TestHeadsMoved(t *testing.T) {
 func TestHeadsAccumulate(t *testing.T) {
 	const ranks = 2
 	devices := sharedDevices(t, ranks)
-	s := newSample(t, rand.New(rand.NewPCG(4, 5)), flash.Problem{Batch: 2, Heads: 2, QueryLen: 41, HeadDim: 8, DType: flash.F32, Causal: flash.CausalBottomRight})
+	s := newSample(t, rand.New(rand.NewPCG(4, 5)), flash.Problem{Batch: 2, Heads: 2, QueryLen: 41, HeadDim: 8, DType: flash.F32,
+		Causal: flash.CausalBottomRight})
 	var got [2][ranks][3][]float32 // keys around the ring, heads over devices
 	for i, shard := range []Shard{{Over: Keys}, {Over: Heads}} {
 		comms, err := Local(ranks)
@@ -217,7 +227,8 @@ func TestHeadsBadInput(t *testing.T) {
 		problem        flash.Problem
 		shard          Shard
 	}{
-		{"Problem.KeyHeads", "must be a multiple of 3", flash.Problem{Batch: 1, Heads: 6, KeyHeads: 2, QueryLen: 64, HeadDim: 8}, Shard{Over: Heads}},
+		{"Problem.KeyHeads", "must be a multiple of 3", flash.Problem{Batch: 1, Heads: 6, KeyHeads: 2, QueryLen: 64, HeadDim: 8},
+			Shard{Over: Heads}},
 		{"Shard.Over", "Either, Keys or Heads", small, Shard{Over: 9}},
 		{"Shard.Speeds", "must have Forward and Link", small, Shard{Speeds: Speeds{Link: 1e9}}},
 		{"Shard.Speeds", "not below 0", small, Shard{Speeds: Speeds{Forward: 1, Link: 1, Latency: -1}}},
@@ -245,7 +256,8 @@ func TestHeadsBadInput(t *testing.T) {
 	}
 }
 
-// TestEither: what is predicted to be faster is taken, by the slowest of what ranks measured, and keys where nothing was measured or heads do not divide.
+// TestEither: what is predicted to be faster is taken, by the slowest of what ranks measured, and keys where nothing was measured or heads
+// do not divide.
 func TestEither(t *testing.T) {
 	long := flash.Problem{Batch: 1, Heads: 16, QueryLen: 128 << 10, HeadDim: 128, DType: flash.F16, Causal: flash.CausalBottomRight}
 	fast := Speeds{Forward: 350e12, Backward: 270e12, Link: 45e9, Latency: 60e-6}
@@ -334,7 +346,8 @@ func overTable(t *testing.T) string {
 				}
 				m, err := NewModel(p, Shard{Speeds: v}, ranks)
 				require.NoError(t, err)
-				fmt.Fprintf(&b, "| %s | %dk | %d | %.2g | %.2g | %.3g | %.3g | %v |\n", l.name, tokens>>10, ranks, received[0], received[1], faster[0], faster[1], m.Over())
+				fmt.Fprintf(&b, "| %s | %dk | %d | %.2g | %.2g | %.3g | %.3g | %v |\n", l.name, tokens>>10, ranks, received[0], received[1],
+					faster[0], faster[1], m.Over())
 			}
 		}
 	}

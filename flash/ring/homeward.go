@@ -94,7 +94,8 @@ func (w *pass) collect(peers []shared) (*collection, error) {
 	c := &collection{}
 	for _, from := range w.sched.receivers(rank) {
 		launches := w.sched.launches(from, rank)
-		h := homecoming{from: from, number: (from - rank + w.ring.Size()) % w.ring.Size(), rows: hull(launches), parts: union(keyRows(launches))}
+		h := homecoming{from: from, number: (from - rank + w.ring.Size()) % w.ring.Size(), rows: hull(launches),
+			parts: union(keyRows(launches))}
 		for n := 1; n < h.number; n++ { // its steps before
 			if w.sched.sees(from, (from-n+w.ring.Size())%w.ring.Size()) {
 				h.slot++
@@ -138,8 +139,9 @@ func (w *pass) collect(peers []shared) (*collection, error) {
 
 // addUpTo submits the sums of gradients that were computed at a step up to this one, in the order of steps.
 //
-// What ranks wait for lies two steps back: before it goes on, a rank adds what was computed then, and so frees a place for what comes home next; what it
-// computes itself goes home without waiting for its next step. So nobody waits for somebody who waits for him, whichever steps ranks leave out.
+// What ranks wait for lies two steps back: before it goes on, a rank adds what was computed then, and so frees a place for what comes home
+// next; what it computes itself goes home without waiting for its next step. So nobody waits for somebody who waits for him, whichever
+// steps ranks leave out.
 func (c *collection) addUpTo(number int, w *pass, g *gradients) error {
 	for c.added < len(c.steps) && c.steps[c.added].number <= number {
 		i := c.added

@@ -9,8 +9,9 @@ import (
 	"sync"
 )
 
-// Local makes the communicators of ranks in one process: goroutines, with a device each or with one that they share. A message is one copy from memory
-// to memory. Where ranks are given devices that import host memory, what they exchange is not copied by the host at all (see [Sharer]).
+// Local makes the communicators of ranks in one process: goroutines, with a device each or with one that they share. A message is one copy
+// from memory to memory. Where ranks are given devices that import host memory, what they exchange is not copied by the host at all (see
+// [Sharer]).
 func Local(ranks int) ([]Comm, error) {
 	if ranks < 1 || ranks > 1<<16 {
 		return nil, badArgument("ranks", ranks, "must be from 1 to %d", 1<<16)

@@ -26,9 +26,9 @@ func NewModel(problem flash.Problem, shard Shard, ranks int) (*Model, error) {
 	return &Model{newSchedule(problem, shard, ranks), shard.over(&problem, ranks)}, nil
 }
 
-// Sequences is the model of packed sequences that start there, as Forward.QueryStarts and KeyStarts say. A model of a problem with Packed assumes them one
-// behind the other, each as long as one can be, as long as there are rows. The error is an [*flash.ArgumentError] where the problem has no packed
-// sequences, or has another number of them.
+// Sequences is the model of packed sequences that start there, as Forward.QueryStarts and KeyStarts say. A model of a problem with Packed
+// assumes them one behind the other, each as long as one can be, as long as there are rows. The error is an [*flash.ArgumentError] where
+// the problem has no packed sequences, or has another number of them.
 func (m *Model) Sequences(queryStarts, keyStarts []int32) (*Model, error) {
 	s := *m.sched
 	if s.packed == nil {
@@ -43,9 +43,10 @@ func (m *Model) Sequences(queryStarts, keyStarts []int32) (*Model, error) {
 	return &Model{&s, m.over}, nil
 }
 
-// Lengths is the model of the same packed sequences that use so many rows of their slots, as Forward.QueryLengths and KeyLengths say; nil of a problem without
-// QueryLengths or KeyLengths. What travels is what it was but for blocks that nobody sees then: rows that are not used go with those around them. The error
-// is an [*flash.ArgumentError] of lengths that the problem does not have, or of another number of them.
+// Lengths is the model of the same packed sequences that use so many rows of their slots, as Forward.QueryLengths and KeyLengths say; nil
+// of a problem without QueryLengths or KeyLengths. What travels is what it was but for blocks that nobody sees then: rows that are not used
+// go with those around them. The error is an [*flash.ArgumentError] of lengths that the problem does not have, or of another number of
+// them.
 func (m *Model) Lengths(queryLengths, keyLengths []int32) (*Model, error) {
 	s := *m.sched
 	for _, x := range []struct {
@@ -77,8 +78,8 @@ type Step struct {
 	Got      float64 // of gradients by the rank's own
 }
 
-// Steps are those of a rank, its own block's first. One that neither computes nor moves anything is left out. With heads over devices it is one, of the
-// pairs of the rank's heads.
+// Steps are those of a rank, its own block's first. One that neither computes nor moves anything is left out. With heads over devices it is
+// one, of the pairs of the rank's heads.
 func (m *Model) Steps(rank int) []Step {
 	s := m.sched
 	if m.overHeads() {
@@ -113,8 +114,8 @@ func (s *schedule) bytes(tokens int) float64 {
 	return float64(entries(p)*p.KeyHeads*tokens) * float64((p.HeadDim+p.ValueDim)*p.DType.Size())
 }
 
-// Memory is the bytes that the rank with most tokens holds on its device for both passes: its tensors, blocks of others on their way, and sums in fp32.
-// It falls with the number of ranks.
+// Memory is the bytes that the rank with most tokens holds on its device for both passes: its tensors, blocks of others on their way, and
+// sums in fp32. It falls with the number of ranks.
 func (m *Model) Memory() float64 {
 	s, p := m.sched, &m.sched.problem
 	nq, nk := float64(s.queries.most()), s.keys.most()
@@ -127,7 +128,8 @@ func (m *Model) Memory() float64 {
 		return tensors + s.heldOverHeads()
 	}
 	places := 1 + 3*slots + 1.0 // its own block, blocks, gradients going home and coming, and those of a launch
-	sums := row(p.HeadDim, 4) + row(p.ValueDim, 4) + 2*row(1, 4) + row(p.HeadDim, p.DType.Size()) + row(p.ValueDim, p.DType.Size()) + row(1, 4)
+	sums := row(p.HeadDim, 4) + row(p.ValueDim, 4) + 2*row(1, 4) + row(p.HeadDim, p.DType.Size()) + row(p.ValueDim,
+		p.DType.Size()) + row(1, 4)
 	return tensors + places*s.bytes(nk) + sums + s.bytes(nk)*4/float64(p.DType.Size())
 }
 
@@ -202,7 +204,8 @@ func (m *Model) predict(v Speeds, backward bool) (t Times) {
 	return t
 }
 
-// someRanks are those that a forecast looks at: all, or of many some of the first, in the middle and of the last, between which the others lie.
+// someRanks are those that a forecast looks at: all, or of many some of the first, in the middle and of the last, between which the others
+// lie.
 func someRanks(n int) (out []int) {
 	for r := range n {
 		if n <= 16 || r < 2 || r >= n-2 || r == n/2 {

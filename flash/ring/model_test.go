@@ -52,7 +52,8 @@ func requireModelOfBytes(t *testing.T, s *sample, devices []*flash.Device, shard
 	require.NoError(t, err)
 	for rank, r := range recorders {
 		b := m.Moved(rank)
-		require.Equal(t, float64((ranks-1)*len(agreed))+b.ForwardGathered+b.BackwardGathered, float64(r.Gathered()), "gathered by rank %d", rank)
+		require.Equal(t, float64((ranks-1)*len(agreed))+b.ForwardGathered+b.BackwardGathered, float64(r.Gathered()),
+			"gathered by rank %d", rank)
 		var want Step
 		for _, x := range m.Steps(rank) {
 			want.Received += x.Received
@@ -156,14 +157,16 @@ func scaleTable(t *testing.T) string {
 	for _, l := range links {
 		for _, tokens := range []int{128 << 10, 1 << 20} {
 			for _, ranks := range []int{2, 8, 64, 256, 1024} {
-				m, err := NewModel(flash.Problem{Batch: 1, Heads: 16, QueryLen: tokens, HeadDim: 128, DType: flash.F16, Causal: flash.CausalBottomRight}, Shard{}, ranks)
+				m, err := NewModel(flash.Problem{Batch: 1, Heads: 16, QueryLen: tokens, HeadDim: 128, DType: flash.F16,
+					Causal: flash.CausalBottomRight}, Shard{}, ranks)
 				if err != nil {
 					continue // too short
 				}
 				v := l.speed
 				v.Forward, v.Backward = 350e12, 270e12
 				f, g := m.Forward(v), m.Backward(v)
-				fmt.Fprintf(&b, "| %s | %dk | %d | %.4g | %.0f %% | %.4g | %.0f %% | %.2g |\n", l.name, tokens>>10, ranks, f.One/f.Ranks, 100*f.One/f.Ranks/float64(ranks),
+				fmt.Fprintf(&b, "| %s | %dk | %d | %.4g | %.0f %% | %.4g | %.0f %% | %.2g |\n", l.name, tokens>>10, ranks, f.One/f.Ranks,
+					100*f.One/f.Ranks/float64(ranks),
 					g.One/g.Ranks, 100*g.One/g.Ranks/float64(ranks), m.Memory()/(1<<30))
 			}
 		}

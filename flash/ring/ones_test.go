@@ -12,8 +12,8 @@ import (
 	"github.com/vkattn/vkattn/internal/vktest"
 )
 
-// TestRanksOfOneToken: launches in which a rank has one query or one key of its own compute what one device does, with every option that has numbers
-// by query and key.
+// TestRanksOfOneToken: launches in which a rank has one query or one key of its own compute what one device does, with every option that
+// has numbers by query and key.
 func TestRanksOfOneToken(t *testing.T) {
 	vktest.Long(t, "lengths of 1 in the conformance package's TestSizesOfOne")
 	bias := func(p *flash.Problem) {

@@ -9,9 +9,9 @@ import (
 	"github.com/vkattn/vkattn/vk"
 )
 
-// Open opens a device for each of some ranks in this process: every GPU once, in the order of [flash.Devices], or where there is none the CPU. With
-// share, ranks beyond the number of devices open one that others have too: nothing gets faster by that, but programs can be tried. The devices are
-// the caller's to close.
+// Open opens a device for each of some ranks in this process: every GPU once, in the order of [flash.Devices], or where there is none the
+// CPU. With share, ranks beyond the number of devices open one that others have too: nothing gets faster by that, but programs can be
+// tried. The devices are the caller's to close.
 //
 // The error is an [*flash.ArgumentError] where there are more ranks than devices, and none are shared.
 func Open(ranks int, share bool, opts ...flash.DeviceOption) (_ []*flash.Device, err error) {
@@ -33,8 +33,8 @@ func Open(ranks int, share bool, opts ...flash.DeviceOption) (_ []*flash.Device,
 	return out, nil
 }
 
-// OpenRank opens the device that [Open] would open for one of the ranks, from 0 on: of processes that share a host, each opens its own. ranks is their number
-// on this host, and share as in Open. The device is the caller's to close; the error is Open's.
+// OpenRank opens the device that [Open] would open for one of the ranks, from 0 on: of processes that share a host, each opens its own.
+// ranks is their number on this host, and share as in Open. The device is the caller's to close; the error is Open's.
 func OpenRank(rank, ranks int, share bool, opts ...flash.DeviceOption) (*flash.Device, error) {
 	if rank < 0 || rank >= ranks {
 		return nil, badArgument("rank", rank, "must be from 0 to %d, of %d ranks", ranks-1, ranks)

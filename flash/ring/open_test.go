@@ -8,7 +8,8 @@ import (
 	"github.com/vkattn/vkattn/flash"
 )
 
-// TestOpenRank: a rank by itself opens the device that it has among all; ranks that there are not, and more than there are devices, are named.
+// TestOpenRank: a rank by itself opens the device that it has among all; ranks that there are not, and more than there are devices, are
+// named.
 func TestOpenRank(t *testing.T) {
 	sharedDevices(t, 1) // or there is none
 	all, err := Open(2, true, flash.WithoutDiskCache())

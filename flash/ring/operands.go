@@ -23,19 +23,22 @@ type operands struct {
 }
 
 func ofForward(f *flash.Forward) operands {
-	return operands{bias: f.Bias, mask: f.Mask, sinks: f.Sinks, queryStarts: f.QueryStarts, keyStarts: f.KeyStarts, queryLengths: f.QueryLengths, keyLengths: f.KeyLengths,
+	return operands{bias: f.Bias, mask: f.Mask, sinks: f.Sinks, queryStarts: f.QueryStarts, keyStarts: f.KeyStarts,
+		queryLengths: f.QueryLengths, keyLengths: f.KeyLengths,
 		captured: f.Captured, seed: f.Seed, offset: f.Offset}
 }
 
 func ofBackward(b *flash.Backward) operands {
-	return operands{bias: b.Bias, mask: b.Mask, sinks: b.Sinks, queryStarts: b.QueryStarts, keyStarts: b.KeyStarts, queryLengths: b.QueryLengths, keyLengths: b.KeyLengths,
+	return operands{bias: b.Bias, mask: b.Mask, sinks: b.Sinks, queryStarts: b.QueryStarts, keyStarts: b.KeyStarts,
+		queryLengths: b.QueryLengths, keyLengths: b.KeyLengths,
 		captured: b.Captured, seed: b.Seed, offset: b.Offset}
 }
 
 // wanted lists those that the problem has.
 func (o *operands) wanted(p *Plan) (all []wanted) {
 	g := &p.problem
-	for _, x := range []wanted{{"Bias", o.bias, p.BiasShape()}, {"Mask", o.mask, p.MaskShape()}, {"Sinks", o.sinks, [4]int{1, 1, 1, g.Heads}},
+	for _, x := range []wanted{{"Bias", o.bias, p.BiasShape()}, {"Mask", o.mask, p.MaskShape()},
+		{"Sinks", o.sinks, [4]int{1, 1, 1, g.Heads}},
 		{"QueryStarts", o.queryStarts, [4]int{1, 1, 1, g.Batch + 1}}, {"KeyStarts", o.keyStarts, [4]int{1, 1, 1, g.Batch + 1}},
 		{"QueryLengths", o.queryLengths, [4]int{1, 1, 1, g.Batch}}, {"KeyLengths", o.keyLengths, [4]int{1, 1, 1, g.Batch}}} {
 		if has(g, x.name) {
@@ -61,7 +64,8 @@ func has(g *flash.Problem, field string) bool {
 	case "KeyLengths":
 		return g.KeyLengths
 	}
-	return slices.Contains([]string{"Q", "K", "V", "O", "LSE", "DO", "DLSE", "DQ", "DK", "DV", "Accumulate", "Captured", "Seed", "Offset"}, field)
+	return slices.Contains([]string{"Q", "K", "V", "O", "LSE", "DO", "DLSE", "DQ", "DK", "DV", "Accumulate", "Captured", "Seed", "Offset"},
+		field)
 }
 
 // refuse says which field of a [flash.Forward] or [flash.Backward] is given that a rank's pass would leave unread.

@@ -102,7 +102,8 @@ func (s *sample) placeMore(ctx context.Context, d *flash.Device, p *Plan) (x mor
 }
 
 func (x *more) close() (err error) {
-	for _, t := range []*flash.Tensor{x.queryStarts, x.keyStarts, x.queryLengths, x.keyLengths, x.sinks, x.dsinks, x.bias, x.dbias, x.mask} {
+	for _, t := range []*flash.Tensor{x.queryStarts, x.keyStarts, x.queryLengths, x.keyLengths, x.sinks, x.dsinks, x.bias,
+		x.dbias, x.mask} {
 		err = errors.Join(err, t.Close())
 	}
 	return err
@@ -161,14 +162,17 @@ var operandCases = []struct {
 	problem flash.Problem
 	shard   Shard
 }{
-	{"sinks", flash.Problem{Batch: 2, Heads: 2, QueryLen: 150, HeadDim: 16, DType: flash.F32, Causal: flash.CausalBottomRight, Sinks: true}, Shard{}},
-	{"sinks fp16, more queries", flash.Problem{Batch: 1, Heads: 4, KeyHeads: 2, QueryLen: 143, KeyLen: 60, HeadDim: 16, DType: flash.F16, Causal: flash.CausalBottomRight,
-		Sinks: true}, Shard{Order: Plain}},
+	{"sinks", flash.Problem{Batch: 2, Heads: 2, QueryLen: 150, HeadDim: 16, DType: flash.F32, Causal: flash.CausalBottomRight, Sinks: true},
+		Shard{}},
+	{"sinks fp16, more queries", flash.Problem{Batch: 1, Heads: 4, KeyHeads: 2, QueryLen: 143, KeyLen: 60, HeadDim: 16, DType: flash.F16,
+		Causal: flash.CausalBottomRight,
+		Sinks:  true}, Shard{Order: Plain}},
 	{"bias", flash.Problem{Batch: 2, Heads: 2, QueryLen: 101, KeyLen: 120, HeadDim: 16, DType: flash.F32, Causal: flash.CausalBottomRight,
 		Bias: flash.PerScore{DType: flash.F32, Batch: 1, Heads: 2, Queries: 101, Keys: 120}}, Shard{}},
 	// Eight heads: the bound is three times the worst error of a plain pass, and of two sinks that may be next to none.
 	{"bias and mask fp16", flash.Problem{Batch: 2, Heads: 8, QueryLen: 90, KeyLen: 75, HeadDim: 16, DType: flash.F16, Sinks: true,
-		Bias: flash.PerScore{DType: flash.F16, Batch: 2, Heads: 1, Queries: 1, Keys: 75}, Mask: flash.PerScore{DType: flash.Bool, Batch: 2, Heads: 1, Queries: 90, Keys: 75}}, Shard{}},
+		Bias: flash.PerScore{DType: flash.F16, Batch: 2, Heads: 1, Queries: 1, Keys: 75}, Mask: flash.PerScore{DType: flash.Bool, Batch: 2,
+			Heads: 1, Queries: 90, Keys: 75}}, Shard{}},
 	{"mask of bits", flash.Problem{Batch: 1, Heads: 2, QueryLen: 530, HeadDim: 8, DType: flash.F32, Causal: flash.CausalBottomRight,
 		Mask: flash.PerScore{DType: flash.Bit, Batch: 1, Heads: 1, Queries: 530, Keys: 530}}, Shard{}},
 }
@@ -204,7 +208,8 @@ func TestOperandRanks(t *testing.T) {
 	}
 }
 
-// packedCases are packed sequences that chunks cut: of length 0 and 1, longer than a rank's rows and shorter, with rows behind the last one.
+// packedCases are packed sequences that chunks cut: of length 0 and 1, longer than a rank's rows and shorter, with rows behind the last
+// one.
 var packedCases = []struct {
 	name          string
 	problem       flash.Problem
@@ -214,38 +219,59 @@ var packedCases = []struct {
 
 	queryLens, keyLens []int32
 }{
-	{"causal", flash.Problem{Batch: 7, Heads: 2, QueryLen: 190, HeadDim: 16, DType: flash.F32, Causal: flash.CausalBottomRight, Packed: flash.Packed{Queries: 300, Keys: 300}},
+	{"causal", flash.Problem{Batch: 7, Heads: 2, QueryLen: 190, HeadDim: 16, DType: flash.F32, Causal: flash.CausalBottomRight,
+		Packed: flash.Packed{Queries: 300, Keys: 300}},
 		[]int32{0, 33, 33, 34, 100, 290, 295, 297}, nil, Shard{}, false, nil, nil},
-	{"grouped heads fp16, other keys, plain", flash.Problem{Batch: 5, Heads: 4, KeyHeads: 2, QueryLen: 90, KeyLen: 120, HeadDim: 32, ValueDim: 24, DType: flash.F16, Causal: flash.CausalBottomRight,
-		Packed: flash.Packed{Queries: 201, Keys: 260}}, []int32{0, 70, 70, 155, 160, 201}, []int32{0, 40, 55, 130, 250, 260}, Shard{Order: Plain}, false, nil, nil},
-	{"window, not causal, zigzag", flash.Problem{Batch: 4, Heads: 2, QueryLen: 150, HeadDim: 16, DType: flash.F32, Window: flash.SlidingWindow(31, 7), Packed: flash.Packed{Queries: 230, Keys: 230}},
+	{"grouped heads fp16, other keys, plain", flash.Problem{Batch: 5, Heads: 4, KeyHeads: 2, QueryLen: 90, KeyLen: 120, HeadDim: 32,
+		ValueDim: 24, DType: flash.F16, Causal: flash.CausalBottomRight,
+		Packed: flash.Packed{Queries: 201, Keys: 260}}, []int32{0, 70, 70, 155, 160, 201}, []int32{0, 40, 55, 130, 250, 260},
+		Shard{Order: Plain}, false, nil, nil},
+	{"window, not causal, zigzag", flash.Problem{Batch: 4, Heads: 2, QueryLen: 150, HeadDim: 16, DType: flash.F32,
+		Window: flash.SlidingWindow(31, 7), Packed: flash.Packed{Queries: 230, Keys: 230}},
 		[]int32{0, 20, 170, 171, 230}, nil, Shard{Order: Zigzag}, false, nil, nil},
-	{"dropout", flash.Problem{Batch: 6, Heads: 2, QueryLen: 330, HeadDim: 8, DType: flash.F32, Causal: flash.CausalBottomRight, Dropout: 0.3, Packed: flash.Packed{Queries: 500, Keys: 500}},
+	{"dropout", flash.Problem{Batch: 6, Heads: 2, QueryLen: 330, HeadDim: 8, DType: flash.F32, Causal: flash.CausalBottomRight,
+		Dropout: 0.3, Packed: flash.Packed{Queries: 500, Keys: 500}},
 		[]int32{0, 5, 37, 367, 367, 490, 500}, nil, Shard{}, false, nil, nil},
-	{"dropout fp16, sinks", flash.Problem{Batch: 3, Heads: 2, QueryLen: 200, HeadDim: 16, DType: flash.F16, Dropout: 0.2, Sinks: true, Packed: flash.Packed{Queries: 260, Keys: 330}},
+	{"dropout fp16, sinks", flash.Problem{Batch: 3, Heads: 2, QueryLen: 200, HeadDim: 16, DType: flash.F16, Dropout: 0.2, Sinks: true,
+		Packed: flash.Packed{Queries: 260, Keys: 330}},
 		[]int32{0, 131, 140, 251}, []int32{0, 100, 100, 290}, Shard{}, false, nil, nil},
-	{"functions", flash.Problem{Batch: 4, Heads: 2, QueryLen: 100, HeadDim: 16, DType: flash.F32, Causal: flash.CausalBottomRight, Score: bySequence(), Packed: flash.Packed{Queries: 150, Keys: 150}},
+	{"functions", flash.Problem{Batch: 4, Heads: 2, QueryLen: 100, HeadDim: 16, DType: flash.F32, Causal: flash.CausalBottomRight,
+		Score: bySequence(), Packed: flash.Packed{Queries: 150, Keys: 150}},
 		[]int32{0, 40, 41, 141, 150}, nil, Shard{}, false, nil, nil},
-	{"heads, dropout, sinks", flash.Problem{Batch: 4, Heads: 4, QueryLen: 100, HeadDim: 16, DType: flash.F16, Causal: flash.CausalBottomRight, Dropout: 0.25, Sinks: true,
+	{"heads, dropout, sinks", flash.Problem{Batch: 4, Heads: 4, QueryLen: 100, HeadDim: 16, DType: flash.F16,
+		Causal: flash.CausalBottomRight, Dropout: 0.25, Sinks: true,
 		Packed: flash.Packed{Queries: 150, Keys: 150}}, []int32{0, 40, 41, 141, 145}, nil, Shard{Over: Heads}, true, nil, nil},
 	// Slots of which some rows are used: all, none, more than there are, fewer than none, queries without keys and keys without queries.
-	{"lengths", flash.Problem{Batch: 8, Heads: 2, QueryLen: 90, KeyLen: 100, HeadDim: 16, DType: flash.F32, Causal: flash.CausalBottomRight, Packed: flash.Packed{Queries: 330, Keys: 340},
-		QueryLengths: true, KeyLengths: true}, []int32{2, 40, 90, 100, 180, 200, 210, 290, 325}, []int32{0, 50, 90, 110, 200, 220, 221, 310, 337}, Shard{}, false,
+	{"lengths", flash.Problem{Batch: 8, Heads: 2, QueryLen: 90, KeyLen: 100, HeadDim: 16, DType: flash.F32, Causal: flash.CausalBottomRight,
+		Packed:       flash.Packed{Queries: 330, Keys: 340},
+		QueryLengths: true, KeyLengths: true}, []int32{2, 40, 90, 100, 180, 200, 210, 290, 325},
+		[]int32{0, 50, 90, 110, 200, 220, 221, 310, 337}, Shard{}, false,
 		[]int32{38, 12, 0, 71, 5, 99, 60, -3}, []int32{31, 40, 9, 64, 0, 1, 80, 20}},
-	{"lengths of keys, sinks, dropout fp16", flash.Problem{Batch: 4, Heads: 2, QueryLen: 200, HeadDim: 16, DType: flash.F16, Dropout: 0.2, Sinks: true, Packed: flash.Packed{Queries: 260, Keys: 330},
+	{"lengths of keys, sinks, dropout fp16", flash.Problem{Batch: 4, Heads: 2, QueryLen: 200, HeadDim: 16, DType: flash.F16, Dropout: 0.2,
+		Sinks: true, Packed: flash.Packed{Queries: 260, Keys: 330},
 		KeyLengths: true}, []int32{0, 131, 140, 200, 251}, []int32{0, 100, 100, 290, 330}, Shard{}, false, nil, []int32{77, 10, 150, 40}},
-	{"lengths of queries, sinks", flash.Problem{Batch: 4, Heads: 4, KeyHeads: 2, QueryLen: 120, HeadDim: 8, DType: flash.F32, Causal: flash.CausalTopLeft, Window: flash.SlidingWindow(40, -1), Sinks: true,
-		Packed: flash.Packed{Queries: 200, Keys: 200}, QueryLengths: true}, []int32{0, 60, 61, 150, 198}, nil, Shard{Order: Zigzag}, false, []int32{33, 1, 50, 20}, nil},
-	{"bias, lengths", flash.Problem{Batch: 5, Heads: 2, QueryLen: 90, KeyLen: 100, HeadDim: 16, DType: flash.F32, Causal: flash.CausalBottomRight, Packed: flash.Packed{Queries: 200, Keys: 220},
-		Bias: flash.PerScore{DType: flash.F32, Batch: 1, Heads: 2, Queries: 90, Keys: 100}, KeyLengths: true}, []int32{0, 40, 41, 125, 190, 196}, []int32{0, 60, 61, 140, 200, 214},
+	{"lengths of queries, sinks", flash.Problem{Batch: 4, Heads: 4, KeyHeads: 2, QueryLen: 120, HeadDim: 8, DType: flash.F32,
+		Causal: flash.CausalTopLeft, Window: flash.SlidingWindow(40, -1), Sinks: true,
+		Packed: flash.Packed{Queries: 200, Keys: 200}, QueryLengths: true}, []int32{0, 60, 61, 150, 198}, nil, Shard{Order: Zigzag}, false,
+		[]int32{33, 1, 50, 20}, nil},
+	{"bias, lengths", flash.Problem{Batch: 5, Heads: 2, QueryLen: 90, KeyLen: 100, HeadDim: 16, DType: flash.F32,
+		Causal: flash.CausalBottomRight, Packed: flash.Packed{Queries: 200, Keys: 220},
+		Bias: flash.PerScore{DType: flash.F32, Batch: 1, Heads: 2, Queries: 90, Keys: 100}, KeyLengths: true},
+		[]int32{0, 40, 41, 125, 190, 196}, []int32{0, 60, 61, 140, 200, 214},
 		Shard{}, false, nil, []int32{60, 0, 70, 44, 14}},
-	{"bias and mask of each sequence fp16", flash.Problem{Batch: 4, Heads: 4, QueryLen: 80, HeadDim: 16, DType: flash.F16, Packed: flash.Packed{Queries: 200, Keys: 200}, Sinks: true,
-		Bias: flash.PerScore{DType: flash.F16, Batch: 4, Heads: 1, Queries: 1, Keys: 80}, Mask: flash.PerScore{DType: flash.Bool, Batch: 4, Heads: 1, Queries: 80, Keys: 80}},
+	{"bias and mask of each sequence fp16", flash.Problem{Batch: 4, Heads: 4, QueryLen: 80, HeadDim: 16, DType: flash.F16,
+		Packed: flash.Packed{Queries: 200, Keys: 200}, Sinks: true,
+		Bias: flash.PerScore{DType: flash.F16, Batch: 4, Heads: 1, Queries: 1, Keys: 80}, Mask: flash.PerScore{DType: flash.Bool, Batch: 4,
+			Heads: 1, Queries: 80, Keys: 80}},
 		[]int32{0, 55, 130, 135, 200}, nil, Shard{Order: Zigzag}, false, nil, nil},
-	{"bias, dropout", flash.Problem{Batch: 3, Heads: 2, QueryLen: 150, HeadDim: 8, DType: flash.F32, Dropout: 0.25, Packed: flash.Packed{Queries: 260, Keys: 260},
-		Bias: flash.PerScore{DType: flash.F32, Batch: 3, Heads: 2, Queries: 150, Keys: 150}}, []int32{0, 100, 120, 260}, nil, Shard{}, false, nil, nil},
-	{"lengths, heads, sinks", flash.Problem{Batch: 4, Heads: 4, QueryLen: 100, HeadDim: 16, DType: flash.F32, Causal: flash.CausalBottomRight, Sinks: true,
-		Packed: flash.Packed{Queries: 150, Keys: 150}, QueryLengths: true, KeyLengths: true}, []int32{0, 40, 41, 141, 145}, nil, Shard{Over: Heads}, true,
+	{"bias, dropout", flash.Problem{Batch: 3, Heads: 2, QueryLen: 150, HeadDim: 8, DType: flash.F32, Dropout: 0.25,
+		Packed: flash.Packed{Queries: 260, Keys: 260},
+		Bias:   flash.PerScore{DType: flash.F32, Batch: 3, Heads: 2, Queries: 150, Keys: 150}}, []int32{0, 100, 120, 260}, nil, Shard{},
+		false, nil, nil},
+	{"lengths, heads, sinks", flash.Problem{Batch: 4, Heads: 4, QueryLen: 100, HeadDim: 16, DType: flash.F32,
+		Causal: flash.CausalBottomRight, Sinks: true,
+		Packed: flash.Packed{Queries: 150, Keys: 150}, QueryLengths: true, KeyLengths: true}, []int32{0, 40, 41, 141, 145}, nil,
+		Shard{Over: Heads}, true,
 		[]int32{22, 1, 60, 0}, []int32{30, 0, 77, 4}},
 }
 
@@ -280,7 +306,8 @@ func TestPackedRanks(t *testing.T) {
 				if keys == nil {
 					keys = c.queries
 				}
-				s := newPackedSample(t, rand.New(rand.NewPCG(uint64(i), uint64(ranks))), c.problem, sequencesOf{c.queries, keys, c.queryLens, c.keyLens})
+				s := newPackedSample(t, rand.New(rand.NewPCG(uint64(i), uint64(ranks))), c.problem,
+					sequencesOf{c.queries, keys, c.queryLens, c.keyLens})
 				comms, err := Local(ranks)
 				require.NoError(t, err)
 				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -290,7 +317,8 @@ func TestPackedRanks(t *testing.T) {
 				s.judge(t, &got[0])
 				require.Equal(t, got[0], got[1], "the second run")
 				if (c.queryLens != nil || c.keyLens != nil) && ranks == 3 {
-					require.Equal(t, got[0], requireModelOfBytes(t, s, devices, c.shard, ranks), "over messages, not memory that ranks share")
+					require.Equal(t, got[0], requireModelOfBytes(t, s, devices, c.shard, ranks),
+						"over messages, not memory that ranks share")
 				}
 			})
 		}
@@ -317,7 +345,8 @@ func TestRefusesWhatItDoesNotRead(t *testing.T) {
 		{"Forward.Uses", plain, flash.Forward{Uses: flash.ForwardUses{O: flash.TensorUse{Next: flash.Untouched}}}, true},
 		{"Backward.DBias", plain, flash.Backward{DBias: some}, true},
 		{"Backward.DCaptured", biased, flash.Backward{DCaptured: flash.Captured{some}}, true},
-		{"Forward", biased, flash.Forward{Q: some, K: some, V: some, O: some, LSE: some, Bias: some, Sinks: some, Seed: 3, Offset: 1}, false},
+		{"Forward", biased, flash.Forward{Q: some, K: some, V: some, O: some, LSE: some, Bias: some, Sinks: some, Seed: 3, Offset: 1},
+			false},
 		{"Backward", biased, flash.Backward{DQ: some, DLSE: some, Accumulate: true, DBias: some, DSinks: some}, false},
 	} {
 		w := &pass{Plan: &Plan{problem: c.problem}}

@@ -2,10 +2,10 @@ package ring
 
 import "github.com/vkattn/vkattn/flash"
 
-// How copies and kernels of a pass follow one another. Where the device has timeline semaphores its queues do it by themselves: a kernel begins after the
-// copy that brings its block, a copy into a place after the kernels that read it, a copy out after the kernel that writes. Otherwise the host waits in
-// between. What comes from another rank is the host's to wait for in either case, and then submits: no queue is told to wait for what is not submitted
-// yet, so that a rank that dies leaves none waiting.
+// How copies and kernels of a pass follow one another. Where the device has timeline semaphores its queues do it by themselves: a kernel
+// begins after the copy that brings its block, a copy into a place after the kernels that read it, a copy out after the kernel that writes.
+// Otherwise the host waits in between. What comes from another rank is the host's to wait for in either case, and then submits: no queue is
+// told to wait for what is not submitted yet, so that a rank that dies leaves none waiting.
 
 // written is what jobs write, before a copy that takes it.
 type written struct {
@@ -44,8 +44,8 @@ func (w *pass) free(r ready, by []job) error {
 	return err
 }
 
-// passed says that a step's work is submitted, the jobs from one on: its block's place is free for the next then. The host goes no further ahead of the
-// device than that: when it returns, the device has ended the steps before.
+// passed says that a step's work is submitted, the jobs from one on: its block's place is free for the next then. The host goes no further
+// ahead of the device than that: when it returns, the device has ended the steps before.
 func (w *pass) passed(e *exchange, step, from int) error {
 	ordered := w.mover.Ordered()
 	if ordered {

@@ -21,7 +21,8 @@ func TestHostOrders(t *testing.T) {
 		defer func() { require.NoError(t, a.Close()) }()
 		attached = append(attached, a)
 	}
-	s := newSample(t, rand.New(rand.NewPCG(2, 8)), flash.Problem{Batch: 1, Heads: 2, QueryLen: 190, HeadDim: 8, DType: flash.F32, Causal: flash.CausalBottomRight})
+	s := newSample(t, rand.New(rand.NewPCG(2, 8)), flash.Problem{Batch: 1, Heads: 2, QueryLen: 190, HeadDim: 8, DType: flash.F32,
+		Causal: flash.CausalBottomRight})
 	for _, shard := range []Shard{{}, {Over: Heads}} {
 		n := ranks
 		if shard.Over == Heads {

@@ -11,15 +11,16 @@ import (
 type Over uint8
 
 const (
-	// Either is Heads where [Shard].Speeds are measured, heads divide, and a forward and a backward pass together are predicted to be faster with it, by
-	// [Model.Forward] and [Model.Backward]; with Speeds.Backward zero, a forward pass alone. It is Keys otherwise, and where both take as long. Bytes
-	// alone do not decide: what goes around a ring is hidden behind kernels, and the exchanges of heads are not. [Model.Moved] counts them.
+	// Either is Heads where [Shard].Speeds are measured, heads divide, and a forward and a backward pass together are predicted to be
+	// faster with it, by [Model.Forward] and [Model.Backward]; with Speeds.Backward zero, a forward pass alone. It is Keys otherwise, and
+	// where both take as long. Bytes alone do not decide: what goes around a ring is hidden behind kernels, and the exchanges of heads are
+	// not. [Model.Moved] counts them.
 	Either Over = iota
 	// Keys sends keys and values around the ring, and gradients by them home (Liu, Zaharia and Abbeel, "Ring Attention", 2023).
 	Keys
-	// Heads gives each rank all tokens of its share of the heads in one exchange of all with all, and brings results back in another (Jacobs et al.,
-	// "DeepSpeed Ulysses", 2023, section 3). In between attention is that of one device. Rank r of W has query heads r·Heads/W up to (r+1)·Heads/W and
-	// the key heads that they read: KeyHeads must be a multiple of W.
+	// Heads gives each rank all tokens of its share of the heads in one exchange of all with all, and brings results back in another
+	// (Jacobs et al., "DeepSpeed Ulysses", 2023, section 3). In between attention is that of one device. Rank r of W has query heads
+	// r·Heads/W up to (r+1)·Heads/W and the key heads that they read: KeyHeads must be a multiple of W.
 	Heads
 	overs
 )
@@ -38,10 +39,12 @@ func (s Shard) checkOver(p *flash.Problem, ranks int) error {
 		return badArgument("Shard.Over", uint8(s.Over), "must be Either, Keys or Heads")
 	}
 	if s.Over == Heads && p.KeyHeads%ranks != 0 {
-		return badArgument("Problem.KeyHeads", p.KeyHeads, "must be a multiple of %d, the number of ranks, with Shard.Over = Heads; Keys takes any", ranks)
+		return badArgument("Problem.KeyHeads", p.KeyHeads, "must be a multiple of %d, the number of ranks, with Shard.Over = Heads; Keys "+
+			"takes any", ranks)
 	}
 	if s.Over == Heads && (p.Bias != flash.PerScore{} || p.Mask != flash.PerScore{}) {
-		return badArgument("Shard.Over", s.Over, "must be Keys with Problem.Bias or Mask, which go with a rank's own queries, and not with heads that it has of all")
+		return badArgument("Shard.Over", s.Over, "must be Keys with Problem.Bias or Mask, which go with a rank's own queries, and not "+
+			"with heads that it has of all")
 	}
 	v := s.Speeds
 	for _, x := range [...]float64{v.Forward, v.Backward, v.Link, v.Latency} {
@@ -63,7 +66,8 @@ func (v Speeds) slower(o Speeds) Speeds {
 	case o == Speeds{}:
 		return v
 	}
-	return Speeds{Forward: min(v.Forward, o.Forward), Backward: min(v.Backward, o.Backward), Link: min(v.Link, o.Link), Latency: max(v.Latency, o.Latency)}
+	return Speeds{Forward: min(v.Forward, o.Forward), Backward: min(v.Backward, o.Backward), Link: min(v.Link, o.Link),
+		Latency: max(v.Latency, o.Latency)}
 }
 
 // over is Over with Either decided, for a shard that was checked.
@@ -98,8 +102,8 @@ func (m *Model) overHeads() bool { return m.over == Heads && m.sched.ranks > 1 }
 type Moved struct {
 	ForwardSent, ForwardReceived   float64
 	BackwardSent, BackwardReceived float64 // without DLSE; with it heads over devices move as much again as for LSE
-	// What it gets from all others besides, and gives to each: where packed sequences lie, and gradients by sinks and biases that ranks sum, where all are
-	// asked for.
+	// What it gets from all others besides, and gives to each: where packed sequences lie, and gradients by sinks and biases that ranks
+	// sum, where all are asked for.
 	ForwardGathered, BackwardGathered float64
 }
 
@@ -179,8 +183,8 @@ func (s *schedule) predictHeads(v Speeds, backward bool) (t float64) {
 	return t
 }
 
-// heldOverHeads is the bytes of a rank's device besides its own tensors, for both passes: all tokens of its heads, what it gives to each of the others, and
-// places for what comes.
+// heldOverHeads is the bytes of a rank's device besides its own tensors, for both passes: all tokens of its heads, what it gives to each of
+// the others, and places for what comes.
 func (s *schedule) heldOverHeads() (n float64) {
 	for _, c := range []crossing{gradientsIn(), gradientsOut()} {
 		for _, x := range c.cargo {

@@ -8,8 +8,8 @@ import (
 	"github.com/vkattn/vkattn/flash"
 )
 
-// What belongs to all queries: sinks (sinks.go), and biases that queries share, or sequences of several ranks. Every rank has them, and every rank is given
-// the whole gradient by them.
+// What belongs to all queries: sinks (sinks.go), and biases that queries share, or sequences of several ranks. Every rank has them, and
+// every rank is given the whole gradient by them.
 
 // sharedBias says whether queries share the bias, so that its gradient is a sum over launches, and ranks.
 func (s *schedule) sharedBias() bool {
@@ -153,7 +153,8 @@ func (w *pass) reduce(name string, mine, to *flash.Tensor, add bool) error {
 	sums := make([]float64, len(raw)/4)
 	for rank, x := range all {
 		if len(x) != len(raw) {
-			return &RankError{Rank: rank, Err: fmt.Errorf("it does not ask for Backward.%s as rank %d does: every rank gives it, or none", name, w.ring.Rank())}
+			return &RankError{Rank: rank, Err: fmt.Errorf("it does not ask for Backward.%s as rank %d does: every rank gives it, or none",
+				name, w.ring.Rank())}
 		}
 		for i := range sums {
 			sums[i] += float64(math.Float32frombits(binary.NativeEndian.Uint32(x[4*i:])))

@@ -45,13 +45,15 @@ func randomLengths(r *rand.Rand, wanted bool, sequences, most int) (out []int32)
 	return out
 }
 
-// TestPackedScheduleCovers draws packed problems and checks that launches of all ranks together compute every pair that is seen exactly once, at the
-// places of its sequence, and no other.
+// TestPackedScheduleCovers draws packed problems and checks that launches of all ranks together compute every pair that is seen exactly
+// once, at the places of its sequence, and no other.
 func TestPackedScheduleCovers(t *testing.T) {
 	r := rand.New(rand.NewPCG(15, 6))
 	for range 300 {
-		p := flash.Problem{Batch: 1 + r.IntN(8), Heads: 1, QueryLen: 5 + r.IntN(60), KeyLen: 5 + r.IntN(60), HeadDim: 8, Causal: flash.Causal(r.IntN(3)),
-			Packed: flash.Packed{Queries: 8 + r.IntN(90), Keys: 8 + r.IntN(90)}, Dropout: []float64{0, 0.5}[r.IntN(2)], QueryLengths: r.IntN(2) == 0, KeyLengths: r.IntN(2) == 0}
+		p := flash.Problem{Batch: 1 + r.IntN(8), Heads: 1, QueryLen: 5 + r.IntN(60), KeyLen: 5 + r.IntN(60), HeadDim: 8,
+			Causal: flash.Causal(r.IntN(3)),
+			Packed: flash.Packed{Queries: 8 + r.IntN(90), Keys: 8 + r.IntN(90)}, Dropout: []float64{0, 0.5}[r.IntN(2)],
+			QueryLengths: r.IntN(2) == 0, KeyLengths: r.IntN(2) == 0}
 		if r.IntN(8) == 0 {
 			p.QueryLen, p.KeyLen, p.Packed = 700, 700, flash.Packed{Queries: 900 + r.IntN(90), Keys: 900 + r.IntN(90)}
 		}
@@ -63,7 +65,8 @@ func TestPackedScheduleCovers(t *testing.T) {
 		ranks := 1 + r.IntN(4)
 		s := newSchedule(p, Shard{Order: Order(r.IntN(3))}, ranks)
 		queryLens, keyLens := randomLengths(r, p.QueryLengths, p.Batch, p.QueryLen), randomLengths(r, p.KeyLengths, p.Batch, p.KeyLen)
-		of := newSequences(&p, randomStarts(r, p.Batch, p.Packed.Queries), randomStarts(r, p.Batch, p.Packed.Keys)).using(queryLens, keyLens)
+		of := newSequences(&p, randomStarts(r, p.Batch, p.Packed.Queries), randomStarts(r, p.Batch, p.Packed.Keys)).using(queryLens,
+			keyLens)
 		s.packed = of
 		counts := map[[2]int]int{}
 		whole := func(spans []Span, row int) int {
@@ -116,7 +119,8 @@ func TestPackedScheduleCovers(t *testing.T) {
 					one, err := l.problem.Normalize()
 					require.NoError(t, err)
 					require.Equal(t, one.KeyLen, l.pad+l.keys.Len())
-					m := attn.Problem{QueryLen: one.QueryLen, KeyLen: one.KeyLen, Causal: attn.Causal(one.Causal), Window: attn.Window(one.Window), Within: attn.Within(one.Within)}.Mask()
+					m := attn.Problem{QueryLen: one.QueryLen, KeyLen: one.KeyLen, Causal: attn.Causal(one.Causal),
+						Window: attn.Window(one.Window), Within: attn.Within(one.Within)}.Mask()
 					for i := range one.QueryLen {
 						for j := max(m.KeysOf(i).Begin, l.pad); j < m.KeysOf(i).End; j++ {
 							q, k := row(&l, i, j-l.pad)
@@ -141,7 +145,8 @@ func TestPackedScheduleCovers(t *testing.T) {
 				for j := m.KeysOf(i).Begin; j < m.KeysOf(i).End; j++ {
 					want++
 					if n := counts[[2]int{q.Begin + i, k.Begin + j}]; n != 1 {
-						t.Fatalf("query %d and key %d of sequence %d are computed %d times: %v, %v and %v, %d ranks", i, j, b, n, p, of.queries, of.keys, ranks)
+						t.Fatalf("query %d and key %d of sequence %d are computed %d times: %v, %v and %v, %d ranks", i, j, b, n, p,
+							of.queries, of.keys, ranks)
 					}
 				}
 			}
@@ -182,14 +187,17 @@ func passesOn(t *testing.T, devices []*flash.Device, s *sample, shard Shard, of 
 	return out
 }
 
-// TestPackedLikeOneDevice: whatever starts say, and from pass to pass, ranks give what one device gives; rows of no sequence stay as they are.
+// TestPackedLikeOneDevice: whatever starts say, and from pass to pass, ranks give what one device gives; rows of no sequence stay as they
+// are.
 func TestPackedLikeOneDevice(t *testing.T) {
-	p := flash.Problem{Batch: 5, Heads: 2, QueryLen: 60, KeyLen: 70, HeadDim: 8, DType: flash.F32, Causal: flash.CausalBottomRight, Sinks: true,
+	p := flash.Problem{Batch: 5, Heads: 2, QueryLen: 60, KeyLen: 70, HeadDim: 8, DType: flash.F32, Causal: flash.CausalBottomRight,
+		Sinks:  true,
 		Packed: flash.Packed{Queries: 180, Keys: 190}, QueryLengths: true, KeyLengths: true}
 	whole := []int32{1000, 1000, 1000, 1000, 1000}
 	starts := []sequencesOf{
-		{[]int32{3, 90, 80, 95, 150, 400}, []int32{5, 100, 100, 101, 185, 188}, whole, whole}, // longer than there can be, backwards, outside
-		{[]int32{0, 0, 0, 0, 0, 0}, []int32{0, 10, 20, 30, 40, 190}, whole, whole},            // no queries
+		// longer than there can be, backwards, outside
+		{[]int32{3, 90, 80, 95, 150, 400}, []int32{5, 100, 100, 101, 185, 188}, whole, whole},
+		{[]int32{0, 0, 0, 0, 0, 0}, []int32{0, 10, 20, 30, 40, 190}, whole, whole}, // no queries
 		{[]int32{0, 40, 80, 120, 160, 180}, []int32{0, 40, 80, 120, 160, 180}, []int32{40, 7, -5, 0, 20}, []int32{0, 31, 40, 12, 1 << 30}},
 		{[]int32{-7, 50, 110, 110, 170, 175}, []int32{0, 0, 60, 61, 130, 190}, []int32{33, 50, 9, 59, 2}, []int32{3, 44, -1 << 31, 69, 17}},
 	}
@@ -204,7 +212,8 @@ func TestPackedLikeOneDevice(t *testing.T) {
 			one := passesOn(t, sharedDevices(t, 1), s, shard, starts, accumulate)
 			ranks := passesOn(t, sharedDevices(t, 2+int(shard.Over)%2), s, shard, starts, accumulate)
 			for i := range starts {
-				for name, x := range map[string][2][]float64{"o": {one[i].o.Data, ranks[i].o.Data}, "lse": {one[i].lse.Data, ranks[i].lse.Data}, "dq": {one[i].dq.Data, ranks[i].dq.Data},
+				for name, x := range map[string][2][]float64{"o": {one[i].o.Data, ranks[i].o.Data},
+					"lse": {one[i].lse.Data, ranks[i].lse.Data}, "dq": {one[i].dq.Data, ranks[i].dq.Data},
 					"dk": {one[i].dk.Data, ranks[i].dk.Data}, "dv": {one[i].dv.Data, ranks[i].dv.Data}} {
 					near(t, x[1], x[0], "%v, %v: %s", shard, starts[i], name)
 				}
@@ -240,12 +249,14 @@ func TestBiasAccumulate(t *testing.T) {
 		}
 		p, none := plain, []sequencesOf{{}}
 		if p.Bias = bias(queries); queries < 0 {
-			p.Bias, p.Packed, none = bias(-queries), flash.Packed{Queries: 90, Keys: 90}, []sequencesOf{{queryStarts: []int32{0, 41, 88}, keyStarts: []int32{0, 41, 88}}}
+			p.Bias, p.Packed, none = bias(-queries), flash.Packed{Queries: 90, Keys: 90},
+				[]sequencesOf{{queryStarts: []int32{0, 41, 88}, keyStarts: []int32{0, 41, 88}}}
 		}
 		p, err := p.Normalize()
 		require.NoError(t, err)
 		s := newInputs(rand.New(rand.NewPCG(3, 9)), p)
-		one, ranks := passesOn(t, sharedDevices(t, 1), s, Shard{}, none, true)[0], passesOn(t, sharedDevices(t, 3), s, Shard{}, none, true)[0]
+		one, ranks := passesOn(t, sharedDevices(t, 1), s, Shard{}, none, true)[0],
+			passesOn(t, sharedDevices(t, 3), s, Shard{}, none, true)[0]
 		near(t, ranks.dbias.Data, one.dbias.Data, "dbias of %d queries", queries)
 		near(t, ranks.dk.Data, one.dk.Data, "dk")
 		for _, values := range ranks.dsinks {
@@ -295,7 +306,8 @@ func TestStartsAgree(t *testing.T) {
 		{"KeyLengths[1]", 3, func(int32) []int32 { return []int32{0, 11, 30} }, func(rank int32) []int32 { return []int32{7, 3 + rank} }},
 	} {
 		_, ranks := rings(t, 2)
-		p := flash.Problem{Batch: 2, Heads: 1, QueryLen: 20, HeadDim: 8, Packed: flash.Packed{Queries: 30, Keys: 30}, KeyLengths: x.keyLengths != nil}
+		p := flash.Problem{Batch: 2, Heads: 1, QueryLen: 20, HeadDim: 8, Packed: flash.Packed{Queries: 30, Keys: 30},
+			KeyLengths: x.keyLengths != nil}
 		n, err := p.Normalize()
 		require.NoError(t, err)
 		ctx := soon(t)
@@ -316,7 +328,8 @@ func TestStartsAgree(t *testing.T) {
 			var which *ShardError
 			require.ErrorAs(t, err, &which)
 			require.Equal(t, rank, which.Rank)
-			require.Equal(t, Difference{Rank: 1 - rank, What: x.what, Mine: fmt.Sprint(x.first + rank), Their: fmt.Sprint(x.first + 1 - rank)}, which.Differences[0])
+			require.Equal(t, Difference{Rank: 1 - rank, What: x.what, Mine: fmt.Sprint(x.first + rank),
+				Their: fmt.Sprint(x.first + 1 - rank)}, which.Differences[0])
 		}
 	}
 }
@@ -329,16 +342,24 @@ func TestWhatCannotBeSpread(t *testing.T) {
 		shard    Shard
 		argument string
 	}{
-		"packed queries alone": {flash.Problem{Batch: 2, Heads: 2, QueryLen: 20, HeadDim: 8, Packed: flash.Packed{Queries: 30}}, Shard{}, "Problem.Packed.Keys"},
-		"packed with bits": {flash.Problem{Batch: 2, Heads: 2, QueryLen: 20, HeadDim: 8, Mask: flash.PerScore{DType: flash.Bit, Batch: 1, Heads: 1, Queries: 1, Keys: 20},
+		"packed queries alone": {flash.Problem{Batch: 2, Heads: 2, QueryLen: 20, HeadDim: 8, Packed: flash.Packed{Queries: 30}}, Shard{},
+			"Problem.Packed.Keys"},
+		"packed with bits": {flash.Problem{Batch: 2, Heads: 2, QueryLen: 20, HeadDim: 8, Mask: flash.PerScore{DType: flash.Bit, Batch: 1,
+			Heads: 1, Queries: 1, Keys: 20},
 			Packed: flash.Packed{Queries: 30, Keys: 30}}, Shard{}, "Problem.Mask"},
-		"packed with a mask and dropout": {flash.Problem{Batch: 2, Heads: 2, QueryLen: 20, HeadDim: 8, Dropout: 0.5, Mask: flash.PerScore{DType: flash.Bool, Batch: 1, Heads: 1, Queries: 1, Keys: 20},
+		"packed with a mask and dropout": {flash.Problem{Batch: 2, Heads: 2, QueryLen: 20, HeadDim: 8, Dropout: 0.5,
+			Mask:   flash.PerScore{DType: flash.Bool, Batch: 1, Heads: 1, Queries: 1, Keys: 20},
 			Packed: flash.Packed{Queries: 30, Keys: 30}}, Shard{}, "Problem.Mask"},
-		"packed with bias over heads": {flash.Problem{Batch: 2, Heads: 2, QueryLen: 20, HeadDim: 8, Bias: bias, Packed: flash.Packed{Queries: 30, Keys: 30}}, Shard{Over: Heads}, "Shard.Over"},
-		"few packed rows":             {flash.Problem{Batch: 2, Heads: 2, QueryLen: 20, HeadDim: 8, Packed: flash.Packed{Queries: 3, Keys: 30}}, Shard{Order: Zigzag}, "Problem.Packed.Queries"},
-		"bias with heads":             {flash.Problem{Batch: 1, Heads: 2, QueryLen: 20, HeadDim: 8, Bias: bias}, Shard{Over: Heads}, "Shard.Over"},
-		"bits that begin inside":      {flash.Problem{Batch: 1, Heads: 2, QueryLen: 20, HeadDim: 8, Mask: flash.PerScore{DType: flash.Bit, Batch: 1, Heads: 1, Queries: 1, Keys: 20}}, Shard{}, "Problem.Mask"},
-		"lengths of a batch":          {flash.Problem{Batch: 1, Heads: 2, QueryLen: 20, HeadDim: 8, KeyLengths: true}, Shard{}, "Problem.KeyLengths"},
+		"packed with bias over heads": {flash.Problem{Batch: 2, Heads: 2, QueryLen: 20, HeadDim: 8, Bias: bias,
+			Packed: flash.Packed{Queries: 30, Keys: 30}}, Shard{Over: Heads}, "Shard.Over"},
+		"few packed rows": {flash.Problem{Batch: 2, Heads: 2, QueryLen: 20, HeadDim: 8,
+			Packed: flash.Packed{Queries: 3, Keys: 30}}, Shard{Order: Zigzag}, "Problem.Packed.Queries"},
+		"bias with heads": {flash.Problem{Batch: 1, Heads: 2, QueryLen: 20, HeadDim: 8, Bias: bias}, Shard{Over: Heads},
+			"Shard.Over"},
+		"bits that begin inside": {flash.Problem{Batch: 1, Heads: 2, QueryLen: 20, HeadDim: 8,
+			Mask: flash.PerScore{DType: flash.Bit, Batch: 1, Heads: 1, Queries: 1, Keys: 20}}, Shard{}, "Problem.Mask"},
+		"lengths of a batch": {flash.Problem{Batch: 1, Heads: 2, QueryLen: 20, HeadDim: 8, KeyLengths: true}, Shard{},
+			"Problem.KeyLengths"},
 	} {
 		_, ranks := rings(t, 2)
 		for _, err := range each(ranks, func(_ int, r *Ring) error {
@@ -352,10 +373,12 @@ func TestWhatCannotBeSpread(t *testing.T) {
 	}
 }
 
-// TestPackedMoves: of sequences shorter than a rank's rows only neighbours' blocks travel, and a sequence as long as all rows is balanced by zigzag order.
+// TestPackedMoves: of sequences shorter than a rank's rows only neighbours' blocks travel, and a sequence as long as all rows is balanced
+// by zigzag order.
 func TestPackedMoves(t *testing.T) {
 	const rows, ranks = 1 << 14, 8
-	p, err := flash.Problem{Batch: rows / 512, Heads: 1, QueryLen: rows, HeadDim: 64, Causal: flash.CausalBottomRight, Packed: flash.Packed{Queries: rows, Keys: rows}}.Normalize()
+	p, err := flash.Problem{Batch: rows / 512, Heads: 1, QueryLen: rows, HeadDim: 64, Causal: flash.CausalBottomRight,
+		Packed: flash.Packed{Queries: rows, Keys: rows}}.Normalize()
 	require.NoError(t, err)
 	starts := func(n int) (out []int32) {
 		for b := range p.Batch + 1 {
@@ -367,7 +390,8 @@ func TestPackedMoves(t *testing.T) {
 		length int
 		order  Order
 		want   string // what the rank with most to do has, of the mean, and how many others' blocks one gets at most: as docs/scale.md says
-	}{{480, Zigzag, "1.08 2"}, {480, Plain, "1.10 1"}, {5000, Zigzag, "1.36 6"}, {5000, Plain, "1.55 3"}, {rows, Zigzag, "1.00 7"}, {rows, Plain, "1.87 7"}} {
+	}{{480, Zigzag, "1.08 2"}, {480, Plain, "1.10 1"}, {5000, Zigzag, "1.36 6"}, {5000, Plain, "1.55 3"}, {rows, Zigzag, "1.00 7"},
+		{rows, Plain, "1.87 7"}} {
 		m, err := NewModel(p, Shard{Order: c.order}, ranks)
 		require.NoError(t, err)
 		m, err = m.Sequences(starts(c.length), starts(c.length))

@@ -169,7 +169,8 @@ func (w *pass) accumulate(rule flash.AccumulateRule, a flash.Accumulate) error {
 	return nil
 }
 
-// mostKept is how many plans of launches, and of sums, are kept though the latest pass did not use them: of packed sequences each pass may have others.
+// mostKept is how many plans of launches, and of sums, are kept though the latest pass did not use them: of packed sequences each pass may
+// have others.
 const mostKept = 64
 
 // forget closes plans that the latest pass did not use, where there are many.
@@ -195,8 +196,8 @@ func (p *Plan) forget() (err error) {
 	return err
 }
 
-// tensor is a buffer of the plan's, of a name, as a tensor in row-major order. It is kept for the next pass, and never made anew: most is the largest
-// number of rows that it will have.
+// tensor is a buffer of the plan's, of a name, as a tensor in row-major order. It is kept for the next pass, and never made anew: most is
+// the largest number of rows that it will have.
 func (p *Plan) tensor(name string, dtype flash.DType, shape [4]int, most int) (*flash.Tensor, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

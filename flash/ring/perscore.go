@@ -2,11 +2,12 @@ package ring
 
 import "github.com/vkattn/vkattn/flash"
 
-// Tensors by score, biases and masks. A rank has the rows of its own queries and all keys, and a launch takes its part. Those of packed sequences are by places
-// in a sequence, whatever rows these are: every rank has all of them.
+// Tensors by score, biases and masks. A rank has the rows of its own queries and all keys, and a launch takes its part. Those of packed
+// sequences are by places in a sequence, whatever rows these are: every rank has all of them.
 
-// BiasShape is the shape of the rank's Forward.Bias and Backward.DBias: of its own queries, where the bias has numbers for each, in the order of its
-// tensors, and of all keys of the whole, in the order of the whole. Of packed sequences it is that of the problem's. It is zero where the problem has none.
+// BiasShape is the shape of the rank's Forward.Bias and Backward.DBias: of its own queries, where the bias has numbers for each, in the
+// order of its tensors, and of all keys of the whole, in the order of the whole. Of packed sequences it is that of the problem's. It is
+// zero where the problem has none.
 func (p *Plan) BiasShape() [4]int { return p.perScore(p.problem.Bias) }
 
 // MaskShape is that of Forward.Mask likewise.
@@ -58,9 +59,11 @@ func checkCut(p *flash.Problem) error {
 	case p.Packed == flash.Packed{} || p.Mask == flash.PerScore{}:
 		return nil
 	case p.Mask.DType == flash.Bit && p.Mask.Keys > 1:
-		return badArgument("Problem.Mask", p.Mask.DType, "must be Bool beside Packed: where a sequence is cut, its keys may begin within a byte of bits")
+		return badArgument("Problem.Mask", p.Mask.DType, "must be Bool beside Packed: where a sequence is cut, its keys may begin within "+
+			"a byte of bits")
 	case p.Dropout != 0:
-		return badArgument("Problem.Mask", p.Mask.DType, "must be zero beside Packed and Dropout: keys of a sequence that is cut where no draws begin are computed behind others, which "+
+		return badArgument("Problem.Mask", p.Mask.DType, "must be zero beside Packed and Dropout: keys of a sequence that is cut where "+
+			"no draws begin are computed behind others, which "+
 			"only a mask of the launch's own leaves out; Problem.Sees may be a function, which captures the mask")
 	}
 	return nil

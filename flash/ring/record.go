@@ -13,7 +13,8 @@ type Transfer struct {
 	Bytes    int
 }
 
-// Recorder is a communicator that writes down what a rank sends and receives, and passes it on. It is what tests and the model of bytes compare with.
+// Recorder is a communicator that writes down what a rank sends and receives, and passes it on. It is what tests and the model of bytes
+// compare with.
 type Recorder struct {
 	Comm
 	mu       sync.Mutex

@@ -63,13 +63,14 @@ type Plan struct {
 	broken   error // what ended a pass: ranks no longer agree on what was said
 }
 
-// Plan is called by every rank with the same problem, of all tokens, and the same shard. It compares these before any work: where ranks differ every one
-// of them gets a [*ShardError] that names what. The context bounds how long ranks wait for one another: one that does not come is an error of the
-// others then.
+// Plan is called by every rank with the same problem, of all tokens, and the same shard. It compares these before any work: where ranks
+// differ every one of them gets a [*ShardError] that names what. The context bounds how long ranks wait for one another: one that does not
+// come is an error of the others then.
 //
-// Dropout drops the weights that it drops on one device, and functions see the places of the whole; of packed sequences those of each sequence. A problem has
-// no Pages, Blocks or Classes, and KeyLengths and QueryLengths only with Packed. With Packed its keys are packed too, and a Mask is of type Bool, beside no
-// Dropout; with Bias or Mask the ring moves keys ([Keys]); with a Mask of bits it has 64 keys or more for each chunk.
+// Dropout drops the weights that it drops on one device, and functions see the places of the whole; of packed sequences those of each
+// sequence. A problem has no Pages, Blocks or Classes, and KeyLengths and QueryLengths only with Packed. With Packed its keys are packed
+// too, and a Mask is of type Bool, beside no Dropout; with Bias or Mask the ring moves keys ([Keys]); with a Mask of bits it has 64 keys or
+// more for each chunk.
 func (r *Ring) Plan(ctx context.Context, problem flash.Problem, shard Shard) (_ *Plan, err error) {
 	problem, bad := problem.Normalize()
 	if bad == nil {
@@ -136,19 +137,22 @@ func (p *Plan) prepare() (err error) {
 // supported says what of a problem cannot be spread over ranks.
 func supported(p *flash.Problem) error {
 	if p.Packed != (flash.Packed{}) && p.Packed.Keys == 0 {
-		return badArgument("Problem.Packed.Keys", 0, "must be the rows of all keys: packed queries beside a batch of keys are not spread over ranks")
+		return badArgument("Problem.Packed.Keys", 0, "must be the rows of all keys: packed queries beside a batch of keys are not spread "+
+			"over ranks")
 	}
 	for _, x := range []struct {
 		name string
 		set  bool
 	}{{"KeyLengths", p.KeyLengths}, {"QueryLengths", p.QueryLengths}} {
 		if x.set && p.Packed == (flash.Packed{}) {
-			return badArgument("Problem."+x.name, true, "must be false without Problem.Packed: ranks cut all entries of a batch at the same places, and those beyond a short one's end "+
+			return badArgument("Problem."+x.name, true, "must be false without Problem.Packed: ranks cut all entries of a batch at the "+
+				"same places, and those beyond a short one's end "+
 				"would have nothing to do; sequences packed one behind the other are cut evenly")
 		}
 	}
 	other := *p // less what can be
-	other.Batch, other.Heads, other.KeyHeads, other.QueryLen, other.KeyLen, other.HeadDim, other.ValueDim, other.DType = 0, 0, 0, 0, 0, 0, 0, 0
+	other.Batch, other.Heads, other.KeyHeads, other.QueryLen, other.KeyLen, other.HeadDim, other.ValueDim, other.DType = 0, 0, 0,
+		0, 0, 0, 0, 0
 	other.Scale, other.Dropout, other.Score, other.Sees = 0, 0, score.Function{}, score.MaskFunction{}
 	other.Packed, other.Bias, other.Mask, other.Sinks = flash.Packed{}, flash.PerScore{}, flash.PerScore{}, false
 	other.KeyLengths, other.QueryLengths = false, false
@@ -176,8 +180,8 @@ func (p *Plan) Order() Order { return p.sched.order }
 // Over is what goes from rank to rank, with Either decided.
 func (p *Plan) Over() Over { return p.shard.Over }
 
-// Queries are the positions of the rank's queries in the whole sequence, or their rows among all packed ones, in the order in which its tensors have
-// them: up to two spans.
+// Queries are the positions of the rank's queries in the whole sequence, or their rows among all packed ones, in the order in which its
+// tensors have them: up to two spans.
 func (p *Plan) Queries() []Span { return append([]Span(nil), p.sched.queries.spans[p.ring.Rank()]...) }
 
 // Keys are those of its keys and values.
@@ -219,8 +223,8 @@ type launchPlan struct {
 	used int
 }
 
-// Waited is how long the latest pass's work was not submitted because blocks or gradients had not arrived; where queues wait for one another, the copy of
-// the last piece, of 16 MiB at most, is not counted.
+// Waited is how long the latest pass's work was not submitted because blocks or gradients had not arrived; where queues wait for one
+// another, the copy of the last piece, of 16 MiB at most, is not counted.
 func (p *Plan) Waited() time.Duration { return p.waited }
 
 // Direct says whether ranks copy from one another's memory, which their devices import. Before the first pass it is false.

@@ -166,8 +166,10 @@ func newInputs(r *rand.Rand, p flash.Problem) *sample {
 		refTypes[p.DType].RoundAll(x.Data)
 		return x
 	}
-	s.in = ref.Problem{Q: fill(p.QShape()), K: fill(p.KShape()), V: fill(p.VShape()), Options: ref.Options{Scale: p.Scale, Score: p.Score, Sees: p.Sees}}
-	s.in.Causal = [...]ref.Causal{flash.CausalNone: ref.NotCausal, flash.CausalBottomRight: ref.BottomRight, flash.CausalTopLeft: ref.TopLeft}[p.Causal]
+	s.in = ref.Problem{Q: fill(p.QShape()), K: fill(p.KShape()), V: fill(p.VShape()), Options: ref.Options{Scale: p.Scale, Score: p.Score,
+		Sees: p.Sees}}
+	s.in.Causal = [...]ref.Causal{flash.CausalNone: ref.NotCausal, flash.CausalBottomRight: ref.BottomRight,
+		flash.CausalTopLeft: ref.TopLeft}[p.Causal]
 	if left, right := p.Window.Reach(); p.Window != (flash.Window{}) {
 		s.in.Window = &ref.Window{Left: left, Right: right}
 	}
@@ -276,7 +278,8 @@ func (x *tensors) close() error {
 // newResults is room for results of all ranks.
 func newResults(p *flash.Problem, ranks int) results {
 	array := func(shape [4]int) ref.Array { return ref.NewArray(shape[0], shape[1], shape[2], shape[3]) }
-	out := results{o: array(p.OShape()), lse: array(p.LSEShape()), dq: array(p.QShape()), dk: array(p.KShape()), dv: array(p.VShape()), dsinks: make([][]float32, ranks)}
+	out := results{o: array(p.OShape()), lse: array(p.LSEShape()), dq: array(p.QShape()), dk: array(p.KShape()), dv: array(p.VShape()),
+		dsinks: make([][]float32, ranks)}
 	if b := p.Bias; b != (flash.PerScore{}) {
 		out.dbias = array([4]int{b.Batch, b.Heads, b.Queries, b.Keys})
 	}
@@ -284,7 +287,8 @@ func newResults(p *flash.Problem, ranks int) results {
 }
 
 // run computes both passes on ranks in this process and gives what they have together, times times.
-func (s *sample) run(ctx context.Context, devices []*flash.Device, comms []Comm, shard Shard, times int, look func(*Plan)) ([]results, error) {
+func (s *sample) run(ctx context.Context, devices []*flash.Device, comms []Comm, shard Shard, times int,
+	look func(*Plan)) ([]results, error) {
 	out := make([]results, times)
 	for i := range out {
 		out[i] = newResults(&s.problem, len(comms))
@@ -336,18 +340,22 @@ func (s *sample) once(ctx context.Context, d *flash.Device, plan *Plan, out *res
 // passes computes both passes of a rank, and puts its part into results.
 func (s *sample) passes(ctx context.Context, plan *Plan, x *tensors, out *results, accumulate bool) error {
 	if err := plan.Forward(ctx, flash.Forward{Q: x.q, K: x.k, V: x.v, O: x.o, LSE: x.lse, Seed: s.seed, Offset: s.dropOffset,
-		QueryStarts: x.queryStarts, KeyStarts: x.keyStarts, QueryLengths: x.queryLengths, KeyLengths: x.keyLengths, Sinks: x.sinks, Bias: x.bias, Mask: x.mask}); err != nil {
+		QueryStarts: x.queryStarts, KeyStarts: x.keyStarts, QueryLengths: x.queryLengths, KeyLengths: x.keyLengths, Sinks: x.sinks,
+		Bias: x.bias, Mask: x.mask}); err != nil {
 		return fmt.Errorf("forward: %w", err)
 	}
-	if err := plan.Backward(ctx, flash.Backward{Q: x.q, K: x.k, V: x.v, O: x.o, LSE: x.lse, DO: x.do, DLSE: x.dlse, DQ: x.dq, DK: x.dk, DV: x.dv, Seed: s.seed, Offset: s.dropOffset,
-		QueryStarts: x.queryStarts, KeyStarts: x.keyStarts, QueryLengths: x.queryLengths, KeyLengths: x.keyLengths, Sinks: x.sinks, Bias: x.bias, Mask: x.mask, DSinks: x.dsinks, DBias: x.dbias, Accumulate: accumulate}); err != nil {
+	if err := plan.Backward(ctx, flash.Backward{Q: x.q, K: x.k, V: x.v, O: x.o, LSE: x.lse, DO: x.do, DLSE: x.dlse, DQ: x.dq, DK: x.dk,
+		DV: x.dv, Seed: s.seed, Offset: s.dropOffset,
+		QueryStarts: x.queryStarts, KeyStarts: x.keyStarts, QueryLengths: x.queryLengths, KeyLengths: x.keyLengths, Sinks: x.sinks,
+		Bias: x.bias, Mask: x.mask, DSinks: x.dsinks, DBias: x.dbias, Accumulate: accumulate}); err != nil {
 		return fmt.Errorf("backward: %w", err)
 	}
 	for _, f := range []struct {
 		to    ref.Array
 		from  *flash.Tensor
 		spans []Span
-	}{{out.o, x.o, plan.Queries()}, {out.lse, x.lse, plan.Queries()}, {out.dq, x.dq, plan.Queries()}, {out.dk, x.dk, plan.Keys()}, {out.dv, x.dv, plan.Keys()}} {
+	}{{out.o, x.o, plan.Queries()}, {out.lse, x.lse, plan.Queries()}, {out.dq, x.dq, plan.Queries()}, {out.dk, x.dk, plan.Keys()},
+		{out.dv, x.dv, plan.Keys()}} {
 		values := make([]float32, f.from.Elements())
 		if err := f.from.Download(ctx, values); err != nil {
 			return err
@@ -366,7 +374,8 @@ func (s *sample) judge(t *testing.T, got *results) {
 	for _, x := range []struct {
 		name             string
 		got, want, plain []float64
-	}{{"o", got.o.Data, s.o.Data, s.plainO.Data}, {"lse", got.lse.Data, s.lse.Data, nil}, {"dq", got.dq.Data, s.grad.DQ.Data, s.plainGrad.DQ.Data},
+	}{{"o", got.o.Data, s.o.Data, s.plainO.Data}, {"lse", got.lse.Data, s.lse.Data, nil},
+		{"dq", got.dq.Data, s.grad.DQ.Data, s.plainGrad.DQ.Data},
 		{"dk", got.dk.Data, s.grad.DK.Data, s.plainGrad.DK.Data}, {"dv", got.dv.Data, s.grad.DV.Data, s.plainGrad.DV.Data}} {
 		if s.queryStarts != nil {
 			x.got, x.want, x.plain = ofSequences(t, x.name, x.got, x.want, x.plain)
@@ -387,27 +396,38 @@ func (s *sample) judge(t *testing.T, got *results) {
 	s.judgeMore(t, got)
 }
 
-// cases are small problems of all kinds. Those of 16 bits have narrow heads: their kernels on matrices take a CPU seconds to compile, for each rank's device.
+// cases are small problems of all kinds. Those of 16 bits have narrow heads: their kernels on matrices take a CPU seconds to compile, for
+// each rank's device.
 var cases = []struct {
 	name    string
 	problem flash.Problem
 	shard   Shard
 }{
 	{"causal", flash.Problem{Batch: 1, Heads: 2, QueryLen: 600, HeadDim: 16, DType: flash.F32, Causal: flash.CausalBottomRight}, Shard{}},
-	{"causal fp16 grouped heads", flash.Problem{Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: 150, HeadDim: 16, ValueDim: 8, DType: flash.F16, Causal: flash.CausalBottomRight}, Shard{}},
-	{"causal bf16 ragged", flash.Problem{Batch: 1, Heads: 2, QueryLen: 101, HeadDim: 8, DType: flash.BF16, Causal: flash.CausalTopLeft}, Shard{}},
-	{"causal plain order", flash.Problem{Batch: 1, Heads: 2, QueryLen: 97, HeadDim: 8, DType: flash.F32, Causal: flash.CausalBottomRight}, Shard{Order: Plain}},
+	{"causal fp16 grouped heads", flash.Problem{Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: 150, HeadDim: 16, ValueDim: 8, DType: flash.F16,
+		Causal: flash.CausalBottomRight}, Shard{}},
+	{"causal bf16 ragged", flash.Problem{Batch: 1, Heads: 2, QueryLen: 101, HeadDim: 8, DType: flash.BF16, Causal: flash.CausalTopLeft},
+		Shard{}},
+	{"causal plain order", flash.Problem{Batch: 1, Heads: 2, QueryLen: 97, HeadDim: 8, DType: flash.F32, Causal: flash.CausalBottomRight},
+		Shard{Order: Plain}},
 	{"not causal", flash.Problem{Batch: 2, Heads: 2, QueryLen: 75, KeyLen: 131, HeadDim: 8, DType: flash.F16}, Shard{}},
 	{"not causal zigzag", flash.Problem{Batch: 1, Heads: 1, QueryLen: 75, KeyLen: 51, HeadDim: 16, DType: flash.F32}, Shard{Order: Zigzag}},
-	{"causal, more keys", flash.Problem{Batch: 1, Heads: 2, QueryLen: 60, KeyLen: 143, HeadDim: 16, DType: flash.F32, Causal: flash.CausalBottomRight}, Shard{}},
-	{"causal, more queries", flash.Problem{Batch: 1, Heads: 2, QueryLen: 143, KeyLen: 60, HeadDim: 16, DType: flash.F32, Causal: flash.CausalBottomRight}, Shard{}},
+	{"causal, more keys", flash.Problem{Batch: 1, Heads: 2, QueryLen: 60, KeyLen: 143, HeadDim: 16, DType: flash.F32,
+		Causal: flash.CausalBottomRight}, Shard{}},
+	{"causal, more queries", flash.Problem{Batch: 1, Heads: 2, QueryLen: 143, KeyLen: 60, HeadDim: 16, DType: flash.F32,
+		Causal: flash.CausalBottomRight}, Shard{}},
 	{"window", flash.Problem{Batch: 1, Heads: 2, QueryLen: 160, HeadDim: 8, DType: flash.F16, Window: flash.SlidingWindow(21, 9)}, Shard{}},
-	{"causal window zigzag", flash.Problem{Batch: 1, Heads: 2, QueryLen: 160, HeadDim: 16, DType: flash.F32, Causal: flash.CausalBottomRight, Window: flash.SlidingWindow(50, -1)}, Shard{Order: Zigzag}},
-	{"dropout", flash.Problem{Batch: 2, Heads: 2, QueryLen: 530, HeadDim: 8, DType: flash.F32, Causal: flash.CausalBottomRight, Dropout: 0.3}, Shard{}},
+	{"causal window zigzag", flash.Problem{Batch: 1, Heads: 2, QueryLen: 160, HeadDim: 16, DType: flash.F32,
+		Causal: flash.CausalBottomRight, Window: flash.SlidingWindow(50, -1)}, Shard{Order: Zigzag}},
+	{"dropout", flash.Problem{Batch: 2, Heads: 2, QueryLen: 530, HeadDim: 8, DType: flash.F32, Causal: flash.CausalBottomRight,
+		Dropout: 0.3}, Shard{}},
 	{"dropout fp16", flash.Problem{Batch: 1, Heads: 2, QueryLen: 300, KeyLen: 531, HeadDim: 8, DType: flash.F16, Dropout: 0.2}, Shard{}},
-	{"functions", flash.Problem{Batch: 1, Heads: 2, QueryLen: 150, HeadDim: 16, DType: flash.F32, Causal: flash.CausalBottomRight, Score: alibiSoftcap()}, Shard{}},
-	{"functions fp16", flash.Problem{Batch: 1, Heads: 2, QueryLen: 101, KeyLen: 150, HeadDim: 8, DType: flash.F16, Score: alibiSoftcap(), Sees: score.Dilated(3, -1)}, Shard{}},
-	{"documents", flash.Problem{Batch: 1, Heads: 2, QueryLen: 200, HeadDim: 16, DType: flash.F32, Causal: flash.CausalBottomRight, Sees: documents(200, 17, 60, 61, 150)}, Shard{}},
+	{"functions", flash.Problem{Batch: 1, Heads: 2, QueryLen: 150, HeadDim: 16, DType: flash.F32, Causal: flash.CausalBottomRight,
+		Score: alibiSoftcap()}, Shard{}},
+	{"functions fp16", flash.Problem{Batch: 1, Heads: 2, QueryLen: 101, KeyLen: 150, HeadDim: 8, DType: flash.F16, Score: alibiSoftcap(),
+		Sees: score.Dilated(3, -1)}, Shard{}},
+	{"documents", flash.Problem{Batch: 1, Heads: 2, QueryLen: 200, HeadDim: 16, DType: flash.F32, Causal: flash.CausalBottomRight,
+		Sees: documents(200, 17, 60, 61, 150)}, Shard{}},
 }
 
 func alibiSoftcap() score.Function {
@@ -449,18 +469,21 @@ func TestRanks(t *testing.T) {
 				s.judge(t, &got[0])
 				require.Equal(t, got[0], got[1], "the second run")
 				if ranks == 3 {
-					require.Equal(t, got[0], requireModelOfBytes(t, s, devices, c.shard, ranks), "over messages, not memory that ranks share")
+					require.Equal(t, got[0], requireModelOfBytes(t, s, devices, c.shard, ranks),
+						"over messages, not memory that ranks share")
 				}
 			})
 		}
 	}
 }
 
-// TestManyRanks: more ranks than places for what is on its way, with blocks that some do not need; messages carry bytes, as between processes.
+// TestManyRanks: more ranks than places for what is on its way, with blocks that some do not need; messages carry bytes, as between
+// processes.
 func TestManyRanks(t *testing.T) {
 	for i, p := range []flash.Problem{
 		{Batch: 1, Heads: 1, QueryLen: 140, HeadDim: 8, DType: flash.F32, Causal: flash.CausalBottomRight},
-		{Batch: 1, Heads: 1, QueryLen: 140, HeadDim: 8, DType: flash.F32, Causal: flash.CausalBottomRight, Window: flash.SlidingWindow(30, -1)},
+		{Batch: 1, Heads: 1, QueryLen: 140, HeadDim: 8, DType: flash.F32, Causal: flash.CausalBottomRight,
+			Window: flash.SlidingWindow(30, -1)},
 	} {
 		const ranks = 7
 		devices := sharedDevices(t, ranks)

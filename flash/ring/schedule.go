@@ -5,13 +5,13 @@ import (
 	"github.com/vkattn/vkattn/internal/attn"
 )
 
-// A schedule is what each rank computes, with whose keys and values, in which order; every rank derives the same one. At step s rank r has the block
-// of keys and values of rank r−s (modulo the number of ranks W), its own at step 0, so that at each step every block is at one rank. Blocks that no
-// query of a rank sees are left out.
+// A schedule is what each rank computes, with whose keys and values, in which order; every rank derives the same one. At step s rank r has
+// the block of keys and values of rank r−s (modulo the number of ranks W), its own at step 0, so that at each step every block is at one
+// rank. Blocks that no query of a rank sees are left out.
 //
-// Step s is a rotation by s: a block goes to a rank from its owner's memory, where it was read from the device once, and what the rank adds to its
-// gradients goes home likewise. That is as many bytes as when blocks are handed on from neighbour to neighbour, and where some see no block in between
-// it is fewer.
+// Step s is a rotation by s: a block goes to a rank from its owner's memory, where it was read from the device once, and what the rank adds
+// to its gradients goes home likewise. That is as many bytes as when blocks are handed on from neighbour to neighbour, and where some see
+// no block in between it is fewer.
 type schedule struct {
 	problem  flash.Problem // of all tokens, normalized
 	whole    attn.Mask
@@ -21,7 +21,8 @@ type schedule struct {
 	queries  layout
 	keys     layout
 	streamed bool // queries are all rank 0's; blocks are of other "ranks", and come from the host (streamed.go)
-	// positional says that what becomes of a pair depends on more than the distance of its positions: launches are of neighbours in the sequence then.
+	// positional says that what becomes of a pair depends on more than the distance of its positions: launches are of neighbours in the
+	// sequence then.
 	positional bool
 }
 
@@ -157,7 +158,8 @@ func bandOf(m attn.Mask) band {
 	return band{edge, max(m.Low, 1-m.Queries), min(m.High, m.Keys-1)}
 }
 
-// launches cuts the pairs of chunks of a rank and of a block into as few launches as there can be: a launch is over neighbours, and has one band.
+// launches cuts the pairs of chunks of a rank and of a block into as few launches as there can be: a launch is over neighbours, and has one
+// band.
 func (s *schedule) launches(rank, owner int) []launch {
 	if s.packed != nil {
 		return s.packedLaunches(rank, owner)
@@ -289,7 +291,8 @@ func (s *schedule) launch(rank, owner int, qs, ks Span) (_ launch, empty, ok boo
 		return l, false, true
 	}
 	ok = !pairs(func(i, j int) bool { // the diagonals of one pair, taken for all of them
-		shift := s.queries.spans[rank][i].Begin - s.row(&s.queries, rank, i, qs) - (s.keys.spans[owner][j].Begin - s.row(&s.keys, owner, j, ks))
+		shift := s.queries.spans[rank][i].Begin - s.row(&s.queries, rank, i, qs) -
+			(s.keys.spans[owner][j].Begin - s.row(&s.keys, owner, j, ks))
 		m := s.whole.Part(shift, l.queries.Len(), 0, l.keys.Len())
 		within, fits := s.within(shift, l.queries.Len(), l.keys.Len())
 		if fits = fits && pairs(func(i, j int) bool {
@@ -303,8 +306,8 @@ func (s *schedule) launch(rank, owner int, qs, ks Span) (_ launch, empty, ok boo
 	return l, false, ok
 }
 
-// within gives positions, within the whole, of so many queries and keys whose first query is as far ahead of the first key as shift says: where a
-// launch is over chunks that are not neighbours in the sequence, only that distance counts.
+// within gives positions, within the whole, of so many queries and keys whose first query is as far ahead of the first key as shift says:
+// where a launch is over chunks that are not neighbours in the sequence, only that distance counts.
 func (s *schedule) within(shift, queries, keys int) (flash.Within, bool) {
 	w := flash.Within{Queries: s.problem.QueryLen, Keys: s.problem.KeyLen, Query: max(shift, 0), Key: max(-shift, 0)}
 	return w, w.Query+queries <= w.Queries && w.Key+keys <= w.Keys
@@ -325,10 +328,12 @@ func (s *schedule) make(rank, owner int, qs, ks Span) launch {
 		return Span{begin, begin + s.row(l, rank, of.End, of)}
 	}
 	l := launch{queries: rows(&s.queries, rank, qs), keys: rows(&s.keys, owner, ks), problem: s.problem}
-	l.scores = corner{query: l.queries.Begin, key: s.keys.spans[owner][ks.Begin].Begin} // a launch with a bias or a mask is over one chunk of keys
+	// a launch with a bias or a mask is over one chunk of keys
+	l.scores = corner{query: l.queries.Begin, key: s.keys.spans[owner][ks.Begin].Begin}
 	l.ownQueries, l.ownKeys = l.queries, l.keys
 	l.problem.Sinks = false // the sums' own
-	l.problem.Bias, l.problem.Mask = partOf(s.problem.Bias, l.queries.Len(), l.keys.Len()), partOf(s.problem.Mask, l.queries.Len(), l.keys.Len())
+	l.problem.Bias, l.problem.Mask = partOf(s.problem.Bias, l.queries.Len(), l.keys.Len()),
+		partOf(s.problem.Mask, l.queries.Len(), l.keys.Len())
 	l.problem.QueryLen, l.problem.KeyLen = l.queries.Len(), l.keys.Len()
 	l.problem.Within = flash.Within{Queries: s.problem.QueryLen, Keys: s.problem.KeyLen,
 		Query: s.queries.spans[rank][qs.Begin].Begin, Key: s.keys.spans[owner][ks.Begin].Begin}

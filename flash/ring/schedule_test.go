@@ -10,12 +10,13 @@ import (
 	"github.com/vkattn/vkattn/internal/attn"
 )
 
-// TestScheduleCovers draws problems and checks that launches of all ranks together compute every pair of query and key that is seen exactly once, and no
-// other.
+// TestScheduleCovers draws problems and checks that launches of all ranks together compute every pair of query and key that is seen exactly
+// once, and no other.
 func TestScheduleCovers(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	for range 400 {
-		p := flash.Problem{Batch: 1, Heads: 1, QueryLen: 8 + r.IntN(60), KeyLen: 8 + r.IntN(60), HeadDim: 8, Causal: flash.Causal(r.IntN(3))}
+		p := flash.Problem{Batch: 1, Heads: 1, QueryLen: 8 + r.IntN(60), KeyLen: 8 + r.IntN(60), HeadDim: 8,
+			Causal: flash.Causal(r.IntN(3))}
 		if r.IntN(8) == 0 {
 			p.QueryLen, p.KeyLen = 1000+r.IntN(100), 1000+r.IntN(100)
 		}
@@ -48,7 +49,8 @@ func TestScheduleCovers(t *testing.T) {
 				for _, l := range st.launches {
 					l.problem, err = l.problem.Normalize()
 					require.NoError(t, err)
-					m := attn.Problem{QueryLen: l.problem.QueryLen, KeyLen: l.problem.KeyLen, Causal: attn.Causal(l.problem.Causal), Window: attn.Window(l.problem.Window),
+					m := attn.Problem{QueryLen: l.problem.QueryLen, KeyLen: l.problem.KeyLen, Causal: attn.Causal(l.problem.Causal),
+						Window: attn.Window(l.problem.Window),
 						Within: attn.Within(l.problem.Within)}.Mask()
 					require.Equal(t, m.Pairs(), l.pairs)
 					pairs += l.pairs
@@ -74,7 +76,8 @@ func TestScheduleCovers(t *testing.T) {
 					want = 1
 				}
 				if counts[q*p.KeyLen+k] != want {
-					t.Fatalf("query %d and key %d are computed %d times, of %v, %d ranks in %v order", q, k, counts[q*p.KeyLen+k], p, ranks, s.order)
+					t.Fatalf("query %d and key %d are computed %d times, of %v, %d ranks in %v order", q, k, counts[q*p.KeyLen+k], p,
+						ranks, s.order)
 				}
 			}
 		}
@@ -101,7 +104,8 @@ func TestZigzagBalance(t *testing.T) {
 
 // TestWindowStaysNear: with a window, ranks in plain order need the blocks of neighbours alone.
 func TestWindowStaysNear(t *testing.T) {
-	p, err := flash.Problem{Batch: 1, Heads: 1, QueryLen: 1 << 14, HeadDim: 64, Causal: flash.CausalBottomRight, Window: flash.SlidingWindow(1000, 0)}.Normalize()
+	p, err := flash.Problem{Batch: 1, Heads: 1, QueryLen: 1 << 14, HeadDim: 64, Causal: flash.CausalBottomRight,
+		Window: flash.SlidingWindow(1000, 0)}.Normalize()
 	require.NoError(t, err)
 	s := newSchedule(p, Shard{}, 8)
 	require.Equal(t, Plain, s.order)

@@ -2,8 +2,8 @@ package ring
 
 import "slices"
 
-// segmentsOf cuts rows wherever one of some spans begins or ends, so that each span is made of whole segments. Sums are kept by segment: a launch adds to
-// those that it has, and each segment knows what it was given so far.
+// segmentsOf cuts rows wherever one of some spans begins or ends, so that each span is made of whole segments. Sums are kept by segment: a
+// launch adds to those that it has, and each segment knows what it was given so far.
 func segmentsOf(rows, spans []Span) (out []Span) {
 	var ends []int
 	for _, s := range spans {
@@ -77,8 +77,8 @@ func hull(launches []launch) (rows Span) {
 	return rows
 }
 
-// ownQueries are the rows of a rank's queries, of packed sequences those that these have, cut as its steps need it. Rows that a sequence does not use are
-// among them: what launches add there is nothing.
+// ownQueries are the rows of a rank's queries, of packed sequences those that these have, cut as its steps need it. Rows that a sequence
+// does not use are among them: what launches add there is nothing.
 func (s *schedule) ownQueries(rank int, steps []step) []Span {
 	rows := spansOf(s.queries.spans[rank])
 	if s.packed != nil {

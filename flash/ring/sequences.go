@@ -7,19 +7,19 @@ import (
 	"github.com/vkattn/vkattn/internal/attn"
 )
 
-// sequences are packed sequences of the whole, as kernels take the starts and lengths that they are given: sequence b has the slot of rows from queries[b] up
-// to, not including, queries[b+1], and keys likewise; of these it uses the first queryLens[b] and keyLens[b].
+// sequences are packed sequences of the whole, as kernels take the starts and lengths that they are given: sequence b has the slot of rows
+// from queries[b] up to, not including, queries[b+1], and keys likewise; of these it uses the first queryLens[b] and keyLens[b].
 //
-// Ranks cut the rows of the whole without a look at sequences. Of two chunks, of queries and of keys, at most the first and the last sequence that have
-// rows of both are cut by an end of a chunk: each is a launch of its own, part of a longer problem (flash.Within). All between are whole, and one launch
-// of packed sequences.
+// Ranks cut the rows of the whole without a look at sequences. Of two chunks, of queries and of keys, at most the first and the last
+// sequence that have rows of both are cut by an end of a chunk: each is a launch of its own, part of a longer problem (flash.Within). All
+// between are whole, and one launch of packed sequences.
 type sequences struct {
 	queries, keys      []int
 	queryLens, keyLens []int
 }
 
-// newSequences takes starts as kernels do: to the nearest of 0 to the rows that there are, and never below the one before. Sequences use all rows of their
-// slots, up to as many as one can have.
+// newSequences takes starts as kernels do: to the nearest of 0 to the rows that there are, and never below the one before. Sequences use
+// all rows of their slots, up to as many as one can have.
 func newSequences(p *flash.Problem, queryStarts, keyStarts []int32) *sequences {
 	starts := func(given []int32, rows int) []int {
 		out, reached := make([]int, len(given)), 0
@@ -172,8 +172,8 @@ func (s *schedule) wholeSequences(c *chunks2, which Span) (l launch, some bool) 
 	return l, true
 }
 
-// startsOf are the starts of a launch's sequences, of queries and then of keys, counted from its own first rows. Numbers of sequences stay those of the
-// whole: others have no rows here.
+// startsOf are the starts of a launch's sequences, of queries and then of keys, counted from its own first rows. Numbers of sequences stay
+// those of the whole: others have no rows here.
 func (q *sequences) startsOf(l *launch) (out []int32) {
 	for i, starts := range [2][]int{q.queries, q.keys} {
 		for b := range starts {
@@ -183,9 +183,9 @@ func (q *sequences) startsOf(l *launch) (out []int32) {
 	return out
 }
 
-// cutSequence are the launches, of a pair of chunks, of a sequence that an end of a chunk cuts. Dropout's draws serve keys among so many neighbours,
-// counted from the sequence's first: where the chunk's begin among some, these are a launch of their own, with rows of zeros in place of the neighbours
-// before, which a mask leaves out.
+// cutSequence are the launches, of a pair of chunks, of a sequence that an end of a chunk cuts. Dropout's draws serve keys among so many
+// neighbours, counted from the sequence's first: where the chunk's begin among some, these are a launch of their own, with rows of zeros in
+// place of the neighbours before, which a mask leaves out.
 func (s *schedule) cutSequence(c *chunks2, b int) (out []launch) {
 	used, keys := meet(s.packed.usedQueries(b), c.q), meet(s.packed.usedKeys(b), c.k)
 	if used.Len() == 0 || keys.Len() == 0 {

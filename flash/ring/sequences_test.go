@@ -69,7 +69,8 @@ func (s *sample) packedReference(t testing.TB) {
 	queries, usedQueries := slotsOf(s.queryStarts, s.queryLengths, p.QueryLen)
 	keys, usedKeys := slotsOf(s.keyStarts, s.keyLengths, p.KeyLen)
 	in := s.in
-	in.Q, in.K, in.V = padded(s.in.Q, queries, usedQueries, p.QueryLen), padded(s.in.K, keys, usedKeys, p.KeyLen), padded(s.in.V, keys, usedKeys, p.KeyLen)
+	in.Q, in.K, in.V = padded(s.in.Q, queries, usedQueries, p.QueryLen), padded(s.in.K, keys, usedKeys, p.KeyLen),
+		padded(s.in.V, keys, usedKeys, p.KeyLen)
 	in.QueryLens, in.KeyLens = usedQueries, usedKeys
 	do := padded(s.do, queries, usedQueries, p.QueryLen)
 	dlse := padded(ref.Tensor{B: 1, H: p.Heads, N: p.Packed.Queries, D: 1, Data: s.dlse}, queries, usedQueries, p.QueryLen).Data
@@ -98,7 +99,8 @@ func (s *sample) spoil(queries []Span, usedQueries []int, keys []Span, usedKeys 
 		of    []ref.Tensor
 		slots []Span
 		used  []int
-	}{{[]ref.Tensor{s.in.Q, s.do, {B: 1, H: s.problem.Heads, N: s.do.N, D: 1, Data: s.dlse}}, queries, usedQueries}, {[]ref.Tensor{s.in.K, s.in.V}, keys, usedKeys}} {
+	}{{[]ref.Tensor{s.in.Q, s.do, {B: 1, H: s.problem.Heads, N: s.do.N, D: 1, Data: s.dlse}}, queries, usedQueries},
+		{[]ref.Tensor{s.in.K, s.in.V}, keys, usedKeys}} {
 		for _, t := range x.of {
 			in := make([]bool, t.N)
 			for b, slot := range x.slots {
@@ -119,8 +121,8 @@ func (s *sample) spoil(queries []Span, usedQueries []int, keys []Span, usedKeys 
 	}
 }
 
-// ofSequences is what passes of packed sequences write: of rows of no sequence, which stay as they were, the rest is to be judged without. Their numbers, large as
-// they are, would set the bound otherwise.
+// ofSequences is what passes of packed sequences write: of rows of no sequence, which stay as they were, the rest is to be judged without.
+// Their numbers, large as they are, would set the bound otherwise.
 func ofSequences(t *testing.T, name string, got, want, plain []float64) (g, w, p []float64) {
 	t.Helper()
 	for i, x := range want {

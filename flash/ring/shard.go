@@ -6,16 +6,19 @@ import (
 	"github.com/vkattn/vkattn/flash"
 )
 
-// Order says which tokens a rank has. A sequence is cut into chunks of about equal lengths, in multiples of 64 tokens where it is long enough.
+// Order says which tokens a rank has. A sequence is cut into chunks of about equal lengths, in multiples of 64 tokens where it is long
+// enough.
 type Order uint8
 
 const (
 	// Auto is Zigzag where Problem.Causal is set without a window, and Plain otherwise.
 	Auto Order = iota
-	// Plain gives rank r chunk r of as many as there are ranks: neighbours in the sequence are neighbours in rank, so that with a window few blocks travel.
+	// Plain gives rank r chunk r of as many as there are ranks: neighbours in the sequence are neighbours in rank, so that with a window
+	// few blocks travel.
 	Plain
-	// Zigzag gives rank r chunks r and 2W−1−r of 2W, W being the number of ranks: with a causal mask every rank then has as much to do, at every
-	// step, as every other (the order of github.com/zhuzilin/ring-flash-attention; Brandon et al., "Striped Attention", 2023, have another with that aim).
+	// Zigzag gives rank r chunks r and 2W−1−r of 2W, W being the number of ranks: with a causal mask every rank then has as much to do, at
+	// every step, as every other (the order of github.com/zhuzilin/ring-flash-attention; Brandon et al., "Striped Attention", 2023, have
+	// another with that aim).
 	Zigzag
 	orders
 )
@@ -33,7 +36,8 @@ type Shard struct {
 	Order Order
 	// Over is what goes from rank to rank.
 	Over Over
-	// Speeds, where Over is Either: what was measured of this rank's device and of its link. Of several ranks' the slowest count. Zero: not measured.
+	// Speeds, where Over is Either: what was measured of this rank's device and of its link. Of several ranks' the slowest count. Zero: not
+	// measured.
 	Speeds Speeds
 }
 
@@ -142,17 +146,20 @@ func (s Shard) check(p *flash.Problem, ranks int) error {
 		value int
 	}{{names[0], queries}, {names[1], keys}} {
 		if n.value < parts {
-			return badArgument("Problem."+n.name, n.value, "must be at least %d, a token for each of the chunks of %d ranks in %v order", parts, ranks, s.order(p))
+			return badArgument("Problem."+n.name, n.value, "must be at least %d, a token for each of the chunks of %d ranks in %v order",
+				parts, ranks, s.order(p))
 		}
 	}
 	if s.Over != Heads && p.Packed == (flash.Packed{}) && p.Dropout != 0 && p.KeyLen < granule*parts && parts > 1 {
-		return badArgument("Problem.KeyLen", p.KeyLen, "must be at least %d with Dropout, whose draws serve %d keys: one lot for each of %d chunks", granule*parts, granule, parts)
+		return badArgument("Problem.KeyLen", p.KeyLen, "must be at least %d with Dropout, whose draws serve %d keys: one lot for each of "+
+			"%d chunks", granule*parts, granule, parts)
 	}
 	if ranks == 1 {
 		return nil
 	}
 	if p.Mask.DType == flash.Bit && p.Mask.Keys > 1 && p.KeyLen < granule*parts && p.Packed == (flash.Packed{}) {
-		return badArgument("Problem.Mask", p.Mask.DType, "must be Bool, or KeyLen at least %d: chunks of keys begin where bytes of bits do then", granule*parts)
+		return badArgument("Problem.Mask", p.Mask.DType, "must be Bool, or KeyLen at least %d: chunks of keys begin where bytes of bits "+
+			"do then", granule*parts)
 	}
 	return checkCut(p)
 }

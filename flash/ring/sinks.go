@@ -2,16 +2,17 @@ package ring
 
 import "github.com/vkattn/vkattn/flash"
 
-// Sinks are what sums over launches begin with, so that they count once: launches over keys know nothing of them. Two launches know: one that tells rows of
-// packed sequences that are used, whose lse is the sink at first, from those that are not; and one whose gradient by sinks is the rank's, while nobody looks at
-// its others.
+// Sinks are what sums over launches begin with, so that they count once: launches over keys know nothing of them. Two launches know: one
+// that tells rows of packed sequences that are used, whose lse is the sink at first, from those that are not; and one whose gradient by
+// sinks is the rank's, while nobody looks at its others.
 
-// sinksAlone is the problem of these: all of the rank's queries, and one key of zeros, since a problem has one at least. No packed sequence has it, and the
-// gradient by sinks depends on keys by lse and o alone, which are given. What a chunk has of a packed sequence is a sequence here, in the order of the
-// rank's rows.
+// sinksAlone is the problem of these: all of the rank's queries, and one key of zeros, since a problem has one at least. No packed sequence
+// has it, and the gradient by sinks depends on keys by lse and o alone, which are given. What a chunk has of a packed sequence is a
+// sequence here, in the order of the rank's rows.
 func (s *schedule) sinksAlone(rank int) flash.Problem {
 	p, rows := &s.problem, s.queries.rows(rank)
-	alone := flash.Problem{Batch: p.Batch, Heads: p.Heads, KeyHeads: p.KeyHeads, QueryLen: rows, KeyLen: 1, HeadDim: p.HeadDim, ValueDim: p.ValueDim, DType: p.DType,
+	alone := flash.Problem{Batch: p.Batch, Heads: p.Heads, KeyHeads: p.KeyHeads, QueryLen: rows, KeyLen: 1, HeadDim: p.HeadDim,
+		ValueDim: p.ValueDim, DType: p.DType,
 		Scale: p.Scale, Sinks: true}
 	if s.packed != nil {
 		alone.Batch *= len(s.queries.spans[rank])
@@ -71,7 +72,8 @@ func (w *pass) zeroKey() (pair, error) {
 	return one, nil
 }
 
-// beginWithSinks begins the sum of each segment with a part that is its head's sink, of weight exp(sink) and value 0, in rows that are used.
+// beginWithSinks begins the sum of each segment with a part that is its head's sink, of weight exp(sink) and value 0, in rows that are
+// used.
 func (s *outputs) beginWithSinks(w *pass, f *flash.Forward) error {
 	shape := f.Q.Shape()
 	shape[3] = 1

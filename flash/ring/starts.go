@@ -17,13 +17,15 @@ type seen struct {
 	sinksAt int           // where the numbers of sinks alone stand in it
 }
 
-// sequenceTensors are what tells where packed sequences lie, in the order in which ranks show them to one another; nil: the problem has none.
+// sequenceTensors are what tells where packed sequences lie, in the order in which ranks show them to one another; nil: the problem has
+// none.
 func (o *operands) sequenceTensors() (names [4]string, of [4]*flash.Tensor) {
-	return [4]string{"QueryStarts", "KeyStarts", "QueryLengths", "KeyLengths"}, [4]*flash.Tensor{o.queryStarts, o.keyStarts, o.queryLengths, o.keyLengths}
+	return [4]string{"QueryStarts", "KeyStarts", "QueryLengths", "KeyLengths"}, [4]*flash.Tensor{o.queryStarts, o.keyStarts, o.queryLengths,
+		o.keyLengths}
 }
 
-// takeSequences reads the starts and lengths of packed sequences, which every rank was given, compares them with those of other ranks, and derives the pass's
-// steps.
+// takeSequences reads the starts and lengths of packed sequences, which every rank was given, compares them with those of other ranks, and
+// derives the pass's steps.
 func (w *pass) takeSequences(call string) error {
 	if w.sched.packed == nil {
 		return nil
@@ -78,7 +80,8 @@ func (w *pass) sameSequences(mine []byte) error {
 			if m == t {
 				continue
 			}
-			wrong.Differences = append(wrong.Differences, Difference{Rank: rank, What: w.of.sequenceNumber(at / 4), Mine: fmt.Sprint(m), Their: fmt.Sprint(t)})
+			wrong.Differences = append(wrong.Differences, Difference{Rank: rank, What: w.of.sequenceNumber(at / 4), Mine: fmt.Sprint(m),
+				Their: fmt.Sprint(t)})
 			break // the first of a rank says enough
 		}
 	}

@@ -6,8 +6,9 @@ import (
 	"github.com/vkattn/vkattn/flash"
 )
 
-// Stream is attention larger than a device: queries are on it, keys and values in memory of the host, from where blocks of them come one after the other
-// while the device computes with the one before. It is a ring of one rank whose blocks come from the host: the same launches, and the same sums in fp32.
+// Stream is attention larger than a device: queries are on it, keys and values in memory of the host, from where blocks of them come one
+// after the other while the device computes with the one before. It is a ring of one rank whose blocks come from the host: the same
+// launches, and the same sums in fp32.
 //
 // A stream has its buffers to itself: one pass at a time.
 type Stream struct {
@@ -15,9 +16,9 @@ type Stream struct {
 	blocks []Span // of keys
 }
 
-// StreamForward is a forward pass. Tensors are those of [flash.Forward]; K and V are in memory of the host, in row-major order as [flash.Problem] has
-// their shapes, from its first byte on. Tensors beside queries, keys and values are given where the problem has them, and nil without: a bias or a mask
-// tensor is the problem's own, of all queries and keys, and lies on the device.
+// StreamForward is a forward pass. Tensors are those of [flash.Forward]; K and V are in memory of the host, in row-major order as
+// [flash.Problem] has their shapes, from its first byte on. Tensors beside queries, keys and values are given where the problem has them,
+// and nil without: a bias or a mask tensor is the problem's own, of all queries and keys, and lies on the device.
 type StreamForward struct {
 	Q, O, LSE *flash.Tensor // LSE may be nil
 	K, V      *flash.HostMemory
@@ -30,8 +31,8 @@ type StreamForward struct {
 	Offset                   uint32
 }
 
-// StreamBackward is a backward pass: of [flash.Backward], with K and V, and the gradients by them, in memory of the host. Every row of DK and DV is
-// overwritten, of packed sequences those that these have.
+// StreamBackward is a backward pass: of [flash.Backward], with K and V, and the gradients by them, in memory of the host. Every row of DK
+// and DV is overwritten, of packed sequences those that these have.
 type StreamBackward struct {
 	Q, O, LSE, DO, DLSE, DQ *flash.Tensor // DLSE may be nil
 	K, V, DK, DV            *flash.HostMemory
@@ -47,20 +48,23 @@ type StreamBackward struct {
 
 // forward is the pass as of a device, without keys and values.
 func (f *StreamForward) forward() *flash.Forward {
-	return &flash.Forward{Q: f.Q, O: f.O, LSE: f.LSE, Bias: f.Bias, Mask: f.Mask, Sinks: f.Sinks, QueryStarts: f.QueryStarts, KeyStarts: f.KeyStarts,
+	return &flash.Forward{Q: f.Q, O: f.O, LSE: f.LSE, Bias: f.Bias, Mask: f.Mask, Sinks: f.Sinks, QueryStarts: f.QueryStarts,
+		KeyStarts:    f.KeyStarts,
 		QueryLengths: f.QueryLengths, KeyLengths: f.KeyLengths, Captured: f.Captured, Seed: f.Seed, Offset: f.Offset}
 }
 
 // backward is the pass as of a device, without keys and values.
 func (b *StreamBackward) backward() *flash.Backward {
-	return &flash.Backward{Q: b.Q, O: b.O, LSE: b.LSE, DO: b.DO, DLSE: b.DLSE, DQ: b.DQ, Bias: b.Bias, Mask: b.Mask, Sinks: b.Sinks, DBias: b.DBias, DSinks: b.DSinks,
-		QueryStarts: b.QueryStarts, KeyStarts: b.KeyStarts, QueryLengths: b.QueryLengths, KeyLengths: b.KeyLengths, Captured: b.Captured, Seed: b.Seed, Offset: b.Offset}
+	return &flash.Backward{Q: b.Q, O: b.O, LSE: b.LSE, DO: b.DO, DLSE: b.DLSE, DQ: b.DQ, Bias: b.Bias, Mask: b.Mask, Sinks: b.Sinks,
+		DBias: b.DBias, DSinks: b.DSinks,
+		QueryStarts: b.QueryStarts, KeyStarts: b.KeyStarts, QueryLengths: b.QueryLengths, KeyLengths: b.KeyLengths, Captured: b.Captured,
+		Seed: b.Seed, Offset: b.Offset}
 }
 
-// NewStream plans attention whose keys and values come in blocks of that many tokens, of which the device holds four with their gradients; 0 chooses
-// blocks of 256 MiB or less. Without Packed, blocks have 64 tokens at least where there is Dropout or a Mask of bits, for they begin at multiples of as many.
-// Blocks come beside kernels on a device that was opened with [flash.WithCopyQueues]. A problem may have what [Ring.Plan] takes, and the error is that of
-// Ring.Plan.
+// NewStream plans attention whose keys and values come in blocks of that many tokens, of which the device holds four with their gradients;
+// 0 chooses blocks of 256 MiB or less. Without Packed, blocks have 64 tokens at least where there is Dropout or a Mask of bits, for they
+// begin at multiples of as many. Blocks come beside kernels on a device that was opened with [flash.WithCopyQueues]. A problem may have
+// what [Ring.Plan] takes, and the error is that of Ring.Plan.
 func NewStream(dev *flash.Device, problem flash.Problem, block int) (_ *Stream, err error) {
 	problem, err = problem.Normalize()
 	if err != nil {

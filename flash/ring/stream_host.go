@@ -19,15 +19,17 @@ func (w *pass) checkHost(call string, h hostPair, k, v string) error {
 		want int
 	}{{k, h.k, size(p.KShape())}, {v, h.v, size(p.VShape())}} {
 		if got := len(x.of.Bytes()); got < x.want {
-			return badArgument(call+"."+x.name, fmt.Sprintf("%d bytes", got), "must be at least %d bytes of the host: all keys, or values, in row-major order", x.want)
+			return badArgument(call+"."+x.name, fmt.Sprintf("%d bytes", got),
+				"must be at least %d bytes of the host: all keys, or values, in row-major order", x.want)
 		}
 	}
 	return nil
 }
 
-// runs calls f with each run of bytes that some keys have in one piece, one for each batch entry and head: where it stands in a tensor, of keys from the
-// first on, and on the host.
-func (w *pass) runs(keys Span, on pair, first int, host hostPair, f func(t *flash.Tensor, offset uint64, h *flash.HostMemory, at, n uint64) error) error {
+// runs calls f with each run of bytes that some keys have in one piece, one for each batch entry and head: where it stands in a tensor, of
+// keys from the first on, and on the host.
+func (w *pass) runs(keys Span, on pair, first int, host hostPair, f func(t *flash.Tensor, offset uint64, h *flash.HostMemory, at,
+	n uint64) error) error {
 	p := &w.problem
 	_, all := tokens(p)
 	for _, x := range []struct {
@@ -40,7 +42,8 @@ func (w *pass) runs(keys Span, on pair, first int, host hostPair, f func(t *flas
 			held = x.t.Shape()[2]
 		}
 		for i := range entries(p) * p.KeyHeads {
-			if err := f(x.t, uint64((i*held+keys.Begin-first)*row), x.h, uint64((i*all+keys.Begin)*row), uint64(keys.Len()*row)); err != nil {
+			if err := f(x.t, uint64((i*held+keys.Begin-first)*row), x.h, uint64((i*all+keys.Begin)*row),
+				uint64(keys.Len()*row)); err != nil {
 				return err
 			}
 		}
@@ -69,7 +72,8 @@ func (w *pass) fromHost(s *Stream, host hostPair) (*exchange, error) {
 				}
 			}
 			block := s.blocks[st.owner]
-			if err := w.runs(block, e.blocks[i], block.Begin, host, func(t *flash.Tensor, offset uint64, h *flash.HostMemory, at, n uint64) error {
+			if err := w.runs(block, e.blocks[i], block.Begin, host, func(t *flash.Tensor, offset uint64, h *flash.HostMemory, at,
+				n uint64) error {
 				m, err := w.mover.StartToDevice(w.ctx, t, offset, h, at, n, free)
 				if err != nil {
 					return err
@@ -86,7 +90,8 @@ func (w *pass) fromHost(s *Stream, host hostPair) (*exchange, error) {
 	return e, nil
 }
 
-// toHost takes gradients of blocks as they are computed. Each block's are complete then: every query is on the device. What no step computes is 0.
+// toHost takes gradients of blocks as they are computed. Each block's are complete then: every query is on the device. What no step
+// computes is 0.
 func (w *pass) toHost(s *Stream, host hostPair) *delivery {
 	steps := w.remote()
 	d := &delivery{sent: readies(len(steps)), given: make(chan given, len(steps))}
@@ -109,13 +114,14 @@ func (w *pass) toHost(s *Stream, host hostPair) *delivery {
 			block, written := s.blocks[b], hull(launches[b])
 			parts, _ := w.sched.written(b, launches[b])
 			for _, part := range parts {
-				if err := w.runs(part.behind(block), x.pair, block.Begin+written.Begin, host, func(t *flash.Tensor, offset uint64, h *flash.HostMemory, at, n uint64) error {
-					m, err := w.mover.StartToHost(w.ctx, h, at, t, offset, n, x.at)
-					if err != nil {
-						return err
-					}
-					return copies.add(m, nil)
-				}); err != nil {
+				if err := w.runs(part.behind(block), x.pair, block.Begin+written.Begin, host,
+					func(t *flash.Tensor, offset uint64, h *flash.HostMemory, at, n uint64) error {
+						m, err := w.mover.StartToHost(w.ctx, h, at, t, offset, n, x.at)
+						if err != nil {
+							return err
+						}
+						return copies.add(m, nil)
+					}); err != nil {
 					return err
 				}
 			}

@@ -31,8 +31,9 @@ func (a Activity) String() string {
 	return [...]string{"kernels", "sums", "copy out", "copy in", "waiting"}[a]
 }
 
-// Event is one activity from its beginning to its end, by the clock of the host: a copy from its call, and work of the device from submission, or either
-// from the end of what it came after, until a wait for its end returned. That is some 10 to 50 µs later than the device's own end.
+// Event is one activity from its beginning to its end, by the clock of the host: a copy from its call, and work of the device from
+// submission, or either from the end of what it came after, until a wait for its end returned. That is some 10 to 50 µs later than the
+// device's own end.
 type Event struct {
 	What       Activity
 	Step       int // of kernels and sums: how many ranks away the block's owner is, or of a [Stream], the block's number from 1 on
@@ -51,12 +52,13 @@ type Trace struct {
 	watch  sync.WaitGroup // copies whose end is looked for
 }
 
-// Trace makes later passes note what they do; nil ends that. It costs a goroutine for each launch, sum and copy while that is under way, and changes no
-// result. No pass may be under way.
+// Trace makes later passes note what they do; nil ends that. It costs a goroutine for each launch, sum and copy while that is under way,
+// and changes no result. No pass may be under way.
 func (p *Plan) Trace(t *Trace) { p.trace = t }
 
-// Take gives what was noted, by beginning, and forgets it. Of what shares a lane, kernels and sums, or copies in one direction, nothing overlaps: a
-// device's queue, and a [flash.Mover] in each direction, do one after the other, so what was asked for meanwhile begins when the one before ends.
+// Take gives what was noted, by beginning, and forgets it. Of what shares a lane, kernels and sums, or copies in one direction, nothing
+// overlaps: a device's queue, and a [flash.Mover] in each direction, do one after the other, so what was asked for meanwhile begins when
+// the one before ends.
 func (t *Trace) Take() []Event {
 	if t == nil {
 		return nil
@@ -154,7 +156,8 @@ func (j notedJob) settle() error {
 	return j.job.settle()
 }
 
-// noted gives a job that was just submitted, and notes when the device has done it. It begins no sooner than what its queue was told to wait for.
+// noted gives a job that was just submitted, and notes when the device has done it. It begins no sooner than what its queue was told to
+// wait for.
 func (w *pass) noted(j job, what Activity) job {
 	t := w.trace
 	if t == nil {
@@ -199,12 +202,16 @@ func (m notedMover) After(p flash.Point) error {
 	return m.Mover.After(p)
 }
 
-func (m notedMover) StartToHost(ctx context.Context, to *flash.HostMemory, at uint64, from *flash.Tensor, offset, n uint64, after flash.Point) (*flash.Move, error) {
-	return m.noted(Event{What: CopyOut, Bytes: n}, after, func() (*flash.Move, error) { return m.Mover.StartToHost(ctx, to, at, from, offset, n, after) })
+func (m notedMover) StartToHost(ctx context.Context, to *flash.HostMemory, at uint64, from *flash.Tensor, offset, n uint64,
+	after flash.Point) (*flash.Move, error) {
+	return m.noted(Event{What: CopyOut, Bytes: n}, after,
+		func() (*flash.Move, error) { return m.Mover.StartToHost(ctx, to, at, from, offset, n, after) })
 }
 
-func (m notedMover) StartToDevice(ctx context.Context, to *flash.Tensor, offset uint64, from *flash.HostMemory, at, n uint64, after flash.Point) (*flash.Move, error) {
-	return m.noted(Event{What: CopyIn, Bytes: n}, after, func() (*flash.Move, error) { return m.Mover.StartToDevice(ctx, to, offset, from, at, n, after) })
+func (m notedMover) StartToDevice(ctx context.Context, to *flash.Tensor, offset uint64, from *flash.HostMemory, at, n uint64,
+	after flash.Point) (*flash.Move, error) {
+	return m.noted(Event{What: CopyIn, Bytes: n}, after,
+		func() (*flash.Move, error) { return m.Mover.StartToDevice(ctx, to, offset, from, at, n, after) })
 }
 
 // noted starts a copy, and notes it when it has ended.

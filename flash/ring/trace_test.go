@@ -38,8 +38,8 @@ func checkLanes(t *testing.T, events []Event, from, to time.Time) {
 	}
 }
 
-// TestTrace: every step's kernels and every byte that the model counts are in the trace, lanes do one thing at a time, and results are those of a plan
-// that notes nothing.
+// TestTrace: every step's kernels and every byte that the model counts are in the trace, lanes do one thing at a time, and results are
+// those of a plan that notes nothing.
 func TestTrace(t *testing.T) {
 	const ranks = 3
 	for _, over := range []Over{Keys, Heads} {
@@ -87,7 +87,8 @@ func TestTrace(t *testing.T) {
 				traces[rank][0] = notes.Take()
 				mu.Unlock()
 				between := time.Now()
-				if err := plan.Backward(ctx, flash.Backward{Q: x.q, K: x.k, V: x.v, O: x.o, LSE: x.lse, DO: x.do, DQ: x.dq, DK: x.dk, DV: x.dv}); err != nil {
+				if err := plan.Backward(ctx, flash.Backward{Q: x.q, K: x.k, V: x.v, O: x.o, LSE: x.lse, DO: x.do, DQ: x.dq, DK: x.dk,
+					DV: x.dv}); err != nil {
 					return err
 				}
 				values := make([]float32, x.dk.Elements())
@@ -144,7 +145,8 @@ func TestTrace(t *testing.T) {
 	}
 }
 
-// TestTakePutsLanesInOrder: waits that return in another order than the device has ended, and calls that wait for one another, become one after the other.
+// TestTakePutsLanesInOrder: waits that return in another order than the device has ended, and calls that wait for one another, become one
+// after the other.
 func TestTakePutsLanesInOrder(t *testing.T) {
 	at := func(ms int) time.Time { return time.Unix(0, int64(ms)*1e6) }
 	var x Trace
@@ -157,7 +159,8 @@ func TestTakePutsLanesInOrder(t *testing.T) {
 	x.add(Event{What: CopyOut, Begin: at(1), End: at(9)}, 0)
 	require.Equal(t, []Event{
 		{What: CopyIn, Begin: at(1), End: at(4)}, {What: CopyOut, Begin: at(1), End: at(9)}, {What: Kernels, Begin: at(1), End: at(19)},
-		{What: CopyIn, Begin: at(4), End: at(9)}, {What: Sums, Begin: at(19), End: at(19)}, {What: Waiting, Begin: at(19), End: at(25)}, {What: Kernels, Begin: at(25), End: at(30)},
+		{What: CopyIn, Begin: at(4), End: at(9)}, {What: Sums, Begin: at(19), End: at(19)}, {What: Waiting, Begin: at(19), End: at(25)},
+		{What: Kernels, Begin: at(25), End: at(30)},
 	}, x.Take())
 	require.Empty(t, x.Take())
 	require.Empty(t, (*Trace)(nil).Take())

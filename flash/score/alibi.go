@@ -4,8 +4,8 @@ package score
 //
 //	s′ = s − slope[h]·|i + Nk − Nq − j|
 //
-// slopes is [H]. Distances are exact for up to 2²⁴ keys. (Press, Smith and Lewis, "Train Short, Test Long", ICLR 2022, section 3; the paper's slopes
-// for H heads, a power of two, are 2^(−8·(h+1)/H).)
+// slopes is [H]. Distances are exact for up to 2²⁴ keys. (Press, Smith and Lewis, "Train Short, Test Long", ICLR 2022, section 3; the
+// paper's slopes for H heads, a power of two, are 2^(−8·(h+1)/H).)
 func ALiBi(slopes []float32) Function { return ALiBiFrom(Table(slopes, len(slopes))) }
 
 // ALiBiFrom is ALiBi with slopes [H] or [B, H], a table or a captured tensor.

@@ -10,13 +10,14 @@ import (
 	"github.com/vkattn/vkattn/flash/score"
 )
 
-// TestFiniteScoresAreFiniteBits: in units of log 2 finite scores are finite, in order, and above fp32's lowest number, which stands in kernels
-// for no score at all. Only -inf is infinite. Up to 1.8e38 they are the scores themselves.
+// TestFiniteScoresAreFiniteBits: in units of log 2 finite scores are finite, in order, and above fp32's lowest number, which stands in
+// kernels for no score at all. Only -inf is infinite. Up to 1.8e38 they are the scores themselves.
 func TestFiniteScoresAreFiniteBits(t *testing.T) {
 	d := newDevice(t)
 	infinity := math.Inf(1)
 	values := []float64{
-		-infinity, -math.MaxFloat32, -3.3895314e38, -3e38, -2.4e38, -1.9e38, -1.7e38, -1e31, -1e9, -1, 0, 1, 1e31, 1.7e38, 2.4e38, math.MaxFloat32,
+		-infinity, -math.MaxFloat32, -3.3895314e38, -3e38, -2.4e38, -1.9e38, -1.7e38, -1e31, -1e9, -1, 0, 1, 1e31, 1.7e38, 2.4e38,
+		math.MaxFloat32,
 	}
 	n := len(values)
 	c, zero, one := score.Capture("c", n), score.Capture("zero", 1).At(score.ConstInt(0)), score.Capture("one", 1).At(score.ConstInt(0))
@@ -40,7 +41,8 @@ func TestFiniteScoresAreFiniteBits(t *testing.T) {
 			not: func(c float64) bool { return math.IsInf(c, 0) },
 		},
 		"lowest, selected": {
-			e: masked.Select(lowest, score.S()), of: func(float64) float64 { return -math.MaxFloat32 }, off: func(float64) float64 { return 0 },
+			e: masked.Select(lowest, score.S()), of: func(float64) float64 { return -math.MaxFloat32 },
+			off: func(float64) float64 { return 0 },
 		},
 		"lowest times a mask of the batch": {
 			e: score.S().Add(score.Const(1).Sub(zero).Mul(lowest)), of: func(float64) float64 { return -math.MaxFloat32 },
@@ -83,7 +85,8 @@ func TestFiniteScoresAreFiniteBits(t *testing.T) {
 					for _, place := range []int{6, 7} { // bits, and with a slope, times ln 2
 						bits := float64(got[9*(2*i+key)+place])
 						if math.Abs(want) <= 1.8e38 || math.IsInf(want, 0) {
-							require.True(t, bits == want || math.Abs(bits-want) <= 1e-6*math.Abs(want), "score %v of key %d is %v", want, key, bits)
+							require.True(t, bits == want || math.Abs(bits-want) <= 1e-6*math.Abs(want), "score %v of key %d is %v",
+								want, key, bits)
 						} else {
 							require.Less(t, math.Abs(bits), math.MaxFloat32*math.Ln2, "score %v of key %d", want, key)
 							require.Greater(t, math.Abs(bits), 1.7999e38, "score %v of key %d", want, key)

@@ -23,7 +23,8 @@ func TestCacheKey(t *testing.T) {
 	differ(ab, ba)
 	none, _ := score.Compose()
 	same(none, score.Function{})
-	assert.Equal(t, "58282e00f46cca3e273648e86f881cf3", score.Softcap(30).CacheKey(), "keys live on disk: a change makes caches stale, which does no harm")
+	assert.Equal(t, "58282e00f46cca3e273648e86f881cf3", score.Softcap(30).CacheKey(),
+		"keys live on disk: a change makes caches stale, which does no harm")
 	assert.Equal(t, score.PrefixLM(3).CacheKey(), score.PrefixLM(3).CacheKey())
 	assert.NotEqual(t, score.PrefixLM(3).CacheKey(), score.PrefixLM(4).CacheKey())
 	assert.NotEqual(t, score.Code{}.CacheKey(), score.Code{FirstBinding: 1}.CacheKey())

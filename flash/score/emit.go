@@ -37,8 +37,9 @@ type operand struct {
 	spot int
 }
 
-// emitter writes code into a copy of a module. An instruction goes to the last of its operands' spots: definitions that dominate one place lie on one
-// chain of dominators and stand in its order, so the last of them is dominated by the others. Equal instructions at one spot are one.
+// emitter writes code into a copy of a module. An instruction goes to the last of its operands' spots: definitions that dominate one place
+// lie on one chain of dominators and stand in its order, so the last of them is dominated by the others. Equal instructions at one spot are
+// one.
 type emitter struct {
 	p                 *parsed
 	firstBinding      int
@@ -62,7 +63,8 @@ type arrayTypes struct{ block, element uint32 } // pointer types
 
 func newEmitter(p *parsed, firstBinding int, tensors []*tensor) *emitter {
 	return &emitter{p: p, firstBinding: firstBinding, tensors: tensors, bound: p.words[spirv.BoundWord], variables: map[int]uint32{},
-		inserted: map[int][]uint32{}, replaced: map[int][]uint32{}, made: map[string]uint32{}, intType: p.int, uintType: p.uint, boolType: p.bool}
+		inserted: map[int][]uint32{}, replaced: map[int][]uint32{}, made: map[string]uint32{}, intType: p.int, uintType: p.uint,
+		boolType: p.bool}
 }
 
 func (e *emitter) id() uint32 {

@@ -73,7 +73,8 @@ func (p *program) capture(i int, t *tensor, data Data) error {
 		}
 	}
 	if n != t.Elements() {
-		return fmt.Errorf("score: the values of %s, are a %T of %d: they must be %d of %v", t.describe(), data[t.Name], n, t.Elements(), t.Type)
+		return fmt.Errorf("score: the values of %s, are a %T of %d: they must be %d of %v", t.describe(), data[t.Name], n,
+			t.Elements(), t.Type)
 	}
 	return nil
 }

@@ -5,8 +5,8 @@ import "math"
 // Evaluator computes a function in float64. It may be used by several goroutines. The zero value is the identity's.
 type Evaluator struct{ value, slope *program }
 
-// Bind makes the evaluator of a function with the values of what it captures. It is an error if some are missing, or of another type or number than
-// declared. Values are not copied.
+// Bind makes the evaluator of a function with the values of what it captures. It is an error if some are missing, or of another type or
+// number than declared. Values are not copied.
 func (f Function) Bind(data Data) (Evaluator, error) {
 	d := f.get()
 	if d.err != nil {
@@ -60,7 +60,8 @@ func (e MaskEvaluator) Allows(at Point) bool {
 	return v != 0
 }
 
-// GradientEvaluator computes a gradient's coefficient and index in float64. It may be used by several goroutines. The zero value has coefficient 0.
+// GradientEvaluator computes a gradient's coefficient and index in float64. It may be used by several goroutines. The zero value has
+// coefficient 0.
 type GradientEvaluator struct{ p *program }
 
 // Bind makes the evaluator of a gradient with the values of what the function captures, as Function.Bind does.

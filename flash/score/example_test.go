@@ -6,8 +6,8 @@ import (
 	"github.com/vkattn/vkattn/flash/score"
 )
 
-// A function of the user's own: scores fall off with the logarithm of the distance, by a slope of each head that is passed at every call and can
-// be learned.
+// A function of the user's own: scores fall off with the logarithm of the distance, by a slope of each head that is passed at every call
+// and can be learned.
 func ExampleNew() {
 	slopes := score.Capture("slopes", 2) // [heads]
 	distance := score.Position().Sub(score.Key()).Abs().Float()
@@ -43,7 +43,8 @@ func ExampleNewMask() {
 		fmt.Println(err)
 		return
 	}
-	fmt.Println(e.Allows(score.Point{Position: 1000, Key: 900}), e.Allows(score.Point{Position: 1000, Key: 3}), e.Allows(score.Point{Position: 1000, Key: 500}))
+	fmt.Println(e.Allows(score.Point{Position: 1000, Key: 900}), e.Allows(score.Point{Position: 1000, Key: 3}),
+		e.Allows(score.Point{Position: 1000, Key: 500}))
 	// Output: true true false
 }
 

@@ -1,6 +1,7 @@
 package score
 
-// SpliceEach puts the n-th function's value and slope in place of the hook 100 + n of testdata/many.comp; a mask's value where there is a mask.
+// SpliceEach puts the n-th function's value and slope in place of the hook 100 + n of testdata/many.comp; a mask's value where there is a
+// mask.
 func SpliceEach(module []uint32, firstBinding int, functions []Function, masks []MaskFunction) ([]uint32, []Tensor, error) {
 	var list []*tensor
 	var fragments []*fragment

@@ -38,11 +38,13 @@ func formatAll(nodes []*node, between string) string {
 	return strings.ToValidUTF8(w.String()[:formatLimit], "") + "…"
 }
 
-var infix = map[op]string{opAdd: " + ", opSub: " − ", opMul: "·", opDiv: " / ", opMod: " mod ", opLess: " < ", opLessEqual: " ≤ ", opEqual: " = ",
+var infix = map[op]string{opAdd: " + ", opSub: " − ", opMul: "·", opDiv: " / ", opMod: " mod ", opLess: " < ", opLessEqual: " ≤ ",
+	opEqual:    " = ",
 	opNotEqual: " ≠ ", opAnd: " and ", opOr: " or "}
 
 var prefix = map[op]string{opNeg: "−", opMin: "min", opMax: "max", opAbs: "abs", opExp: "exp", opLog: "log", opTanh: "tanh", opNot: "not ",
-	opSelect: "select", opToFloat: "float", opS: "s", opBatch: "batch", opHead: "head", opQuery: "query", opKey: "key", opPosition: "position"}
+	opSelect: "select", opToFloat: "float", opS: "s", opBatch: "batch", opHead: "head", opQuery: "query", opKey: "key",
+	opPosition: "position"}
 
 // formatNode stops soon after the limit: an expression of few nodes can be a formula of any length.
 func formatNode(w *strings.Builder, n *node) {

@@ -2,8 +2,8 @@ package score
 
 import "sync/atomic"
 
-// Function is a function of the scores, one or several applied in order. It never changes and may be used by several goroutines. The zero value is
-// the identity, s′ = s.
+// Function is a function of the scores, one or several applied in order. It never changes and may be used by several goroutines. The zero
+// value is the identity, s′ = s.
 type Function struct{ f *function }
 
 type function struct {
@@ -78,8 +78,8 @@ func (f Function) UnitSlope() bool { return f.get().g.isFloat(f.get().slope, 1) 
 // Captures lists the captured tensors in the order in which kernels bind them, which is that in which the expression first reads them.
 func (f Function) Captures() []Tensor { return describe(f.get().tensors) }
 
-// CacheKey identifies the code that the function becomes: its structure, its constants, and the captured tensors' types and shapes. The values of
-// tables are not part of it.
+// CacheKey identifies the code that the function becomes: its structure, its constants, and the captured tensors' types and shapes. The
+// values of tables are not part of it.
 func (f Function) CacheKey() string {
 	d := f.get()
 	return kept(&d.key, d.g, d.tensors, d.value)

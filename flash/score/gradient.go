@@ -2,7 +2,8 @@ package score
 
 import "fmt"
 
-// Gradient tells how scores depend on a captured tensor of which each pair reads one element: with t the tensor and s′ the last function's result,
+// Gradient tells how scores depend on a captured tensor of which each pair reads one element: with t the tensor and s′ the last function's
+// result,
 //
 //	dt[index(b, h, i, j)] += ds′(b, h, i, j) · coefficient(s, b, h, i, j),   coefficient = ∂s′/∂t[index]
 //
@@ -17,8 +18,8 @@ type gradient struct {
 	index       ref
 }
 
-// Gradient is the derivative by the fp32 tensor that was captured under a name. It is an error where there is none of that name, it holds integers,
-// or a pair reads it at more than one index.
+// Gradient is the derivative by the fp32 tensor that was captured under a name. It is an error where there is none of that name, it holds
+// integers, or a pair reads it at more than one index.
 func (f Function) Gradient(name string) (Gradient, error) {
 	d := f.get()
 	if d.err != nil {
@@ -43,7 +44,8 @@ func (f *function) gradient(slot int) (Gradient, error) {
 			continue
 		}
 		if read >= 0 {
-			return Gradient{}, fmt.Errorf("score: %s, is read at more than one index: its gradient would need several terms for a pair", t.describe())
+			return Gradient{}, fmt.Errorf("score: %s, is read at more than one index: its gradient would need several terms for a pair",
+				t.describe())
 		}
 		read = ref(r)
 	}

@@ -60,7 +60,8 @@ func TestGradientRefuses(t *testing.T) {
 	bias, ids := score.Capture("bias", 6), score.CaptureInt("ids", 6)
 	twice, err := score.New(score.S().Add(bias.At(score.Key())).Add(bias.At(score.Query())).Add(ids.At(score.Key()).Float()))
 	require.NoError(t, err)
-	for name, says := range map[string]string{"bias": "more than one index", "ids": "holds integers", "": "no tensor", "other": "no tensor"} {
+	for name, says := range map[string]string{"bias": "more than one index", "ids": "holds integers", "": "no tensor",
+		"other": "no tensor"} {
 		_, err := twice.Gradient(name)
 		assert.ErrorContains(t, err, says)
 	}
@@ -80,8 +81,10 @@ func TestTies(t *testing.T) {
 		e    score.Float
 		want float64
 	}{
-		"abs": {s.Abs(), 0}, "max": {s.Max(double), 1}, "max the other way": {double.Max(s), 2}, "min": {s.Min(double), 1}, "min the other way": {double.Min(s), 2},
-		"relu": {s.Max(zero), 1}, "negative relu": {zero.Max(s), 0}, "a factor 0": {s.Mul(zero), 0}, "a comparison": {s.Less(zero).Select(s, double), 2},
+		"abs": {s.Abs(), 0}, "max": {s.Max(double), 1}, "max the other way": {double.Max(s), 2}, "min": {s.Min(double), 1},
+		"min the other way": {double.Min(s), 2},
+		"relu":              {s.Max(zero), 1}, "negative relu": {zero.Max(s), 0}, "a factor 0": {s.Mul(zero), 0},
+		"a comparison":    {s.Less(zero).Select(s, double), 2},
 		"a NaN not taken": {s.Greater(zero).Select(s.Log(), s), 1}, "a constant": {score.Const(3), 0},
 	} {
 		f, err := score.New(c.e)

@@ -127,8 +127,8 @@ func (g *graph) fold(v *value) (ref, bool) {
 	return g.put(value{op: opConst, kind: v.kind, bits: w}), true
 }
 
-// order gives the operands of an operation that commutes one order, a constant last. Not those of min and max: their derivative at ties is the
-// first one's.
+// order gives the operands of an operation that commutes one order, a constant last. Not those of min and max: their derivative at ties is
+// the first one's.
 func (g *graph) order(v *value) {
 	switch v.op {
 	case opAdd, opMul, opEqual, opNotEqual, opAnd, opOr:

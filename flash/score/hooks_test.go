@@ -21,13 +21,16 @@ func TestHooks(t *testing.T) {
 		mask      score.MaskFunction
 		gradient  string
 	}{
-		"nothing":           {},
-		"alibi":             {functions: []score.Function{score.ALiBi([]float32{0.5, 0.25, 0.125})}, mask: score.PrefixLM(4)},
-		"alibi per batch":   {functions: []score.Function{score.ALiBiFrom(slopes)}, mask: score.Dilated(3, 2)},
-		"bias, then cap":    {functions: []score.Function{bias, soft}, mask: score.Documents(score.TableInt(ids, 16)), gradient: "bias"},
-		"cap, then bias":    {functions: []score.Function{soft, bias}, mask: score.Documents(score.CaptureInt("ids", 1, 16)), gradient: "bias"},
-		"captured slopes":   {functions: []score.Function{score.ALiBiFrom(score.Capture("bias", 8, 3))}, gradient: "bias", mask: score.Dilated(4, -1)},
-		"bias of a window":  {functions: []score.Function{score.RelativeBias(score.Capture("bias", 8, 3), score.SwinBucket(4, 4))}, gradient: "bias"},
+		"nothing":         {},
+		"alibi":           {functions: []score.Function{score.ALiBi([]float32{0.5, 0.25, 0.125})}, mask: score.PrefixLM(4)},
+		"alibi per batch": {functions: []score.Function{score.ALiBiFrom(slopes)}, mask: score.Dilated(3, 2)},
+		"bias, then cap":  {functions: []score.Function{bias, soft}, mask: score.Documents(score.TableInt(ids, 16)), gradient: "bias"},
+		"cap, then bias": {functions: []score.Function{soft, bias}, mask: score.Documents(score.CaptureInt("ids", 1, 16)),
+			gradient: "bias"},
+		"captured slopes": {functions: []score.Function{score.ALiBiFrom(score.Capture("bias", 8, 3))}, gradient: "bias",
+			mask: score.Dilated(4, -1)},
+		"bias of a window": {functions: []score.Function{score.RelativeBias(score.Capture("bias", 8, 3), score.SwinBucket(4, 4))},
+			gradient: "bias"},
 		"only a mask":       {mask: score.PrefixLM(2)},
 		"everything masked": {mask: score.PrefixLM(-1000)},
 	} {

@@ -98,14 +98,19 @@ func TestMistakesOfMasks(t *testing.T) {
 		_, err = score.Splice(spirv(t, "hooks"), score.Code{Mask: m})
 		assert.ErrorContains(t, err, says)
 	}
-	for _, m := range []score.MaskFunction{score.Dilated(0, 1), score.Dilated(-2, -1), score.PrefixLM(math.MaxInt), score.Documents(score.IntTensor{}),
+	for _, m := range []score.MaskFunction{score.Dilated(0, 1), score.Dilated(-2, -1), score.PrefixLM(math.MaxInt),
+		score.Documents(score.IntTensor{}),
 		score.DocumentsOf(score.CaptureInt("q", 2, 3), score.IntTensor{}), score.Documents(score.CaptureInt("ids", 1, 2, 3))} {
 		assert.Error(t, m.Err())
 	}
-	for _, f := range []score.Function{score.Softcap(0), score.Softcap(-1), score.Softcap(math.NaN()), score.Softcap(math.Inf(1)), score.ALiBi(nil),
-		score.ALiBiFrom(score.FloatTensor{}), score.RelativeBias(score.FloatTensor{}, score.Key()), score.RelativeBias(score.Capture("t", 4), score.Key()),
-		score.RelativeBias(score.Capture("t", 4, 2), score.T5Bucket(true, 3, 128)), score.RelativeBias(score.Capture("t", 4, 2), score.T5Bucket(false, 32, 16)),
-		score.RelativeBias(score.Capture("t", 4, 2), score.T5Bucket(false, math.MaxInt, math.MaxInt)), score.RelativeBias(score.Capture("t", 4, 2), score.SwinBucket(0, 3))} {
+	for _, f := range []score.Function{score.Softcap(0), score.Softcap(-1), score.Softcap(math.NaN()), score.Softcap(math.Inf(1)),
+		score.ALiBi(nil),
+		score.ALiBiFrom(score.FloatTensor{}), score.RelativeBias(score.FloatTensor{}, score.Key()),
+		score.RelativeBias(score.Capture("t", 4), score.Key()),
+		score.RelativeBias(score.Capture("t", 4, 2), score.T5Bucket(true, 3, 128)),
+		score.RelativeBias(score.Capture("t", 4, 2), score.T5Bucket(false, 32, 16)),
+		score.RelativeBias(score.Capture("t", 4, 2), score.T5Bucket(false, math.MaxInt, math.MaxInt)),
+		score.RelativeBias(score.Capture("t", 4, 2), score.SwinBucket(0, 3))} {
 		assert.Error(t, f.Err())
 	}
 }
@@ -145,7 +150,8 @@ func TestSharedExpressions(t *testing.T) {
 func TestBindChecks(t *testing.T) {
 	f, err := score.New(score.S().Add(score.Capture("x", 2, 3).At(score.Head(), score.Key())))
 	require.NoError(t, err)
-	for _, d := range []score.Data{nil, {}, {"y": make([]float32, 6)}, {"x": make([]float32, 5)}, {"x": make([]int32, 6)}, {"x": nil}, {"x": "six"}} {
+	for _, d := range []score.Data{nil, {}, {"y": make([]float32, 6)}, {"x": make([]float32, 5)}, {"x": make([]int32, 6)}, {"x": nil},
+		{"x": "six"}} {
 		_, err := f.Bind(d)
 		assert.ErrorContains(t, err, `"x", a tensor of shape [2 3]`)
 	}

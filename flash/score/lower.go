@@ -5,8 +5,8 @@ import (
 	"math/bits"
 )
 
-// lower writes values in the operations of devices, into a graph of its own: what costs much becomes what costs less, constants are joined, and
-// integer division becomes that of unsigned numbers, the only one whose result Vulkan promises for every operand.
+// lower writes values in the operations of devices, into a graph of its own: what costs much becomes what costs less, constants are joined,
+// and integer division becomes that of unsigned numbers, the only one whose result Vulkan promises for every operand.
 func lower(g *graph, roots ...ref) (*graph, []ref) {
 	l := &lowering{from: g, to: newGraph(true), at: make([]ref, len(g.values))}
 	used := g.reachable(roots...)

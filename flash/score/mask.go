@@ -2,8 +2,8 @@ package score
 
 import "sync/atomic"
 
-// MaskFunction says which pairs take part, one or the conjunction of several. It never changes and may be used by several goroutines. The zero value
-// lets all take part.
+// MaskFunction says which pairs take part, one or the conjunction of several. It never changes and may be used by several goroutines. The
+// zero value lets all take part.
 type MaskFunction struct{ f *maskFunction }
 
 type maskFunction struct {

@@ -35,8 +35,8 @@ func perBatch(t IntTensor, n Int) Int {
 //
 //	(p − j) mod step = 0  and  |p − j| ≤ step·reach
 //
-// step must be at least 1; reach less than 0 is no limit. (Beltagy, Peters and Cohan, "Longformer", 2020, section 3.1, "Dilated Sliding Window";
-// without a limit the strided pattern of Child et al., "Generating Long Sequences with Sparse Transformers", 2019, section 4.2.)
+// step must be at least 1; reach less than 0 is no limit. (Beltagy, Peters and Cohan, "Longformer", 2020, section 3.1, "Dilated Sliding
+// Window"; without a limit the strided pattern of Child et al., "Generating Long Sequences with Sparse Transformers", 2019, section 4.2.)
 func Dilated(step, reach int) MaskFunction {
 	if step < 1 {
 		return madeMask(Bool{bad("Dilated: step is %d, must be at least 1", step)})

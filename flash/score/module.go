@@ -114,7 +114,8 @@ func inPreamble(op uint32) bool {
 	switch {
 	case op >= 2 && op <= 7, op >= 10 && op <= 11, op >= 14 && op <= 17, op >= 71 && op <= 75:
 		return true
-	case op == 330, op == 331, op == 332, op == 5632, op == 5633: // ModuleProcessed, ExecutionModeId, DecorateId, DecorateString and of members
+	// ModuleProcessed, ExecutionModeId, DecorateId, DecorateString and of members
+	case op == 330, op == 331, op == 332, op == 5632, op == 5633:
 		return true
 	}
 	return false
@@ -189,7 +190,8 @@ func (p *parsed) body(at int, op uint32, a []uint32) error {
 	if !ok || eta[0] != p.float {
 		return fmt.Errorf("score: the last operand of the hook at word %d is no constant", at)
 	}
-	p.hooks = append(p.hooks, hookSite{at: at, resultType: a[0], result: a[1], set: a[2], first: a[4], second: a[5], eta: floatOf(eta[1]), function: function})
+	p.hooks = append(p.hooks, hookSite{at: at, resultType: a[0], result: a[1], set: a[2], first: a[4], second: a[5], eta: floatOf(eta[1]),
+		function: function})
 	return nil
 }
 

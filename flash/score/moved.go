@@ -1,11 +1,11 @@
 package score
 
-// Places says where part of a longer problem lies in the whole: added to the Query, Key, Head, Batch and Position that a function is asked for in the
-// part, they give those of the whole.
+// Places says where part of a longer problem lies in the whole: added to the Query, Key, Head, Batch and Position that a function is asked
+// for in the part, they give those of the whole.
 type Places struct{ Query, Key, Head, Position, Batch int }
 
-// Moved is the function shifted: its s′ at (query, key) is that of f at (query + Query, key + Key), and so on. Functions moved to other places have
-// the same code: the places are values of a table.
+// Moved is the function shifted: its s′ at (query, key) is that of f at (query + Query, key + Key), and so on. Functions moved to other
+// places have the same code: the places are values of a table.
 func (f Function) Moved(to Places) (Function, error) {
 	if err := f.Err(); err != nil || f.Identity() {
 		return f, err
@@ -23,7 +23,8 @@ func (m MaskFunction) Moved(to Places) (MaskFunction, error) {
 
 // moved replaces the inputs of expressions.
 func moved(stages []*node, to Places) []*node {
-	table := TableInt([]int32{int32(to.Query), int32(to.Key), int32(to.Head), int32(to.Position), int32(to.Position - to.Key), int32(to.Batch)}, 6)
+	table := TableInt([]int32{int32(to.Query), int32(to.Key), int32(to.Head), int32(to.Position), int32(to.Position - to.Key),
+		int32(to.Batch)}, 6)
 	at := func(i int) Int { return table.At(ConstInt(i)) }
 	by := map[op]Int{opQuery: at(0), opKey: at(1), opHead: at(2), opPosition: at(3), opBatch: at(5)}
 	ahead := at(4).Float() // how much further the query is ahead of the key

@@ -11,7 +11,9 @@ import (
 func TestMoved(t *testing.T) {
 	slopes := Table([]float32{0.5, 0.25, 0.125, 2}, 4)
 	table := Capture("bias", 40, 50)
-	odd, err := New(S().Mul(Query().Add(Key()).Float()).Add(table.At(Query(), Key())).Add(Batch().Mul(ConstInt(3)).Float()).Sub(Key().Float().Sub(Position().Float())))
+	odd,
+		err := New(S().Mul(Query().Add(Key()).Float()).Add(table.At(Query(),
+		Key())).Add(Batch().Mul(ConstInt(3)).Float()).Sub(Key().Float().Sub(Position().Float())))
 	require.NoError(t, err)
 	f, err := Compose(ALiBiFrom(slopes), Softcap(4), odd)
 	require.NoError(t, err)
@@ -47,7 +49,8 @@ func TestMoved(t *testing.T) {
 		for k := range 17 {
 			for h := range 2 {
 				local := Point{S: float64(q) - 3.5, Batch: h, Head: h, Query: q, Key: k, Position: q + 8}
-				whole := Point{S: local.S, Batch: h + to.Batch, Head: h + to.Head, Query: q + to.Query, Key: k + to.Key, Position: q + 8 + to.Position}
+				whole := Point{S: local.S, Batch: h + to.Batch, Head: h + to.Head, Query: q + to.Query, Key: k + to.Key,
+					Position: q + 8 + to.Position}
 				require.InDelta(t, at(f, whole), at(there, local), 1e-9*math.Abs(at(f, whole))+1e-9)
 				require.Equal(t, sees(m, whole), sees(seen, local))
 				if sees(m, whole) {

@@ -62,8 +62,8 @@ const (
 	opQuotient // of unsigned numbers
 )
 
-// MaxNodes is the largest number of operations, inputs and constants of a function, or of several applied in order. What occurs twice counts once
-// where it is one Go value.
+// MaxNodes is the largest number of operations, inputs and constants of a function, or of several applied in order. What occurs twice
+// counts once where it is one Go value.
 const MaxNodes = 1000
 
 // node is a value of an expression as its user wrote it. It never changes.
@@ -79,9 +79,11 @@ type node struct {
 
 // name says which operation an error is about.
 var opNames = map[op]string{
-	opAdd: "Add", opSub: "Sub", opMul: "Mul", opDiv: "Div", opMod: "Mod", opNeg: "Neg", opMin: "Min", opMax: "Max", opAbs: "Abs", opExp: "Exp",
-	opLog: "Log", opTanh: "Tanh", opLess: "Less or Greater", opLessEqual: "LessEqual or GreaterEqual", opEqual: "Equal", opNotEqual: "NotEqual",
-	opAnd: "And", opOr: "Or", opNot: "Not", opSelect: "Select", opToFloat: "Float", opLoad: "At",
+	opAdd: "Add", opSub: "Sub", opMul: "Mul", opDiv: "Div", opMod: "Mod", opNeg: "Neg", opMin: "Min", opMax: "Max", opAbs: "Abs",
+	opExp: "Exp",
+	opLog: "Log", opTanh: "Tanh", opLess: "Less or Greater", opLessEqual: "LessEqual or GreaterEqual", opEqual: "Equal",
+	opNotEqual: "NotEqual",
+	opAnd:      "And", opOr: "Or", opNot: "Not", opSelect: "Select", opToFloat: "Float", opLoad: "At",
 }
 
 func bad(format string, a ...any) *node {

@@ -8,11 +8,14 @@ type code struct {
 	extended bool
 }
 
-var floatCodes = map[op]code{opAdd: {op: spvFAdd}, opSub: {op: 131}, opMul: {op: spvFMul}, opDiv: {op: spvFDiv}, opNeg: {op: 127}, opMin: {37, true}, opMax: {40, true},
-	opAbs: {4, true}, opSign: {6, true}, opExp2: {29, true}, opLog2: {30, true}, opLess: {op: 184}, opLessEqual: {op: 188}, opEqual: {op: 180},
+var floatCodes = map[op]code{opAdd: {op: spvFAdd}, opSub: {op: 131}, opMul: {op: spvFMul}, opDiv: {op: spvFDiv}, opNeg: {op: 127},
+	opMin: {37, true}, opMax: {40, true},
+	opAbs: {4, true}, opSign: {6, true}, opExp2: {29, true}, opLog2: {30, true}, opLess: {op: 184}, opLessEqual: {op: 188},
+	opEqual:    {op: 180},
 	opNotEqual: {op: 183}, opSelect: {op: spvSelect}}
 
-var intCodes = map[op]code{opAdd: {op: 128}, opSub: {op: 130}, opMul: {op: 132}, opNeg: {op: 126}, opMin: {39, true}, opMax: {42, true}, opAbs: {5, true},
+var intCodes = map[op]code{opAdd: {op: 128}, opSub: {op: 130}, opMul: {op: 132}, opNeg: {op: 126}, opMin: {39, true}, opMax: {42, true},
+	opAbs:        {5, true},
 	opShiftRight: {op: 195}, opBitAnd: {op: 199}, opBitXor: {op: 198}, opLess: {op: 177}, opLessEqual: {op: 179}, opEqual: {op: 170},
 	opNotEqual: {op: 171}, opSelect: {op: spvSelect}, opToFloat: {op: spvConvertSToF}}
 
@@ -156,8 +159,8 @@ func (e *emitter) contracted(f *fragment, v *value, args []operand) (operand, bo
 	return e.extended(50, e.p.float, factors[0], factors[1], x), true
 }
 
-// factors are those of s, or of s times what does not depend on the pair, where the kernel made s by a multiplication; what does not depend on the
-// pair is the second then.
+// factors are those of s, or of s times what does not depend on the pair, where the kernel made s by a multiplication; what does not depend
+// on the pair is the second then.
 func (e *emitter) factors(f *fragment, r ref) (factors [2]operand, ok bool) {
 	v := &f.g.values[r]
 	switch {

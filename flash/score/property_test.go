@@ -17,7 +17,8 @@ const places = 32
 func randomPoints(r *rand.Rand, n int) []score.Point {
 	out := make([]score.Point, n)
 	for i := range out {
-		p := score.Point{S: r.NormFloat64() * math.Pow(10, float64(r.IntN(4)-2)), Batch: r.IntN(5), Head: r.IntN(8), Query: r.IntN(50), Key: r.IntN(50)}
+		p := score.Point{S: r.NormFloat64() * math.Pow(10, float64(r.IntN(4)-2)), Batch: r.IntN(5), Head: r.IntN(8), Query: r.IntN(50),
+			Key: r.IntN(50)}
 		p.Position = p.Query - r.IntN(20)
 		p.S = float64(float32(p.S))
 		if i%16 == 0 {
@@ -65,7 +66,8 @@ func TestRandomExpressions(t *testing.T) {
 		validate(t, "vulkan1.1", code)
 		var words []uint32
 		for _, p := range points {
-			words = append(words, math.Float32bits(float32(p.S)), uint32(p.Batch), uint32(p.Head), uint32(p.Query), uint32(p.Key), uint32(int32(p.Position)))
+			words = append(words, math.Float32bits(float32(p.S)), uint32(p.Batch), uint32(p.Head), uint32(p.Query), uint32(p.Key),
+				uint32(int32(p.Position)))
 		}
 		got := floatsOf(d.run(code, []uint32{uint32(len(points))}, 2, 2*places*len(points), contents(captured, tensorData), words))
 		for n, f := range functions {
@@ -78,13 +80,15 @@ func TestRandomExpressions(t *testing.T) {
 				all++
 				if want.ok {
 					checked++
-					if math.Abs(v-want.v) > 1e-6*want.ev+1e-12*math.Abs(want.v) || !(math.Abs(x-want.v) <= want.ev+ulp*math.Abs(want.v)+tiny) {
+					if math.Abs(v-want.v) > 1e-6*want.ev+1e-12*math.Abs(want.v) ||
+						!(math.Abs(x-want.v) <= want.ev+ulp*math.Abs(want.v)+tiny) {
 						t.Fatalf("%v\nat %+v: want %v ± %.2g, float64 %v, device %v", f, p, want.v, want.ev, v, x)
 					}
 				}
 				if want.dk {
 					slopes++
-					if math.Abs(slope-want.d) > 1e-6*want.ed+1e-12*math.Abs(want.d) || !(math.Abs(y-want.d) <= want.ed+ulp*math.Abs(want.d)+tiny) {
+					if math.Abs(slope-want.d) > 1e-6*want.ed+1e-12*math.Abs(want.d) ||
+						!(math.Abs(y-want.d) <= want.ed+ulp*math.Abs(want.d)+tiny) {
 						t.Fatalf("%v\nslope at %+v: want %v ± %.2g, float64 %v, device %v", f, p, want.d, want.ed, slope, y)
 					}
 				}

@@ -7,8 +7,8 @@ import (
 	"github.com/vkattn/vkattn/flash/score"
 )
 
-// A number is a value and its derivative by s with bounds on what rounding in fp32 may do to each: an analysis of errors, operation by operation,
-// that knows nothing of how the package computes. Where a rounded comparison could go either way, nothing is known.
+// A number is a value and its derivative by s with bounds on what rounding in fp32 may do to each: an analysis of errors, operation by
+// operation, that knows nothing of how the package computes. Where a rounded comparison could go either way, nothing is known.
 type number struct {
 	v, ev  float64
 	d, ed  float64

@@ -40,7 +40,8 @@ func TestSoftcapPrecision(t *testing.T) {
 				scores[i] = -scores[i]
 			}
 		}
-		got := floatsOf(d.run(code, []uint32{pairs, keys, math.Float32bits(1)}, 1, 9*pairs*keys, nil, make([]uint32, 4*pairs), bitsOf(scores)))
+		got := floatsOf(d.run(code, []uint32{pairs, keys, math.Float32bits(1)}, 1, 9*pairs*keys, nil, make([]uint32, 4*pairs),
+			bitsOf(scores)))
 		worst, steepest := 0.0, 0.0
 		for i, s := range scores {
 			th := math.Tanh(float64(s) / limit)
@@ -78,7 +79,8 @@ func TestALiBi(t *testing.T) {
 // Buckets worked out by hand from the formula of Hugging Face Transformers.
 func TestT5Bucket(t *testing.T) {
 	for r, want := range map[int][2]float64{ // key − position: bidirectional with 32 buckets, and not
-		0: {0, 0}, 1: {17, 0}, -1: {1, 1}, 7: {23, 0}, -7: {7, 7}, 8: {24, 0}, -8: {8, 8}, -15: {9, 15}, -16: {10, 16}, 16: {26, 0}, -32: {12, 21}, -64: {14, 26},
+		0: {0, 0}, 1: {17, 0}, -1: {1, 1}, 7: {23, 0}, -7: {7, 7}, 8: {24, 0}, -8: {8, 8}, -15: {9, 15}, -16: {10, 16}, 16: {26, 0},
+		-32: {12, 21}, -64: {14, 26},
 		64: {30, 0}, -127: {15, 31}, 127: {31, 0}, -128: {15, 31}, 128: {31, 0}, -100000: {15, 31}, 100000: {31, 0},
 	} {
 		for n, bidirectional := range []bool{true, false} {
@@ -113,9 +115,10 @@ func TestMasks(t *testing.T) {
 		m    score.MaskFunction
 		want func(b, i, p, j int) bool
 	}{
-		"prefix":             {score.PrefixLM(3), func(_, _, p, j int) bool { return j < 3 || j <= p }},
-		"documents":          {score.Documents(score.TableInt(ids, 8)), func(_, _, p, j int) bool { return ids[max(p, 0)] == ids[j] }},
-		"documents of batch": {score.Documents(score.CaptureInt("ids", 2, 4)), func(b, _, p, j int) bool { return ids[4*b+min(max(p, 0), 3)] == ids[4*b+min(j, 3)] }},
+		"prefix":    {score.PrefixLM(3), func(_, _, p, j int) bool { return j < 3 || j <= p }},
+		"documents": {score.Documents(score.TableInt(ids, 8)), func(_, _, p, j int) bool { return ids[max(p, 0)] == ids[j] }},
+		"documents of batch": {score.Documents(score.CaptureInt("ids", 2, 4)),
+			func(b, _, p, j int) bool { return ids[4*b+min(max(p, 0), 3)] == ids[4*b+min(j, 3)] }},
 		"two kinds of ids": {score.DocumentsOf(score.TableInt(ids[2:], 6), score.CaptureInt("ids", 2, 4)),
 			func(b, i, _, j int) bool { return ids[2+min(i, 5)] == ids[4*b+min(j, 3)] }},
 		"dilated":           {score.Dilated(3, 1), func(_, _, p, j int) bool { return (p-j)%3 == 0 && max(p-j, j-p) <= 3 }},
@@ -128,7 +131,8 @@ func TestMasks(t *testing.T) {
 			for i := range 8 {
 				for j := range 8 {
 					p := i - 2
-					assert.Equal(t, c.want(b, i, p, j), e.Allows(score.Point{Batch: b, Query: i, Key: j, Position: p}), "%s: %d %d %d", name, b, i, j)
+					assert.Equal(t, c.want(b, i, p, j), e.Allows(score.Point{Batch: b, Query: i, Key: j, Position: p}), "%s: %d %d %d",
+						name, b, i, j)
 				}
 			}
 		}

@@ -11,15 +11,15 @@ func RelativeBias(table FloatTensor, bucket Int) Function {
 	return made(S().Add(table.At(bucket, Head())))
 }
 
-// T5Bucket is T5's class of the relative position r = j − (i + Nk − Nq), one of a number of buckets. With n = buckets, halved if bidirectional, and
-// e = n/2, a distance d is in bucket
+// T5Bucket is T5's class of the relative position r = j − (i + Nk − Nq), one of a number of buckets. With n = buckets, halved if
+// bidirectional, and e = n/2, a distance d is in bucket
 //
 //	d                                            d < e
 //	min(e + ⌊ln(d/e) / ln(maxDistance/e) · (n − e)⌋, n − 1)   otherwise
 //
-// Bidirectional, d = |r| and keys behind the query are in the second half; otherwise d = max(−r, 0). The classes are computed here, in fp32 as
-// Hugging Face Transformers does (T5Attention._relative_position_bucket), and looked up. (Raffel et al., "Exploring the Limits of Transfer Learning
-// with a Unified Text-to-Text Transformer", JMLR 2020, section 2.1; buckets 32 and maxDistance 128 there.)
+// Bidirectional, d = |r| and keys behind the query are in the second half; otherwise d = max(−r, 0). The classes are computed here, in fp32
+// as Hugging Face Transformers does (T5Attention._relative_position_bucket), and looked up. (Raffel et al., "Exploring the Limits of
+// Transfer Learning with a Unified Text-to-Text Transformer", JMLR 2020, section 2.1; buckets 32 and maxDistance 128 there.)
 //
 // buckets must be at least 2, 4 if bidirectional and then even, and maxDistance greater than e and at most 2²⁰.
 func T5Bucket(bidirectional bool, buckets, maxDistance int) Int {

@@ -18,8 +18,8 @@ const (
 	HookBitsSlope Hook = 6 // s′·log₂e in x and ∂s′/∂s in y
 )
 
-// Code is what is put in place of a module's hooks. Zero functions are the identity, with slope 1; a zero mask lets all pairs take part; a zero
-// gradient has coefficient 0 and index 0.
+// Code is what is put in place of a module's hooks. Zero functions are the identity, with slope 1; a zero mask lets all pairs take part; a
+// zero gradient has coefficient 0 and index 0.
 type Code struct {
 	Score    Function
 	Mask     MaskFunction
@@ -31,8 +31,8 @@ type Code struct {
 // MaxBinding is the largest binding of a captured tensor.
 const MaxBinding = 1 << 16
 
-// Captures lists what the code captures in the order of its bindings: what Score does, then what Mask does beyond that. It is an error if one name
-// stands for different tensors, or a function is wrong.
+// Captures lists what the code captures in the order of its bindings: what Score does, then what Mask does beyond that. It is an error if
+// one name stands for different tensors, or a function is wrong.
 func (c Code) Captures() ([]Tensor, error) {
 	list, err := c.tensors()
 	return describe(list), err
@@ -86,11 +86,11 @@ func (h *hookSite) hook() (Hook, error) {
 	return 0, fmt.Errorf("score: the hook at word %d asks for %v, which is none of the hooks", h.at, h.eta)
 }
 
-// Splice returns a module with code in place of its hooks; one without hooks is returned as it is. It is an error if the module is none, is older
-// than SPIR-V 1.3, has a hook that is not known, or a function is wrong.
+// Splice returns a module with code in place of its hooks; one without hooks is returned as it is. It is an error if the module is none, is
+// older than SPIR-V 1.3, has a hook that is not known, or a function is wrong.
 //
-// What does not depend on s goes to where the last of its operands is made, so that a load by head leaves the loops over keys. A captured tensor is
-// declared where code in the module reads it: as an array in a storage buffer, decorated NonWritable and Restrict.
+// What does not depend on s goes to where the last of its operands is made, so that a load by head leaves the loops over keys. A captured
+// tensor is declared where code in the module reads it: as an array in a storage buffer, decorated NonWritable and Restrict.
 func Splice(module []uint32, c Code) ([]uint32, error) {
 	tensors, err := c.tensors()
 	if err != nil {

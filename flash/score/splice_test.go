@@ -51,7 +51,8 @@ func TestCommittedModules(t *testing.T) {
 func TestHooksAreCounted(t *testing.T) {
 	n, err := score.Hooks(spirv(t, "hooks"))
 	require.NoError(t, err)
-	assert.Equal(t, map[score.Hook]int{score.HookValue: 1, score.HookSlope: 1, score.HookMask: 1, score.HookGradient: 1, score.HookBits: 1, score.HookBitsSlope: 1}, n)
+	assert.Equal(t, map[score.Hook]int{score.HookValue: 1, score.HookSlope: 1, score.HookMask: 1, score.HookGradient: 1, score.HookBits: 1,
+		score.HookBitsSlope: 1}, n)
 	out, err := score.Splice(spirv(t, "hooks"), everything(t))
 	require.NoError(t, err)
 	n, err = score.Hooks(out)
@@ -139,8 +140,8 @@ func FuzzSplice(f *testing.F) {
 	})
 }
 
-// Modules with a few words changed: an error or another module, never a panic. Most changes leave every instruction's length alone, which a fuzzer
-// of bytes seldom does.
+// Modules with a few words changed: an error or another module, never a panic. Most changes leave every instruction's length alone, which a
+// fuzzer of bytes seldom does.
 func TestSpliceOfDamagedModules(t *testing.T) {
 	r, c, taken := rand.New(rand.NewPCG(1, 2)), everything(t), 0
 	for range 2000 {

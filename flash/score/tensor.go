@@ -89,8 +89,8 @@ type FloatTensor struct{ t *tensor }
 // IntTensor is a captured tensor of integers. Its zero value is a mistake wherever it is used.
 type IntTensor struct{ t *tensor }
 
-// Capture declares an fp32 tensor that the caller passes at each call under this name. Two of the same name are one tensor, and must have the same
-// shape.
+// Capture declares an fp32 tensor that the caller passes at each call under this name. Two of the same name are one tensor, and must have
+// the same shape.
 func Capture(name string, shape ...int) FloatTensor {
 	return FloatTensor{capture("Capture", name, Float32, shape)}
 }

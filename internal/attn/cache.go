@@ -32,8 +32,8 @@ func (p *Problem) Cached() bool {
 // Quantised says that keys or values are quantised.
 func (p *Problem) Quantised() bool { return p.KeyType.Quantised() || p.ValueType.Quantised() }
 
-// PageTableShape is the shape of the table of pages, [1, 1, Batch, PerSequence] or of a compressed one [1, 1, 1, Indices]; PageStartsShape that
-// of where a compressed one begins for each batch entry, [1, 1, 1, Batch+1].
+// PageTableShape is the shape of the table of pages, [1, 1, Batch, PerSequence] or of a compressed one [1, 1, 1, Indices]; PageStartsShape
+// that of where a compressed one begins for each batch entry, [1, 1, 1, Batch+1].
 func (p *Problem) PageTableShape() [4]int {
 	if p.Pages.Compressed() {
 		return [4]int{1, 1, 1, p.Pages.Indices}

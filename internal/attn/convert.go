@@ -7,8 +7,8 @@ import (
 	"github.com/x448/float16"
 )
 
-// Encode writes values as elements of type t, little-endian, to nearest even, blocks as ggml does (quantised.go). dst holds len(src) elements; the
-// rest of the last byte of bits is 0.
+// Encode writes values as elements of type t, little-endian, to nearest even, blocks as ggml does (quantised.go). dst holds len(src)
+// elements; the rest of the last byte of bits is 0.
 func Encode(t DType, dst []byte, src []float32) {
 	switch t {
 	case F32:

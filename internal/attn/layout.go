@@ -197,8 +197,8 @@ func gcd(a, b uint64) uint64 {
 	return a
 }
 
-// Aligned says whether kernels can read rows in the pieces that suit them best: of 16 bytes; of quantised numbers in words of 4, and rows of
-// blocks that are multiples of 8 bytes, or of 4, from such multiples on.
+// Aligned says whether kernels can read rows in the pieces that suit them best: of 16 bytes; of quantised numbers in words of 4, and rows
+// of blocks that are multiples of 8 bytes, or of 4, from such multiples on.
 func (l *Layout) Aligned() bool {
 	switch {
 	case l.Per == blockOf:

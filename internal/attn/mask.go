@@ -2,8 +2,8 @@ package attn
 
 import "math"
 
-// Mask says which keys a query may attend to, as far as their positions decide: those of a band of diagonals. Key j is allowed for query i iff
-// Low ≤ j − i ≤ High. The keys of a query are a span then, and so are the queries of a key.
+// Mask says which keys a query may attend to, as far as their positions decide: those of a band of diagonals. Key j is allowed for query i
+// iff Low ≤ j − i ≤ High. The keys of a query are a span then, and so are the queries of a key.
 type Mask struct {
 	Queries, Keys int // Nq and Nk
 	Low, High     int // −Unbounded and Unbounded where there is no such bound
@@ -70,8 +70,8 @@ func walk(first, last Span, size int) Walk {
 	return w
 }
 
-// ReadBehind is how many keys behind its last one, at most, are read of a query's row by who reads tiles of this many rows and keys: whole tiles, up to
-// the last key of the last of these rows.
+// ReadBehind is how many keys behind its last one, at most, are read of a query's row by who reads tiles of this many rows and keys: whole
+// tiles, up to the last key of the last of these rows.
 func (m Mask) ReadBehind(rows, keys int) int { return rows + keys }
 
 // Part is the mask of some of the queries and keys by themselves: queries from row on and keys from column on.
@@ -99,8 +99,8 @@ func (m Mask) below(c int) float64 {
 	return ramp*(none+from) + ramp*(ramp-1)/2 + (nq-full)*nk
 }
 
-// MostKeys is the largest number of keys of a query. It is that of the first query which sees as far as any key, or as early as the first, or of
-// the last query: the two ends of a span move alike from row to row, but for where the keys begin and end.
+// MostKeys is the largest number of keys of a query. It is that of the first query which sees as far as any key, or as early as the first,
+// or of the last query: the two ends of a span move alike from row to row, but for where the keys begin and end.
 func (m Mask) MostKeys() int {
 	most := 0
 	for _, i := range []int{0, -m.Low, m.Keys - 1 - m.High, m.Queries - 1} {

@@ -3,9 +3,10 @@ package attn
 // Operand is a tensor of a pass. Checking, placing, hazards, the self-check's trials and the least traffic of a pass go through these
 // tables, so that a tensor more is a line here, a field where callers name it and a field where kernels bind it.
 type Operand struct {
-	Name       string // as callers name it
-	Shape      func(*Problem) [4]int
-	Statistics bool                     // numbers in row-major order, fp32 unless Type says otherwise; else elements of the problem's type with any strides
+	Name  string // as callers name it
+	Shape func(*Problem) [4]int
+	// numbers in row-major order, fp32 unless Type says otherwise; else elements of the problem's type with any strides
+	Statistics bool
 	Output     bool                     // written by the pass; a gradient may be added to instead
 	Optional   bool                     // the caller may leave it out
 	When       func(*Problem) bool      // the problem has it, and then the caller must give it; nil: every problem has
@@ -13,7 +14,8 @@ type Operand struct {
 	Of         string                   // the operand that this is the gradient by, "" for none
 	PerScore   func(*Problem) *PerScore // of tensors that go with scores, how the problem describes them; nil for others
 	Scores     bool                     // what the softmax is taken of is made of it
-	Cache      bool                     // says where keys and values lie in a cache, or how: of forward passes alone, for caches have no gradients
+	// says where keys and values lie in a cache, or how: of forward passes alone, for caches have no gradients
+	Cache bool
 }
 
 // ForwardOperands are the tensors of a forward pass.
@@ -25,7 +27,8 @@ var ForwardOperands = [...]Operand{
 	{Name: "LSE", Shape: (*Problem).LSEShape, Statistics: true, Output: true, Optional: true},
 	biasOperand, maskOperand, sinksOperand, keyLengthsOperand, queryLengthsOperand, queryStartsOperand, keyStartsOperand,
 	{Name: "PageTable", Shape: (*Problem).PageTableShape, Statistics: true, When: (*Problem).hasPages, Type: integers, Cache: true},
-	{Name: "PageStarts", Shape: (*Problem).PageStartsShape, Statistics: true, When: (*Problem).hasCompressedPages, Type: integers, Cache: true},
+	{Name: "PageStarts", Shape: (*Problem).PageStartsShape, Statistics: true, When: (*Problem).hasCompressedPages, Type: integers,
+		Cache: true},
 	{Name: "LastPages", Shape: (*Problem).LengthsShape, Statistics: true, When: (*Problem).hasCompressedPages, Type: integers, Cache: true},
 	{Name: "KeyScales", Shape: (*Problem).ScalesShape, Statistics: true, When: (*Problem).hasKeyScales, Cache: true},
 	{Name: "ValueScales", Shape: (*Problem).ScalesShape, Statistics: true, When: (*Problem).hasValueScales, Cache: true},
@@ -36,11 +39,15 @@ var (
 	maskOperand  = byScore("Mask", func(p *Problem) *PerScore { return &p.BoolMask })
 	sinksOperand = Operand{Name: "Sinks", Shape: (*Problem).SinksShape, Statistics: true, When: (*Problem).hasSinks}
 
-	keyLengthsOperand   = Operand{Name: "KeyLengths", Shape: (*Problem).LengthsShape, Statistics: true, When: (*Problem).hasKeyLengths, Type: integers}
-	queryLengthsOperand = Operand{Name: "QueryLengths", Shape: (*Problem).LengthsShape, Statistics: true, When: (*Problem).hasQueryLengths, Type: integers}
+	keyLengthsOperand = Operand{Name: "KeyLengths", Shape: (*Problem).LengthsShape, Statistics: true, When: (*Problem).hasKeyLengths,
+		Type: integers}
+	queryLengthsOperand = Operand{Name: "QueryLengths", Shape: (*Problem).LengthsShape, Statistics: true, When: (*Problem).hasQueryLengths,
+		Type: integers}
 
-	queryStartsOperand = Operand{Name: "QueryStarts", Shape: (*Problem).StartsShape, Statistics: true, When: (*Problem).hasQueryStarts, Type: integers}
-	keyStartsOperand   = Operand{Name: "KeyStarts", Shape: (*Problem).StartsShape, Statistics: true, When: (*Problem).hasKeyStarts, Type: integers}
+	queryStartsOperand = Operand{Name: "QueryStarts", Shape: (*Problem).StartsShape, Statistics: true, When: (*Problem).hasQueryStarts,
+		Type: integers}
+	keyStartsOperand = Operand{Name: "KeyStarts", Shape: (*Problem).StartsShape, Statistics: true, When: (*Problem).hasKeyStarts,
+		Type: integers}
 )
 
 func integers(*Problem) DType { return Int32 }

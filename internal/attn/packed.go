@@ -1,7 +1,7 @@
 package attn
 
-// Packed is how many rows the sequences of a packed problem have together: they lie one behind the other along the rows of tensors with one batch
-// entry, and numbers on the device say where each begins. 0 rows: a batch entry each, in tensors of Batch entries.
+// Packed is how many rows the sequences of a packed problem have together: they lie one behind the other along the rows of tensors with one
+// batch entry, and numbers on the device say where each begins. 0 rows: a batch entry each, in tensors of Batch entries.
 type Packed struct{ Queries, Keys int }
 
 // None says that all tensors lie as batches.
@@ -25,8 +25,8 @@ func (p Problem) KeyRows() uint64 {
 	return uint64(b) * uint64(n)
 }
 
-// QueryBlocks is the most blocks of so many rows that the queries of a head are cut into, no block with rows of two batch entries or sequences;
-// a row is one of `members` query heads of a query.
+// QueryBlocks is the most blocks of so many rows that the queries of a head are cut into, no block with rows of two batch entries or
+// sequences; a row is one of `members` query heads of a query.
 func (p *Problem) QueryBlocks(rows, members int) uint64 {
 	return p.blocks(p.QueryLen*members, p.Packed.Queries*members, rows)
 }

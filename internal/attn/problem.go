@@ -38,15 +38,15 @@ type Problem struct {
 	Within                   Within // of a longer problem; zero: it is the whole
 }
 
-// MostDim is the largest HeadDim and ValueDim that any kernel takes: those of multi-head latent attention, where a key is 512 latent columns,
-// which are the value too, and 64 rotated ones.
+// MostDim is the largest HeadDim and ValueDim that any kernel takes: those of multi-head latent attention, where a key is 512 latent
+// columns, which are the value too, and 64 rotated ones.
 const MostDim = 576
 
 // QShape is the shape of q, [Batch, Heads, QueryLen, HeadDim], or [1, Heads, Packed.Queries, HeadDim].
 func (p Problem) QShape() [4]int { return p.queryShape(p.HeadDim) }
 
-// KShape is the shape of k, [Batch, KeyHeads, KeyLen, HeadDim], or packed [1, KeyHeads, Packed.Keys, HeadDim], or with pages that of a pool,
-// [Pages.Count, KeyHeads, Pages.Size, HeadDim].
+// KShape is the shape of k, [Batch, KeyHeads, KeyLen, HeadDim], or packed [1, KeyHeads, Packed.Keys, HeadDim], or with pages that of a
+// pool, [Pages.Count, KeyHeads, Pages.Size, HeadDim].
 func (p Problem) KShape() [4]int { return p.keyShape(p.HeadDim) }
 
 // VShape is the shape of v likewise, with ValueDim.
@@ -71,8 +71,8 @@ func (p *Problem) keyShape(d int) [4]int {
 	return [4]int{b, p.KeyHeads, n, d}
 }
 
-// MaskShape is the shape of the block mask, or of the classes of blocks: masks (1, times Heads with Blocks.PerHead, times Batch with Blocks.PerBatch),
-// rows and columns of blocks; zero without one.
+// MaskShape is the shape of the block mask, or of the classes of blocks: masks (1, times Heads with Blocks.PerHead, times Batch with
+// Blocks.PerBatch), rows and columns of blocks; zero without one.
 func (p Problem) MaskShape() [3]int {
 	if p.Blocks.None() {
 		return [3]int{}
@@ -90,8 +90,8 @@ func (p Problem) MaskShape() [3]int {
 // Group is the number of query heads that read one key head.
 func (p Problem) Group() int { return p.Heads / p.KeyHeads }
 
-// AllHeads and AllKeyHeads are the numbers of query heads and of key heads of all batch entries; of packed sequences as many as there would be if
-// all were of QueryLen queries and KeyLen keys.
+// AllHeads and AllKeyHeads are the numbers of query heads and of key heads of all batch entries; of packed sequences as many as there would
+// be if all were of QueryLen queries and KeyLen keys.
 func (p Problem) AllHeads() float64 {
 	return p.entries(p.QueryLen, p.Packed.Queries) * float64(p.Heads)
 }
@@ -134,7 +134,8 @@ const (
 const OfScores = WithScores | WithSlopes | WithBias | WithMask
 
 // featureNames are for people, in the order of the bits.
-var featureNames = []string{"dropout", "block mask", "score functions", "score functions with a derivative", "bias", "mask", "sinks", "lengths of keys or queries",
+var featureNames = []string{"dropout", "block mask", "score functions", "score functions with a derivative", "bias", "mask", "sinks",
+	"lengths of keys or queries",
 	"pages of keys and values", "quantised keys or values", "packed sequences", "dropout in parts of longer problems"}
 
 // Names lists the features.
@@ -198,13 +199,15 @@ func (p *Problem) lengths() bool { return p.KeyLengths || p.QueryLengths || p.Pa
 // Masked says that positions may hide keys from queries: kernels then look at those of each tile.
 func (p Problem) Masked() bool { return p.Causal != CausalNone || !p.Window.None() }
 
-// Local says that queries see keys near their own position alone: rows of tiles and of the tuning file call that a window, whatever the mask is.
+// Local says that queries see keys near their own position alone: rows of tiles and of the tuning file call that a window, whatever the
+// mask is.
 func (p Problem) Local() bool { return !p.Window.None() }
 
 // Uneven says that later queries may attend to more keys than earlier ones: blocks of queries differ in what there is to do.
 func (p Problem) Uneven() bool { m := p.Mask(); return m.High < Unbounded && m.Low == -Unbounded }
 
-// Mask is which keys each query may attend to, by their positions; of a batch entry with lengths of its own as if it had all queries and keys.
+// Mask is which keys each query may attend to, by their positions; of a batch entry with lengths of its own as if it had all queries and
+// keys.
 func (p Problem) Mask() Mask {
 	if p.Within.Queries > 0 {
 		return p.Within.mask(p)

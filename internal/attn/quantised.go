@@ -7,8 +7,8 @@ import (
 	"github.com/x448/float16"
 )
 
-// Quantised numbers. Blocks are those of ggml (ggml-quants.c, quantize_row_q8_0_ref and quantize_row_q4_0_ref), to the bit, so that buffers pass
-// between programs: 32 numbers share a scale d in fp16, and each is an integer times d. Arithmetic is fp32, as there.
+// Quantised numbers. Blocks are those of ggml (ggml-quants.c, quantize_row_q8_0_ref and quantize_row_q4_0_ref), to the bit, so that buffers
+// pass between programs: 32 numbers share a scale d in fp16, and each is an integer times d. Arithmetic is fp32, as there.
 
 const blockOf = 32
 
@@ -67,8 +67,8 @@ func decodeQ4(dst []float32, src []byte) {
 	}
 }
 
-// fp8 e4m3 (Micikevicius et al., FP8 Formats for Deep Learning, 2022, table 1): the exponent's bias is 7, all ones in exponent and mantissa are a
-// NaN, and there are no infinities.
+// fp8 e4m3 (Micikevicius et al., FP8 Formats for Deep Learning, 2022, table 1): the exponent's bias is 7, all ones in exponent and mantissa
+// are a NaN, and there are no infinities.
 const (
 	mostF8 = 448
 	nanF8  = 0x7f
@@ -88,7 +88,8 @@ func encodeF8(v float32) byte {
 	if a >= 1.0/64 {
 		exponent = int(math.Float32bits(a)>>23) - 127
 	}
-	n := byte(math.RoundToEven(math.Ldexp(float64(a), 3-exponent))) // mantissa with its leading one, 16 where it rounds up to the next power
+	// mantissa with its leading one, 16 where it rounds up to the next power
+	n := byte(math.RoundToEven(math.Ldexp(float64(a), 3-exponent)))
 	if n < 8 {
 		return sign | n
 	}

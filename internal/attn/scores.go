@@ -7,8 +7,8 @@ import (
 	"github.com/vkattn/vkattn/flash/score"
 )
 
-// PerScore describes a tensor [batch, heads, queries, keys] that goes with the scores of a problem: each of its lengths is the problem's own or 1,
-// which stands for all. The zero value is no such tensor.
+// PerScore describes a tensor [batch, heads, queries, keys] that goes with the scores of a problem: each of its lengths is the problem's
+// own or 1, which stands for all. The zero value is no such tensor.
 type PerScore struct {
 	In    bool
 	DType DType

@@ -6,15 +6,17 @@ import "fmt"
 type DType uint8
 
 const (
-	F32    DType = iota // IEEE binary32
-	F16                 // IEEE binary16
-	BF16                // bfloat16: the upper half of a binary32
-	Bool                // a byte, 0 or not; of masks alone
-	Int32               // of captured tensors and lengths alone
-	Bit                 // a bit: element j of a row is bit j%8 of its byte j/8; of masks alone
-	Q8_0                // blocks of 32 in ggml's layout: fp16 d, 32 signed bytes q; element d·q. Of keys and values in caches alone, as the next two
-	Q4_0                // blocks of 32 in ggml's layout: fp16 d, 16 bytes; element d·(q−8), of j in the low half of byte j, of j+16 in the high one
-	F8E4M3              // a byte: sign, 4 bits of exponent, 3 of mantissa; no infinities, 448 at most
+	F32   DType = iota // IEEE binary32
+	F16                // IEEE binary16
+	BF16               // bfloat16: the upper half of a binary32
+	Bool               // a byte, 0 or not; of masks alone
+	Int32              // of captured tensors and lengths alone
+	Bit                // a bit: element j of a row is bit j%8 of its byte j/8; of masks alone
+	// blocks of 32 in ggml's layout: fp16 d, 32 signed bytes q; element d·q. Of keys and values in caches alone, as the next two
+	Q8_0
+	// blocks of 32 in ggml's layout: fp16 d, 16 bytes; element d·(q−8), of j in the low half of byte j, of j+16 in the high one
+	Q4_0
+	F8E4M3 // a byte: sign, 4 bits of exponent, 3 of mantissa; no infinities, 448 at most
 )
 
 // unit is how elements of a type lie: some of them in some bytes, where a row begins at a multiple of bytes.

@@ -18,8 +18,8 @@ func (r Within) String() string {
 	return fmt.Sprintf("from query %d of %d and key %d of %d", r.Query, r.Queries, r.Key, r.Keys)
 }
 
-// mask is the band of diagonals of the whole, as the part's own positions have it. Its bounds lie on, or next to, diagonals that the part has, so that
-// they fit wherever those of a whole problem of its size fit.
+// mask is the band of diagonals of the whole, as the part's own positions have it. Its bounds lie on, or next to, diagonals that the part
+// has, so that they fit wherever those of a whole problem of its size fit.
 func (r Within) mask(p Problem) Mask {
 	whole := p
 	whole.Within, whole.QueryLen, whole.KeyLen = Within{}, r.Queries, r.Keys

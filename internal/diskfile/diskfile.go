@@ -42,13 +42,13 @@ func Update(path string, change func() ([]byte, error)) error {
 	return replace(path, data, true)
 }
 
-// Replace makes a file hold data, without a lock of its own and without waiting for the disk: for many files in one folder of which it does not matter
-// which of two writers comes last, and whose content tells whether it is whole, as after a power cut it may not be. Temporary files of processes that
-// were killed meanwhile, *.tmp beside it, are the caller's to remove.
+// Replace makes a file hold data, without a lock of its own and without waiting for the disk: for many files in one folder of which it does
+// not matter which of two writers comes last, and whose content tells whether it is whole, as after a power cut it may not be. Temporary
+// files of processes that were killed meanwhile, *.tmp beside it, are the caller's to remove.
 func Replace(path string, data []byte) error { return replace(path, data, false) }
 
-// Lock takes the lock of a file made for that, waiting for it at most five seconds. An error means that the file system has no locks, or that the
-// holder hangs.
+// Lock takes the lock of a file made for that, waiting for it at most five seconds. An error means that the file system has no locks, or
+// that the holder hangs.
 func Lock(path string) (unlock func(), err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {

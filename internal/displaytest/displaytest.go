@@ -1,6 +1,7 @@
 // Package displaytest gives tests a display of their own, Xvfb's, whose pixels they can read.
 //
-// A machine without Xvfb skips the test; VKATTN_REQUIRE_DISPLAY=1 turns such skips into failures. tools/setup.sh --display installs what is needed.
+// A machine without Xvfb skips the test; VKATTN_REQUIRE_DISPLAY=1 turns such skips into failures. tools/setup.sh --display installs what is
+// needed.
 package displaytest
 
 import (
@@ -35,7 +36,8 @@ func Start(t testing.TB, width, height int) *Display {
 	}
 	defer read.Close()
 	// The server picks a number that is free, and writes it when it is ready.
-	cmd := exec.Command(server, "-displayfd", "3", "-screen", "0", fmt.Sprintf("%dx%dx24", width, height), "-fbdir", dir, "-nolisten", "tcp")
+	cmd := exec.Command(server, "-displayfd", "3", "-screen", "0", fmt.Sprintf("%dx%dx24", width, height), "-fbdir", dir,
+		"-nolisten", "tcp")
 	cmd.ExtraFiles = []*os.File{write}
 	err = cmd.Start()
 	write.Close()

@@ -65,7 +65,8 @@ func NewAccumulateProgram(e *Env, a *Accumulate) (*AccumulateProgram, error) {
 		p.items[i] = uint32(items)
 		var err error
 		// It reads and writes and no more: reckon with 16 operations a number.
-		p.grids[i], err = GridFor(e, (items+accumulateThreads-1)/accumulateThreads, 16*float64(items)*float64(own), ScalarPace, NewTuning(nil))
+		p.grids[i], err = GridFor(e, (items+accumulateThreads-1)/accumulateThreads, 16*float64(items)*float64(own), ScalarPace,
+			NewTuning(nil))
 		if err != nil {
 			return nil, err
 		}

@@ -99,8 +99,8 @@ func (r *Rows) bindings() int {
 	return info.Interface.BindingCount()
 }
 
-// LacksRows says what the device lacks for rows: beside what scalar kernels of their type need, 16-bit storage for the halves of words that blocks are
-// written in, whatever the type of the rows is.
+// LacksRows says what the device lacks for rows: beside what scalar kernels of their type need, 16-bit storage for the halves of words that
+// blocks are written in, whatever the type of the rows is.
 func (c *Capabilities) LacksRows(r *Rows) string {
 	if why := c.LacksArguments(&PassArgs().Rows); why != "" {
 		return why
@@ -126,7 +126,8 @@ const (
 // rowWork is how the work is cut: invocations of a workgroup, the steps of a row (append.comp), and the workgroups that share them.
 type rowWork struct{ threads, steps, parts int }
 
-// wide says whether rows are whole vectors (append_wide.glsl): whether an invocation can have sixteen columns, pairs of a rotation among them.
+// wide says whether rows are whole vectors (append_wide.glsl): whether an invocation can have sixteen columns, pairs of a rotation among
+// them.
 func (r *Rows) wide() bool {
 	const run = 64
 	turned := r.Columns
@@ -148,8 +149,8 @@ func (r *Rows) lie(o *RowOperands) bool {
 // ofWide is the columns that an invocation has of wide rows.
 const ofWide = 16
 
-// wideRows is the number of invocations that have whole rows together: rows of blocks are written by a workgroup, whole ones of both kinds. Eight have
-// a block where tensors do not lie so.
+// wideRows is the number of invocations that have whole rows together: rows of blocks are written by a workgroup, whole ones of both kinds.
+// Eight have a block where tensors do not lie so.
 func (r *Rows) wideRows() int {
 	n := 8
 	for _, of := range [...]struct {
@@ -178,12 +179,14 @@ func (r *Rows) wideWork() (w rowWork) {
 	return w
 }
 
-// work cuts rows: four steps for each workgroup, whose cosines are made once for them, unless there are so few rows that a device would not be full.
+// work cuts rows: four steps for each workgroup, whose cosines are made once for them, unless there are so few rows that a device would not
+// be full.
 func (r *Rows) work() (w rowWork) {
 	if r.wide() {
 		return r.wideWork()
 	}
-	units := [...]int{r.Heads * attn.CeilDiv(r.Dim, columnsOfUnit(r.KeyType)), r.Heads * attn.CeilDiv(r.ValueDim, columnsOfUnit(r.ValueType)),
+	units := [...]int{r.Heads * attn.CeilDiv(r.Dim, columnsOfUnit(r.KeyType)),
+		r.Heads * attn.CeilDiv(r.ValueDim, columnsOfUnit(r.ValueType)),
 		r.QueryHeads * attn.CeilDiv(r.Dim, 2)}
 	for w.threads = mostRowThreads; w.threads > 32 && w.threads/2 >= slices.Max(units[:]); {
 		w.threads /= 2
@@ -231,9 +234,11 @@ func RowConstants(r *Rows) Constants {
 	if !r.Pages.None() {
 		pages, shift = 1+BoolInt(r.Pages.Compressed()), bits.TrailingZeros(uint(r.Pages.Size))
 	}
-	c := Constants{"WG": w.threads, "D": r.Dim, "DV": r.ValueDim, "SCATTER": BoolInt(r.Scattered), "CIRCULAR": BoolInt(r.Circular), "TURN": int(r.Turn),
-		"R": r.Columns, "INTERLEAVED": BoolInt(r.Interleaved), "INVERSE": BoolInt(r.Inverse), "POSITIONS": BoolInt(r.Positions),
-		"KEY_HEADS": r.Heads, "HEADS": r.QueryHeads, "PARTS": w.parts, "KEPT": min(max(r.Columns/2, 1), mostKept), "PACKED": BoolInt(r.Packed),
+	c := Constants{"WG": w.threads, "D": r.Dim, "DV": r.ValueDim, "SCATTER": BoolInt(r.Scattered), "CIRCULAR": BoolInt(r.Circular),
+		"TURN": int(r.Turn),
+		"R":    r.Columns, "INTERLEAVED": BoolInt(r.Interleaved), "INVERSE": BoolInt(r.Inverse), "POSITIONS": BoolInt(r.Positions),
+		"KEY_HEADS": r.Heads, "HEADS": r.QueryHeads, "PARTS": w.parts, "KEPT": min(max(r.Columns/2, 1), mostKept),
+		"PACKED": BoolInt(r.Packed),
 		"COUNTS": BoolInt(r.Counts), "PAGES": pages, "PAGE_SHIFT": shift, "TABLE": max(r.TableRows, 1), "WIDE": BoolInt(r.wide())}
 	if r.Quantised() {
 		c["KEY_TYPE"], c["VALUE_TYPE"] = quantisedType(r.KeyType), quantisedType(r.ValueType)
@@ -326,15 +331,17 @@ func (p *Pushes) moving(n *Rows, o *RowOperands) (baseAt int) {
 
 // turnsOfRadian is 2⁶⁴/2π, to as many digits as the 64 bits behind the point of the largest frequency's quotient need, and some more.
 var turnsOfRadian = func() *big.Float {
-	f, _, err := big.ParseFloat("0.15915494309189533576888376337251436203445964574045644874766734405889679763422653509", 10, 192, big.ToNearestEven)
+	f, _, err := big.ParseFloat("0.15915494309189533576888376337251436203445964574045644874766734405889679763422653509", 10, 192,
+		big.ToNearestEven)
 	if err != nil {
 		panic(err) // a number of this file
 	}
 	return f.SetMantExp(f, 64)
 }()
 
-// FrequencyWords are frequencies, in radians for each position, as the kernel reads them: fractions of a turn in units of 2⁻⁶⁴, upper word first. Each
-// is the nearest there is: what float64 makes of a quotient by 2π is off by 2⁻³⁶ of a turn at 10⁶ radians, and positions make 10⁶ times that of it.
+// FrequencyWords are frequencies, in radians for each position, as the kernel reads them: fractions of a turn in units of 2⁻⁶⁴, upper word
+// first. Each is the nearest there is: what float64 makes of a quotient by 2π is off by 2⁻³⁶ of a turn at 10⁶ radians, and positions make
+// 10⁶ times that of it.
 func FrequencyWords(radians []float64) []byte {
 	out := make([]byte, 0, 8*len(radians))
 	half, turns, whole := big.NewFloat(0.5), new(big.Float).SetPrec(192), new(big.Int)

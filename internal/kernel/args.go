@@ -82,7 +82,8 @@ var argumentNames = [arguments][]string{
 	argBatch: {"batch"}, argParts: {"parts"}, argChain: {"chain"},
 	argPartStrides: {"p0_sb", "p0_sh", "p0_sn", "p1_sb", "p1_sh", "p1_sn", "p2_sb", "p2_sh", "p2_sn", "p3_sb", "p3_sh", "p3_sn"},
 	argFirstQuery:  {"first_query"}, argMapQueries: {"queries"}, argFirstKey: {"first_key"}, argMapKeys: {"keys"}, argMapRows: {"map_rows"},
-	argMapColumns: {"map_columns"}, argCut: {"cut"}, argFirstBatch: {"first_batch"}, argFirstHead: {"first_head"}, argMapHeads: {"map_heads"},
+	argMapColumns: {"map_columns"}, argCut: {"cut"}, argFirstBatch: {"first_batch"}, argFirstHead: {"first_head"},
+	argMapHeads:  {"map_heads"},
 	argGroupRows: {"group_rows"}, argBands: {"bands"}, argWanted: {"wanted"},
 	argRowStrides: {"l0_sb", "l0_sh", "l1_sb", "l1_sh", "l2_sb", "l2_sh", "l3_sb", "l3_sh"},
 	argLSEStrides: {"lse_sb", "lse_sh"},
@@ -98,8 +99,8 @@ type ArgsLayout struct {
 // Size is the bytes of all of them.
 func (l *ArgsLayout) Size() int { return 4 * len(l.Names) }
 
-// passLayouts are the layouts of forward kernels, of standard attention's of both passes, of backward kernels, and of the kernels that move rows,
-// merge, accumulate, and make maps.
+// passLayouts are the layouts of forward kernels, of standard attention's of both passes, of backward kernels, and of the kernels that move
+// rows, merge, accumulate, and make maps.
 type passLayouts struct{ Forward, Standard, Backward, Rows, Merge, Accumulate, Map ArgsLayout }
 
 // Layouts reads them from one module each; Env.Build refuses modules that declare another.
@@ -108,7 +109,8 @@ var Layouts = sync.OnceValues(func() (*passLayouts, error) {
 	for _, f := range []struct {
 		to     *ArgsLayout
 		module string
-	}{{&out.Forward, "scalar_forward.f32"}, {&out.Standard, "standard_scores.f32"}, {&out.Backward, "scalar_backward_q.f32"}, {&out.Rows, "append.f32"},
+	}{{&out.Forward, "scalar_forward.f32"}, {&out.Standard, "standard_scores.f32"}, {&out.Backward, "scalar_backward_q.f32"},
+		{&out.Rows, "append.f32"},
 		{&out.Merge, "merge.f32"}, {&out.Accumulate, "accumulate.f32"}, {&out.Map, "scalar_map.f32"}} {
 		info, err := shaders.Describe(f.module)
 		if err == nil {
@@ -234,7 +236,8 @@ func PackHeads(keyHeads, group int) (large, small uint32) {
 	return uint32(keyHeads), uint32(group) << 16
 }
 
-// Offsets packs offsets of bindings that were aligned down, which are below 256 elements: Vulkan lets no device ask for more than 256 bytes.
+// Offsets packs offsets of bindings that were aligned down, which are below 256 elements: Vulkan lets no device ask for more than 256
+// bytes.
 func Offsets(a, b, c, d *Operand) uint32 { return a.Offset | b.Offset<<8 | c.Offset<<16 | d.Offset<<24 }
 
 // Draw is what dropout's generator starts from.

@@ -32,7 +32,8 @@ func PackMask(shape [3]int, bits []bool) []byte {
 	return out
 }
 
-// PackClasses lays the classes of blocks out: of each mask the bits of blocks of which some pair is seen, and behind them those of whole ones.
+// PackClasses lays the classes of blocks out: of each mask the bits of blocks of which some pair is seen, and behind them those of whole
+// ones.
 func PackClasses(shape [3]int, some, whole []bool) (out []byte) {
 	one, n := [3]int{1, shape[1], shape[2]}, shape[1]*shape[2]
 	for i := range shape[0] {
@@ -69,7 +70,8 @@ func RefBlocks(p *attn.Problem, bits []bool) *ref.BlockMask {
 	if p.Blocks.PerBatch {
 		batch = p.Batch
 	}
-	return &ref.BlockMask{B: batch, H: shape[0] / batch, Rows: shape[1], Cols: shape[2], BQ: p.Blocks.Queries, BK: p.Blocks.Keys, Data: bits}
+	return &ref.BlockMask{B: batch, H: shape[0] / batch, Rows: shape[1], Cols: shape[2], BQ: p.Blocks.Queries, BK: p.Blocks.Keys,
+		Data: bits}
 }
 
 // GrowForBlocks makes the problem of a self-check long enough for some blocks, unless they are very large. Without masks keys stay a

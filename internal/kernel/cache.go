@@ -29,7 +29,8 @@ func CacheConstants(p *attn.Problem) Constants {
 	if !p.Cached() {
 		return nil
 	}
-	return Constants{"PAGE": p.Pages.Size, "COMPRESSED": BoolInt(p.Pages.Compressed()), "K_TYPE": quantisedType(p.KeyType), "V_TYPE": quantisedType(p.ValueType)}
+	return Constants{"PAGE": p.Pages.Size, "COMPRESSED": BoolInt(p.Pages.Compressed()), "K_TYPE": quantisedType(p.KeyType),
+		"V_TYPE": quantisedType(p.ValueType)}
 }
 
 // quantisedType is the number that quantised.glsl and quantise.glsl, which reads and which writes them, have for a type of keys or values.
@@ -66,7 +67,8 @@ func (r *Recorder) bindCache(p *attn.Problem, c *Cache) {
 		in bool
 		at int
 		o  *Operand
-	}{{!p.Pages.None(), pageTableAt, &c.PageTable}, {p.Pages.Compressed(), pageStartsAt, &c.PageStarts}, {p.Pages.Compressed(), lastPagesAt, &c.LastPages},
+	}{{!p.Pages.None(), pageTableAt, &c.PageTable}, {p.Pages.Compressed(), pageStartsAt, &c.PageStarts},
+		{p.Pages.Compressed(), lastPagesAt, &c.LastPages},
 		{p.KeyType == attn.F8E4M3, keyScalesAt, &c.KeyScales}, {p.ValueType == attn.F8E4M3, valueScalesAt, &c.ValueScales}} {
 		if x.in {
 			r.Access[x.at] = pipeline.Access{Binding: x.o.Binding, Mode: pipeline.Read}

@@ -37,8 +37,8 @@ const (
 	cacheStepThreads = 128 // of a workgroup; every device allows it
 	editBytes        = 8   // of an edit, of a copy and of the counts before them
 
-	// Invocations go through edits and copies in strides, so that any grid is right. Most steps have no copies and some edits a row: workgroups for
-	// all that there could be would cost more than the work.
+	// Invocations go through edits and copies in strides, so that any grid is right. Most steps have no copies and some edits a row:
+	// workgroups for all that there could be would cost more than the work.
 	mostEditGroups   = 64
 	mostCopyGroups   = 1024
 	mostPageGroups   = 16 // of one page of one pool

@@ -65,7 +65,8 @@ func (c *Capabilities) Holds(sizes []uint64) error {
 		for _, limit := range []struct {
 			most uint64
 			rule string
-		}{{l.MaxStorageBufferRange, "what one binding can hold, for O in fp32"}, {l.MaxAllocationSize, "the device's largest allocation, for O in fp32"},
+		}{{l.MaxStorageBufferRange, "what one binding can hold, for O in fp32"},
+			{l.MaxAllocationSize, "the device's largest allocation, for O in fp32"},
 			{l.MaxBufferSize, "the device's largest buffer, for O in fp32"}} {
 			if limit.most > 0 && size > limit.most {
 				return &pipeline.MemoryError{Label: "workspace", Needed: size, Available: limit.most, Rule: limit.rule}
@@ -89,7 +90,8 @@ func (c *Capabilities) LacksScalar(t attn.DType) string {
 	return ""
 }
 
-// CheckSubgroups names the limit of the device that a workgroup exceeds, by its number of subgroups or its bytes of shared memory; "" for none.
+// CheckSubgroups names the limit of the device that a workgroup exceeds, by its number of subgroups or its bytes of shared memory; "" for
+// none.
 func CheckSubgroups(subgroups, lanes, shared int, c *Capabilities) string {
 	if n := c.Facts.Subgroup.MaxWorkgroupSubgroups; n > 0 && subgroups > int(n) {
 		return fmt.Sprintf("a workgroup of %d subgroups passes the device's %d", subgroups, n)
@@ -118,7 +120,8 @@ func (c *Capabilities) Memory() (most uint64) {
 	return most
 }
 
-// LacksArguments says that the device allows fewer bytes of push constants than a pass takes; "" when it allows them. Every device allows 128.
+// LacksArguments says that the device allows fewer bytes of push constants than a pass takes; "" when it allows them. Every device allows
+// 128.
 func (c *Capabilities) LacksArguments(l *ArgsLayout) string {
 	if n := int(c.Facts.Limits.MaxPushConstants); n < l.Size() {
 		return fmt.Sprintf("the device allows %d bytes of push constants, and %d are needed", n, l.Size())

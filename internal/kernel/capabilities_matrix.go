@@ -128,7 +128,8 @@ func (e *Env) ChooseForm(dtype attn.DType, t *Tuning) (Fragment, FragmentLayout,
 	}
 	form := t.Get("form", layout.Form)
 	if form < layout.Form {
-		return s, layout, form, &Declined{Why: fmt.Sprintf("form %d needs another layout of %v fragments than this device's: %s", form, s, layout.Why)}
+		return s, layout, form, &Declined{Why: fmt.Sprintf("form %d needs another layout of %v fragments than this device's: %s", form, s,
+			layout.Why)}
 	}
 	return s, layout, form, nil
 }

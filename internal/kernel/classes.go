@@ -7,8 +7,9 @@ import (
 	"github.com/vkattn/vkattn/pipeline"
 )
 
-// Classes of blocks. A mask function is asked of every pair once, on the device, and what comes of it is kept as bits (shaders/include/mask.glsl
-// says how they lie): kernels then leave out the blocks of which no pair is seen, and ask the function of none of those that are whole.
+// Classes of blocks. A mask function is asked of every pair once, on the device, and what comes of it is kept as bits
+// (shaders/include/mask.glsl says how they lie): kernels then leave out the blocks of which no pair is seen, and ask the function of none
+// of those that are whole.
 
 // classesLabel is the module, and the label of its dispatches.
 const classesLabel = "mask_classes"
@@ -31,7 +32,8 @@ func NewClassifier(e *Env, p *attn.Problem) (c *Classifier, err error) {
 	s := q.MaskShape()
 	groups := uint64(s[0]) * uint64(s[1]) * uint64(s[2])
 	const operations = 64 // of a function, for each pair
-	if c.grid, err = GridFor(e, groups, operations*float64(s[0])*float64(q.QueryLen)*float64(q.KeyLen), ScalarPace, NewTuning(nil)); err != nil {
+	if c.grid, err = GridFor(e, groups, operations*float64(s[0])*float64(q.QueryLen)*float64(q.KeyLen), ScalarPace,
+		NewTuning(nil)); err != nil {
 		return nil, err
 	}
 	c.kernel, err = e.Build(classesLabel, ClassConstants(q), pipeline.KernelInfo{}, q.Code())

@@ -55,7 +55,8 @@ func (c Constants) Number(module string, in *shaders.Interface) ([]vk.SpecConsta
 	for name, value := range c {
 		id, ok := in.Constants[name]
 		if !ok {
-			return nil, fmt.Errorf("flash: %s declares no constant %s; it declares %s", module, least(c, in.Constants), strings.Join(slices.Sorted(maps.Keys(in.Constants)), ", "))
+			return nil, fmt.Errorf("flash: %s declares no constant %s; it declares %s", module, least(c, in.Constants),
+				strings.Join(slices.Sorted(maps.Keys(in.Constants)), ", "))
 		}
 		out = append(out, vk.SpecConstant{ID: id, Value: uint32(value)})
 	}
@@ -76,8 +77,8 @@ func least(c Constants, declared map[string]uint32) string {
 	return slices.Min(slices.Collect(maps.Keys(undeclared)))
 }
 
-// Build makes the pipeline of a module, with functions in place of its hooks. info says what else it is made with; bindings and push constants are
-// as the module declares; captured tensors follow.
+// Build makes the pipeline of a module, with functions in place of its hooks. info says what else it is made with; bindings and push
+// constants are as the module declares; captured tensors follow.
 func (e *Env) Build(module string, c Constants, info pipeline.KernelInfo, functions score.Code) (*pipeline.Kernel, error) {
 	declared, err := e.shaders(module).Describe(module)
 	if err != nil {

@@ -34,7 +34,8 @@ func NewDeltaProgram(e *Env, p *attn.Problem, t *Tuning) (*DeltaProgram, error) 
 	if err != nil {
 		return nil, err
 	}
-	return &DeltaProgram{env: e, problem: flat, module: "backward_delta." + p.DType.Suffix(), lanes: lanes, rows: uint32(rows), Grid: g}, nil
+	return &DeltaProgram{env: e, problem: flat, module: "backward_delta." + p.DType.Suffix(), lanes: lanes, rows: uint32(rows), Grid: g},
+		nil
 }
 
 // Bytes is the size of delta.

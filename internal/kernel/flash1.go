@@ -40,7 +40,8 @@ func Flash1Grid(c *Capabilities, p *attn.Problem, bc int, flops float64, at Pace
 		if cut == 0 {
 			name = "max_groups"
 		}
-		err = t.Bad(name, "cuts %d blocks of keys of %d heads into %d dispatches, more than %d", blocks, heads, g.Dispatches(), MostDispatches)
+		err = t.Bad(name, "cuts %d blocks of keys of %d heads into %d dispatches, more than %d", blocks, heads, g.Dispatches(),
+			MostDispatches)
 	}
 	return g, keyBlocks, err
 }

@@ -5,8 +5,8 @@ import (
 	"github.com/vkattn/vkattn/pipeline"
 )
 
-// ForwardPass is the dispatches of a fused forward kernel for a problem: the table of packed sequences, the kernel itself and, where keys are
-// in parts, their combination. Programs embed it.
+// ForwardPass is the dispatches of a fused forward kernel for a problem: the table of packed sequences, the kernel itself and, where keys
+// are in parts, their combination. Programs embed it.
 type ForwardPass struct {
 	CheckedKernels
 	Problem attn.Problem
@@ -105,11 +105,12 @@ func (s *ForwardPass) TryOnWithin(bound float64, p *attn.Problem, c Cut, k *pipe
 	if err := small.lay(s.Env, p, s.Label, c, grid, NewTuning(nil)); err != nil {
 		return "", err
 	}
-	return s.Env.TryForwardWithin(bound, &small.Problem, v, small.Scratch(), func(r *Recorder, f *Operands) error { return small.run(k, r, f) })
+	return s.Env.TryForwardWithin(bound, &small.Problem, v, small.Scratch(),
+		func(r *Recorder, f *Operands) error { return small.run(k, r, f) })
 }
 
-// TryOnFew is TryOn for kernels for few queries, whose workgroups take batch keys at a time: on as many queries, and two batches of keys for
-// each part, and some.
+// TryOnFew is TryOn for kernels for few queries, whose workgroups take batch keys at a time: on as many queries, and two batches of keys
+// for each part, and some.
 func (s *ForwardPass) TryOnFew(batch, parts int, cut func(*attn.Problem) Cut, k *pipeline.Kernel, v Variant) (wrong string, err error) {
 	p := TrialOf(&s.Problem)
 	p.KeyHeads = 2
@@ -146,8 +147,8 @@ func ForwardConstants(p *attn.Problem, v Variant) Constants {
 		"WRITE_LSE": BoolInt(v.LSE)}.And(MaskConstants(p), ScoreConstants(p), SinkConstants(p), CacheConstants(p))
 }
 
-// PartsOrBlocks are the constants of the builds for keys in parts, or of the block mask, which the others can do with but for those for caches, and
-// of lengths.
+// PartsOrBlocks are the constants of the builds for keys in parts, or of the block mask, which the others can do with but for those for
+// caches, and of lengths.
 func PartsOrBlocks(p *attn.Problem, c *Combiner, parts int) Constants {
 	if c != nil {
 		return Constants{"PARTS": parts}.And(LengthConstants(p))

@@ -189,7 +189,8 @@ func (l *FragmentLayout) Constants() Constants {
 	for _, t := range []struct {
 		name  string
 		table []int
-	}{{"ROW_OF_COMP", l.RowOfComp}, {"COL_OF_COMP", l.ColOfComp}, {"SLOT_OF_COMP", l.SlotOfComp}, {"A_OF_COMP", l.AOfComp}, {"ROW_OF_SLOT", l.RowOfSlot}} {
+	}{{"ROW_OF_COMP", l.RowOfComp}, {"COL_OF_COMP", l.ColOfComp}, {"SLOT_OF_COMP", l.SlotOfComp}, {"A_OF_COMP", l.AOfComp},
+		{"ROW_OF_SLOT", l.RowOfSlot}} {
 		lo, hi := Nibbles(t.table)
 		c[t.name+"_LO"], c[t.name+"_HI"] = lo, hi
 	}

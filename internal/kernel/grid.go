@@ -12,8 +12,8 @@ const MaxGroups = 1<<32 - 1<<18
 //
 //	base + x + y·(groups in x), and it returns at once when that is not below total
 //
-// so that a grid of any size needs no third dimension, and base starts the next dispatch where the last one ended. Size splits a dispatch; where
-// workgroups are counted on the device, put_counts of shaders/common/row_table.comp does it, the same way.
+// so that a grid of any size needs no third dimension, and base starts the next dispatch where the last one ended. Size splits a dispatch;
+// where workgroups are counted on the device, put_counts of shaders/common/row_table.comp does it, the same way.
 type Grid struct {
 	Total uint32 // workgroups in all
 	Step  uint32 // workgroups in one dispatch
@@ -38,8 +38,8 @@ func NewGrid(total, limit uint64) (Grid, error) {
 // Dispatches is the number of dispatches.
 func (g Grid) Dispatches() int { return int((uint64(g.Total) + uint64(g.Step) - 1) / uint64(g.Step)) }
 
-// Size gives the groups of the dispatch that starts at base: in as few rows as there must be, and as long as each other, so that fewer groups than
-// there are rows are none.
+// Size gives the groups of the dispatch that starts at base: in as few rows as there must be, and as long as each other, so that fewer
+// groups than there are rows are none.
 func (g Grid) Size(base uint32) [3]uint32 {
 	n := min(g.Step, g.Total-base)
 	y := max((n+maxGroupsX-1)/maxGroupsX, 1)

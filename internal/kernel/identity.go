@@ -11,8 +11,8 @@ import (
 	"github.com/vkattn/vkattn/vk"
 )
 
-// code is what a driver gets of a module, by name: unpacking it, and putting functions into it, is left until somebody asks for the words, who does
-// not where their pipeline exists.
+// code is what a driver gets of a module, by name: unpacking it, and putting functions into it, is left until somebody asks for the words,
+// who does not where their pipeline exists.
 type code struct {
 	identity string // of the words: what they are made of
 	captured int    // tensors that functions in it capture
@@ -22,7 +22,8 @@ type code struct {
 // hashes are those of words by identity, in all of the process.
 var hashes sync.Map
 
-// hash is the SHA-256 of the words: what is remembered about them, on disk too, is remembered under it. Whoever built a pipeline of them knows it.
+// hash is the SHA-256 of the words: what is remembered about them, on disk too, is remembered under it. Whoever built a pipeline of them
+// knows it.
 func (c *code) hash() (string, error) {
 	if h, ok := hashes.Load(c.identity); ok {
 		return h.(string), nil
@@ -44,8 +45,8 @@ func (c *code) hashed(sum [sha256.Size]byte) string {
 	return h
 }
 
-// codeRevision counts changes of what vk.WithFloatControls16 and score.Splice make of modules: words are kept on disk under their identity, and those of
-// an earlier revision are no longer what it stands for.
+// codeRevision counts changes of what vk.WithFloatControls16 and score.Splice make of modules: words are kept on disk under their identity,
+// and those of an earlier revision are no longer what it stands for.
 const codeRevision = "1"
 
 // named is a module with functions in place of its hooks, where the constants say that it takes any.

@@ -16,8 +16,8 @@ import (
 	"github.com/vkattn/vkattn/vk"
 )
 
-// TestCodeRevision: words that processes find on disk under an identity are those that they would make. Where this fails, what is made of a module that
-// stays the same has changed: give codeRevision another value, and this test the hash that goes with it.
+// TestCodeRevision: words that processes find on disk under an identity are those that they would make. Where this fails, what is made of a
+// module that stays the same has changed: give codeRevision another value, and this test the hash that goes with it.
 func TestCodeRevision(t *testing.T) {
 	raw, err := os.ReadFile("../../flash/score/testdata/hooks16.spv")
 	require.NoError(t, err)
@@ -39,7 +39,8 @@ func TestCodeRevision(t *testing.T) {
 	require.NoError(t, err)
 	require.NotEqual(t, asked, made)
 	sum := sha256.Sum256(spirv.Bytes(made))
-	require.Equal(t, map[string]string{"1": "c610a7c4e85b9cf9ebc786db2108e0ab2ba5b14776aec2ba52985c319fd3847d"}[codeRevision], hex.EncodeToString(sum[:]))
+	require.Equal(t, map[string]string{"1": "c610a7c4e85b9cf9ebc786db2108e0ab2ba5b14776aec2ba52985c319fd3847d"}[codeRevision],
+		hex.EncodeToString(sum[:]))
 }
 
 // TestHashOfCode: the hash of words that somebody made a pipeline of is known without loading them.

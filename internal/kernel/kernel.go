@@ -20,11 +20,12 @@ type Offer struct {
 	Can            attn.Features // what a problem may have
 	Needs          attn.Features // what a problem must have, or another kernel does the same for less: elsewhere this one does not exist
 	Storage        []attn.DType  // storage types that it is for; elsewhere it does not exist; nil: any that Unsupported leaves
-	LeastDim       int           // another kernel does less of them for less: where both HeadDim and ValueDim are smaller, this one does not exist
-	MostDim        int           // the largest of HeadDim and ValueDim
-	MostRows       int           // of a key head: queries times the query heads that share it; 0: any number
-	Parameters     Parameters
-	Yields         bool // leaves problems with a tuning parameter that it does not have to the next kernel
+	// another kernel does less of them for less: where both HeadDim and ValueDim are smaller, this one does not exist
+	LeastDim   int
+	MostDim    int // the largest of HeadDim and ValueDim
+	MostRows   int // of a key head: queries times the query heads that share it; 0: any number
+	Parameters Parameters
+	Yields     bool // leaves problems with a tuning parameter that it does not have to the next kernel
 
 	// Unsupported says what the device or the problem lacks for this kernel, "" when it can run. It touches no device: it
 	// also describes devices that are not open.
@@ -44,8 +45,8 @@ func (o *Offer) Exists(p *attn.Problem) bool {
 // Stores says whether the kernel is for a storage type.
 func (o *Offer) Stores(t attn.DType) bool { return o.Storage == nil || slices.Contains(o.Storage, t) }
 
-// Kernel is one way to compute a forward pass. A new one is a new file with such a value and a line in the list of flash/pick.go; nothing else needs to
-// know it.
+// Kernel is one way to compute a forward pass. A new one is a new file with such a value and a line in the list of flash/pick.go; nothing
+// else needs to know it.
 type Kernel struct {
 	Offer
 	// Plan chooses tile and workspace for the problem and builds the pipelines of the usual variant. An error that wraps a
@@ -146,8 +147,8 @@ type BiasMaker interface{ MakesBias(of Bias) bool }
 // Keeper is a program that can keep the weights of a forward pass, in buffers of these sizes.
 type Keeper interface{ Kept() []uint64 }
 
-// Scorer is a program that can stop at the scores: RecordScores leaves in f.Weights what the softmax is taken of, except that what no query sees by
-// its position may be anything. Of the tensors it reads those of the scores alone.
+// Scorer is a program that can stop at the scores: RecordScores leaves in f.Weights what the softmax is taken of, except that what no query
+// sees by its position may be anything. Of the tensors it reads those of the scores alone.
 type Scorer interface {
 	Keeper
 	RecordScores(r *Recorder, f *Operands) error

@@ -82,7 +82,8 @@ func (f *findings) look(path, identity, key string) (string, error) {
 		return "", err
 	}
 	last := &f.file
-	if last.path != path || !os.SameFile(last.stamp, info) || !last.stamp.ModTime().Equal(info.ModTime()) || last.stamp.Size() != info.Size() {
+	if last.path != path || !os.SameFile(last.stamp, info) || !last.stamp.ModTime().Equal(info.ModTime()) ||
+		last.stamp.Size() != info.Size() {
 		entries, err := ReadKnown(path, identity)
 		if err != nil {
 			return "", err

@@ -27,8 +27,8 @@ const (
 	MapDistance
 )
 
-// Map is what is to be made: a picture of a rectangle of queries and keys for each of some heads of some batch entries, statistics of the rectangle's
-// queries, or both.
+// Map is what is to be made: a picture of a rectangle of queries and keys for each of some heads of some batch entries, statistics of the
+// rectangle's queries, or both.
 type Map struct {
 	FirstBatch, Batches int
 	FirstHead, Heads    int
@@ -93,8 +93,8 @@ const (
 	mostMapPieces  = 1 << 22 // of all pictures, where cells are cut
 )
 
-// MapProblem is what maps are concerned with of a problem: nothing of values, no dropout, no sinks, which are in lse, and no classes of blocks, which
-// only save asking functions.
+// MapProblem is what maps are concerned with of a problem: nothing of values, no dropout, no sinks, which are in lse, and no classes of
+// blocks, which only save asking functions.
 func MapProblem(p *attn.Problem) attn.Problem {
 	out := *p
 	out.ValueDim, out.ValueType, out.Dropout, out.Sinks = p.HeadDim, p.DType, 0, false
@@ -106,15 +106,16 @@ func MapProblem(p *attn.Problem) attn.Problem {
 
 // MapConstants are what every kernel of maps is told of the problem and of its tensors.
 func MapConstants(p *attn.Problem, v MapVariant) Constants {
-	c := Constants{"D": p.HeadDim, "ALIGNED": BoolInt(v.Aligned), "LARGEST": BoolInt(v.Largest), "STATISTICS": BoolInt(v.Statistics)}.And(MaskConstants(p), ScoreConstants(p), LengthConstants(p), CacheConstants(p))
+	c := Constants{"D": p.HeadDim, "ALIGNED": BoolInt(v.Aligned), "LARGEST": BoolInt(v.Largest),
+		"STATISTICS": BoolInt(v.Statistics)}.And(MaskConstants(p), ScoreConstants(p), LengthConstants(p), CacheConstants(p))
 	if p.Cached() {
 		return c
 	}
 	return c.And(BlockConstants(p.Blocks))
 }
 
-// MapsOf fills in what every family's program has. What is tried before its first use is tried now where another kernel may take its place, and all
-// of it on a device of the caller's, whose queue recording must leave alone.
+// MapsOf fills in what every family's program has. What is tried before its first use is tried now where another kernel may take its place,
+// and all of it on a device of the caller's, whose queue recording must leave alone.
 func MapsOf(m *MapProgram) (*MapProgram, error) {
 	if err := m.tables(); err != nil || !m.tried() {
 		return m, err
@@ -364,7 +365,8 @@ func (p *Pushes) mapping(pr *attn.Problem, m *Map, o *MapOperands, c *mapCut, to
 		a argument
 		v int
 	}{{argFirstQuery, m.FirstQuery}, {argMapQueries, m.Queries}, {argFirstKey, m.FirstKey}, {argMapKeys, m.Keys}, {argMapRows, m.Rows},
-		{argMapColumns, m.Columns}, {argCut, c.down | c.across<<16}, {argFirstBatch, m.FirstBatch}, {argFirstHead, m.FirstHead}, {argMapHeads, m.Heads},
+		{argMapColumns, m.Columns}, {argCut, c.down | c.across<<16}, {argFirstBatch, m.FirstBatch}, {argFirstHead, m.FirstHead},
+		{argMapHeads, m.Heads},
 		{argGroupRows, c.groupRows}, {argBands, c.bands}} {
 		p.PutInt(x.a, x.v)
 	}

@@ -25,7 +25,8 @@ func trialMask(small, p *attn.Problem) {
 
 // seen says in the oracle's words which keys a query of a trial sees.
 func seen(p *attn.Problem, in *ref.Options) {
-	in.Causal = [...]ref.Causal{attn.CausalNone: ref.NotCausal, attn.CausalBottomRight: ref.BottomRight, attn.CausalTopLeft: ref.TopLeft}[p.Causal]
+	in.Causal = [...]ref.Causal{attn.CausalNone: ref.NotCausal, attn.CausalBottomRight: ref.BottomRight,
+		attn.CausalTopLeft: ref.TopLeft}[p.Causal]
 	if !p.Window.None() {
 		left, right := p.Window.Reach()
 		in.Window = &ref.Window{Left: left, Right: right}

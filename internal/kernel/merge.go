@@ -82,7 +82,8 @@ func NewMergeProgram(e *Env, m *Merge) (*MergeProgram, error) {
 		p.items[i] = uint32(items)
 		var err error
 		// It reads the parts and no more: reckon with 16 operations a number.
-		p.grids[i], err = GridFor(e, (items+mergeThreads-1)/mergeThreads, 16*float64(items)*float64(own)*float64(m.Parts), ScalarPace, NewTuning(nil))
+		p.grids[i], err = GridFor(e, (items+mergeThreads-1)/mergeThreads, 16*float64(items)*float64(own)*float64(m.Parts), ScalarPace,
+			NewTuning(nil))
 		if err != nil {
 			return nil, err
 		}
@@ -132,7 +133,8 @@ func (p *MergeProgram) kernel(aligned bool, tensors int) (*pipeline.Kernel, erro
 	if k := at.Load(); k != nil {
 		return k, nil
 	}
-	k, err := p.env.Build(MergeLabel+"."+p.merge.DType.Suffix(), MergeConstants(&p.merge, aligned, tensors), pipeline.KernelInfo{}, score.Code{})
+	k, err := p.env.Build(MergeLabel+"."+p.merge.DType.Suffix(), MergeConstants(&p.merge, aligned, tensors), pipeline.KernelInfo{},
+		score.Code{})
 	if err != nil {
 		return nil, err
 	}
@@ -166,7 +168,8 @@ func (p *MergeProgram) Record(r *Recorder, o *MergeOperands) error {
 		}
 		p.bind(r, parts, o, chain)
 		at := r.Push.merging(&p.merge, parts, o, chain)
-		if err := r.Dispatch(k, r.Access[:MergeBindings], at, p.grids[BoolInt(aligned)], p.items[BoolInt(aligned)], MergeLabel); err != nil {
+		if err := r.Dispatch(k, r.Access[:MergeBindings], at, p.grids[BoolInt(aligned)], p.items[BoolInt(aligned)],
+			MergeLabel); err != nil {
 			return err
 		}
 	}

@@ -145,7 +145,10 @@ func (c *Combiner) bind(r *Recorder) {
 
 func (c *Combiner) Kernel(aligned, lse bool) (*pipeline.Kernel, error) {
 	v := Variant{Aligned: aligned, LSE: lse}
-	return c.Env.Variant(&c.kernels[v.Index()], c.module, &c.Problem, func() (Constants, pipeline.KernelInfo) { return c.Constants(v), pipeline.KernelInfo{} })
+	return c.Env.Variant(&c.kernels[v.Index()], c.module, &c.Problem, func() (Constants, pipeline.KernelInfo) {
+		return c.Constants(v),
+			pipeline.KernelInfo{}
+	})
 }
 
 func (c *Combiner) Constants(v Variant) Constants {

@@ -9,10 +9,10 @@ import (
 	"github.com/vkattn/vkattn/internal/specialize"
 )
 
-// What kernels on matrices compute rests on more than Vulkan promises, and what any kernel computes that functions of the user's were put into
-// rests on code that no compiler has seen before. So each such specialization runs a small problem, a trial, before its first use on a device
-// and driver, and is compared with attention in float64 (internal/ref). The verdict is remembered (known.go), and a kernel that failed is
-// denied: plans pass it over, and say so.
+// What kernels on matrices compute rests on more than Vulkan promises, and what any kernel computes that functions of the user's were put
+// into rests on code that no compiler has seen before. So each such specialization runs a small problem, a trial, before its first use on a
+// device and driver, and is compared with attention in float64 (internal/ref). The verdict is remembered (known.go), and a kernel that
+// failed is denied: plans pass it over, and say so.
 
 // Passed is the verdict on a kernel whose trial went well; any other says what was wrong.
 const Passed = "pass"
@@ -70,5 +70,6 @@ func (e *Env) Prove(name string, kernels []Compiled, try func() (wrong string, e
 	if path := e.KnownPath(); path != "" {
 		where = path
 	}
-	return &denied{&Declined{Why: fmt.Sprintf("%s is on the deny-list of this device and driver (%s), because its self-check failed: %s", name, where, verdict)}}
+	return &denied{&Declined{Why: fmt.Sprintf("%s is on the deny-list of this device and driver (%s), because its self-check failed: %s",
+		name, where, verdict)}}
 }

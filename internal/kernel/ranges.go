@@ -102,7 +102,8 @@ func (t *Tuning) Fits(o *Offer) error {
 func (t *Tuning) Unknown(o *Offer) error {
 	for _, name := range slices.Sorted(maps.Keys(t.Given)) {
 		if _, ok := o.Parameters[name]; !ok {
-			return attn.BadArgument(t.option+"["+name+"]", t.Given[name], "%s has no such parameter; it has %s", o.Name, strings.Join(slices.Sorted(maps.Keys(o.Parameters)), ", "))
+			return attn.BadArgument(t.option+"["+name+"]", t.Given[name], "%s has no such parameter; it has %s", o.Name,
+				strings.Join(slices.Sorted(maps.Keys(o.Parameters)), ", "))
 		}
 	}
 	return nil

@@ -50,8 +50,9 @@ type Recorder struct {
 	Access  [mostBindings + MostCaptured + 1]pipeline.Access // one more than a kernel has, for counting
 	More    *pipeline.Buffer                                 // further arguments, mapped; nil where the problem has none
 	Rows    pipeline.Binding                                 // the table of packed sequences and of the next kernel's blocks
-	Groups  pipeline.Binding                                 // where it has counted the workgroups of that kernel's first dispatch; none where it has not
-	Count   *CountingBuilds
+	// where it has counted the workgroups of that kernel's first dispatch; none where it has not
+	Groups pipeline.Binding
+	Count  *CountingBuilds
 }
 
 // Dispatch runs a kernel over a grid, in as many dispatches as the grid has, with r.Push as arguments. baseAt is where the
@@ -78,8 +79,8 @@ func (r *Recorder) dispatchFrom(k *pipeline.Kernel, access []pipeline.Access, ba
 	return nil
 }
 
-// DispatchBlocks is Dispatch of a kernel whose workgroups are blocks of rows: of packed sequences, where the table that Take gave has counted the
-// workgroups, of those and no others.
+// DispatchBlocks is Dispatch of a kernel whose workgroups are blocks of rows: of packed sequences, where the table that Take gave has
+// counted the workgroups, of those and no others.
 func (r *Recorder) DispatchBlocks(k *pipeline.Kernel, p *attn.Problem, access []pipeline.Access, baseAt int, g Grid, label string) error {
 	if p.Packed.None() || r.Groups.Buffer == nil {
 		return r.Dispatch(k, access, baseAt, g, g.Total, label)

@@ -8,10 +8,10 @@ import (
 	"github.com/vkattn/vkattn/vk"
 )
 
-// Packed sequences. Where they begin is known on the device alone, so that a kernel's blocks of rows are a table that the device makes before it
-// (shaders/common/row_table.comp). As many workgroups as there may be blocks are dispatched, and those beyond its end return at once; or, where the
-// caller insists, it has the number of workgroups too, and that is what is dispatched: nothing of it is read back, nor does the host wait. Counting
-// costs more than it saves where rows are full (docs/notes.md).
+// Packed sequences. Where they begin is known on the device alone, so that a kernel's blocks of rows are a table that the device makes
+// before it (shaders/common/row_table.comp). As many workgroups as there may be blocks are dispatched, and those beyond its end return at
+// once; or, where the caller insists, it has the number of workgroups too, and that is what is dispatched: nothing of it is read back, nor
+// does the host wait. Counting costs more than it saves where rows are full (docs/notes.md).
 
 // RowBlocks is how a kernel cuts the rows of sequences, and what it is dispatched over.
 type RowBlocks struct {
@@ -30,8 +30,8 @@ const IndirectParameter = "indirect"
 // IndirectRange is that of kernels that can do with packed sequences.
 var IndirectRange = Parameters{IndirectParameter: OnOff}
 
-// Planned completes how rows are cut by the kernel's dispatches, and takes the choice whether its workgroups are counted on the device; prefix is that of
-// the kernel's tuning parameters. Counting is refused where there is nothing to count.
+// Planned completes how rows are cut by the kernel's dispatches, and takes the choice whether its workgroups are counted on the device;
+// prefix is that of the kernel's tuning parameters. Counting is refused where there is nothing to count.
 func (b RowBlocks) Planned(p *attn.Problem, g Grid, parts int, prefix string, t *Tuning) (RowBlocks, error) {
 	name := prefix + IndirectParameter
 	if !p.Packed.None() {
@@ -80,7 +80,8 @@ func NewRowTables(e *Env, p *attn.Problem, all ...RowBlocks) (tables RowTables, 
 	threads := min(e.Caps.Facts.Limits.MaxWorkgroupInvocations, e.Caps.Facts.Limits.MaxWorkgroupSize[0], most)
 	for _, b := range all {
 		t := &rowTable{problem: *p, blocks: b}
-		if t.kernel, err = e.Build(rowTableLabel, RowTableConstants(p, b, 1<<(bits.Len32(threads)-1)), pipeline.KernelInfo{}, p.Code()); err != nil {
+		if t.kernel, err = e.Build(rowTableLabel, RowTableConstants(p, b, 1<<(bits.Len32(threads)-1)), pipeline.KernelInfo{},
+			p.Code()); err != nil {
 			return nil, err
 		}
 		tables = append(tables, t)
@@ -109,12 +110,13 @@ func RowTableConstants(p *attn.Problem, b RowBlocks, threads int) Constants {
 			step = int(b.Grid.Step)
 		}
 	}
-	return Constants{"WG": threads, "ROWS": b.Rows, "COLUMNS": b.Columns, "MEMBERS": max(b.Members, 1), "OWN_KEYS": BoolInt(b.Keys), "PARTS": parts, "STEP": step, "MOST_GROUPS": maxGroupsX,
+	return Constants{"WG": threads, "ROWS": b.Rows, "COLUMNS": b.Columns, "MEMBERS": max(b.Members, 1), "OWN_KEYS": BoolInt(b.Keys),
+		"PARTS": parts, "STEP": step, "MOST_GROUPS": maxGroupsX,
 		"USED_KEYS": BoolInt(p.KeyLengths), "USED_QUERIES": BoolInt(p.QueryLengths)}.And(MaskConstants(p), LengthConstants(p))
 }
 
-// Scratch is the tables' memory, which rows.glsl describes: eight words, eight for each sequence and one more, two for each block. Behind lie the
-// workgroups of each dispatch, where they are counted.
+// Scratch is the tables' memory, which rows.glsl describes: eight words, eight for each sequence and one more, two for each block. Behind
+// lie the workgroups of each dispatch, where they are counted.
 func (all RowTables) Scratch() (sizes []uint64) {
 	for _, t := range all {
 		size := t.counts()
@@ -164,7 +166,8 @@ func (t *rowTable) record(r *Recorder, s *Scores, to pipeline.Binding) error {
 	for i, x := range [...]struct {
 		in bool
 		o  *Operand
-	}{{p.Packed.Queries > 0, &s.QueryStarts}, {p.Packed.Keys > 0, &s.KeyStarts}, {p.KeyLengths, &s.KeyLengths}, {p.QueryLengths, &s.QueryLengths}} {
+	}{{p.Packed.Queries > 0, &s.QueryStarts}, {p.Packed.Keys > 0, &s.KeyStarts}, {p.KeyLengths, &s.KeyLengths},
+		{p.QueryLengths, &s.QueryLengths}} {
 		r.Access[i] = pipeline.Access{Binding: to, Mode: pipeline.Unused}
 		if x.in {
 			r.Access[i] = pipeline.Access{Binding: x.o.Binding, Mode: pipeline.Read}

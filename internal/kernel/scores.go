@@ -118,8 +118,8 @@ func WithinConstants(p *attn.Problem) Constants { return Constants{"WITHIN": Boo
 // SinkConstants is that of sinks.glsl.
 func SinkConstants(p *attn.Problem) Constants { return Constants{"SINKS": BoolInt(p.Sinks)} }
 
-// BindScores binds the tensors that go with scores, further arguments at binding at and the others where the kernel has them; captured tensors are
-// its last. Where there is no such tensor, idle stands in its place, untouched, as in all bindings from at on.
+// BindScores binds the tensors that go with scores, further arguments at binding at and the others where the kernel has them; captured
+// tensors are its last. Where there is no such tensor, idle stands in its place, untouched, as in all bindings from at on.
 func (r *Recorder) BindScores(at int, k *pipeline.Kernel, p *attn.Problem, s *Scores, idle pipeline.Binding) {
 	n := k.Bindings()
 	if r.Count != nil {
@@ -143,7 +143,8 @@ func (r *Recorder) BindScores(at int, k *pipeline.Kernel, p *attn.Problem, s *Sc
 	}
 }
 
-// BindSinks binds what include/sinks.glsl reads in a kernel that has no scores: further arguments at a binding and the sinks three behind it.
+// BindSinks binds what include/sinks.glsl reads in a kernel that has no scores: further arguments at a binding and the sinks three behind
+// it.
 func (r *Recorder) BindSinks(at int, p *attn.Problem, s *Scores, idle pipeline.Binding) {
 	for i := at; i <= at+3; i++ {
 		r.Access[i] = pipeline.Access{Binding: idle, Mode: pipeline.Unused}
@@ -162,7 +163,8 @@ func LengthConstants(p *attn.Problem) Constants {
 		"PACKED_QUERIES": BoolInt(p.Packed.Queries > 0), "PACKED_KEYS": BoolInt(p.Packed.Keys > 0)}
 }
 
-// BindLengths binds the lengths of keys and queries from binding at on, of packed sequences the table that has them, or idle in their place, untouched.
+// BindLengths binds the lengths of keys and queries from binding at on, of packed sequences the table that has them, or idle in their
+// place, untouched.
 func (r *Recorder) BindLengths(at int, p *attn.Problem, s *Scores, idle pipeline.Binding) {
 	r.Access[at] = pipeline.Access{Binding: idle, Mode: pipeline.Unused}
 	r.Access[at+1] = r.Access[at]
@@ -207,17 +209,20 @@ const MoreBytes = 128
 const placesAt = 28
 
 // moreNames are the further arguments as the host writes them.
-var moreNames = []string{"bias_off", "bias_sb", "bias_sh", "bias_sn", "bias_sk", "mask_off", "mask_sb", "mask_sh", "mask_sn", "mask_sk", "sinks_off", "batch",
+var moreNames = []string{"bias_off", "bias_sb", "bias_sh", "bias_sn", "bias_sk", "mask_off", "mask_sb", "mask_sh", "mask_sn", "mask_sk",
+	"sinks_off", "batch",
 	"key_lengths_off", "query_lengths_off",
 	"query_starts_off", "key_starts_off", "packed_queries", "packed_keys"}
 
 // cacheNames are those of builds for caches, behind the others.
-var cacheNames = []string{"page_table_off", "page_row", "page_count", "page_starts_off", "last_pages_off", "key_scales_off", "value_scales_off"}
+var cacheNames = []string{"page_table_off", "page_row", "page_count", "page_starts_off", "last_pages_off", "key_scales_off",
+	"value_scales_off"}
 
 // checkMore says what is wrong with the further arguments that a module declares.
 func checkMore(module string, in *shaders.Interface) error {
 	if all := slices.Concat(moreNames, cacheNames); in.More != nil && !slices.Equal(in.More, moreNames) && !slices.Equal(in.More, all) {
-		return fmt.Errorf("flash: %s declares further arguments %q, must be %q, or without the last %d", module, in.More, all, len(cacheNames))
+		return fmt.Errorf("flash: %s declares further arguments %q, must be %q, or without the last %d", module, in.More, all,
+			len(cacheNames))
 	}
 	return nil
 }
@@ -257,7 +262,8 @@ func (r *Recorder) writeMore(p *attn.Problem, s *Scores) {
 // own first, batch included, and all heads of an entry.
 func places(p *attn.Problem) [4]uint32 {
 	w := &p.Within
-	return [4]uint32{uint32(w.Query), uint32(4 * (w.Key / attn.DrawKeys)), uint32(w.Batch*w.AllHeads(p.Heads) + w.Head), uint32(w.AllHeads(p.Heads))}
+	return [4]uint32{uint32(w.Query), uint32(4 * (w.Key / attn.DrawKeys)), uint32(w.Batch*w.AllHeads(p.Heads) + w.Head),
+		uint32(w.AllHeads(p.Heads))}
 }
 
 // ScoreStrides makes an operand's strides those of elements by score: 0 where it has one element for all.

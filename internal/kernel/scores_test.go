@@ -8,8 +8,8 @@ import (
 	"github.com/vkattn/vkattn/shaders"
 )
 
-// TestScoreBuffers: a module that can be told of a tensor that goes with scores has a buffer of the name by which it is bound, each at a binding of
-// its own. A name that GLSL changed alone would leave the buffer to whatever stands in for it.
+// TestScoreBuffers: a module that can be told of a tensor that goes with scores has a buffer of the name by which it is bound, each at a
+// binding of its own. A name that GLSL changed alone would leave the buffer to whatever stands in for it.
 func TestScoreBuffers(t *testing.T) {
 	found := map[string]int{}
 	for _, module := range shaders.Names() {

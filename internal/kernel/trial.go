@@ -55,8 +55,8 @@ func fillTrial(rng *rand.Rand, dtype attn.DType, values []float32) {
 	attn.Decode(dtype, values, raw)
 }
 
-// TrialInputs are random inputs of a small problem, in the words of the oracle; of packed sequences as a padded batch. What functions capture may be
-// anything: where most rows could not be judged with numbers of one kind, others are tried.
+// TrialInputs are random inputs of a small problem, in the words of the oracle; of packed sequences as a padded batch. What functions
+// capture may be anything: where most rows could not be judged with numbers of one kind, others are tried.
 func TrialInputs(of *attn.Problem) *ref.Problem {
 	in := trialInputs(of, smallNumbers)
 	if !captures(of) {
@@ -81,7 +81,8 @@ func trialInputs(of *attn.Problem, kind capturedKind) *ref.Problem {
 	for _, x := range []struct {
 		to    *ref.Tensor
 		shape [4]int
-	}{{&in.Q, p.QShape()}, {&in.K, [4]int{p.Batch, p.KeyHeads, p.KeyLen, p.HeadDim}}, {&in.V, [4]int{p.Batch, p.KeyHeads, p.KeyLen, p.ValueDim}}} {
+	}{{&in.Q, p.QShape()}, {&in.K, [4]int{p.Batch, p.KeyHeads, p.KeyLen, p.HeadDim}},
+		{&in.V, [4]int{p.Batch, p.KeyHeads, p.KeyLen, p.ValueDim}}} {
 		*x.to = ref.NewTensor(x.shape[0], x.shape[1], x.shape[2], x.shape[3])
 		fillTrial(rng, p.DType, x.to.Data)
 	}
@@ -91,7 +92,8 @@ func trialInputs(of *attn.Problem, kind capturedKind) *ref.Problem {
 		trialLengthsOf(of, in)
 	}
 	if p.Dropout > 0 {
-		in.Dropout = &ref.Dropout{P: p.Dropout, Seed: TrialDraw.Seed, Offset: TrialDraw.Offset, Head: p.Within.Head, Query: p.Within.Query, Key: p.Within.Key}
+		in.Dropout = &ref.Dropout{P: p.Dropout, Seed: TrialDraw.Seed, Offset: TrialDraw.Offset, Head: p.Within.Head, Query: p.Within.Query,
+			Key: p.Within.Key}
 	}
 	if !p.Blocks.None() && !p.Blocks.Classed {
 		in.Blocks = RefBlocks(p, trialBlocks(p.MaskShape()))
@@ -109,7 +111,8 @@ func (e *Env) TryForward(p *attn.Problem, v Variant, scratch []uint64, record fu
 var outputBounds = map[attn.DType]float64{attn.F32: 1e-4, attn.F16: 5e-3, attn.BF16: 4e-2}
 
 // TryForwardWithin is TryForward with a bound of its own for o.
-func (e *Env) TryForwardWithin(bound float64, p *attn.Problem, v Variant, scratch []uint64, record func(*Recorder, *Operands) error) (wrong string, err error) {
+func (e *Env) TryForwardWithin(bound float64, p *attn.Problem, v Variant, scratch []uint64,
+	record func(*Recorder, *Operands) error) (wrong string, err error) {
 	t := &trialTensors{env: e}
 	defer t.close()
 	trialPages(p)
@@ -142,7 +145,8 @@ func (e *Env) TryForwardWithin(bound float64, p *attn.Problem, v Variant, scratc
 }
 
 // forward runs what record records on the inputs of a trial, and gives the operands.
-func (t *trialTensors) forward(p *attn.Problem, in *ref.Problem, v Variant, scratch []uint64, record func(*Recorder, *Operands) error) (f Operands, err error) {
+func (t *trialTensors) forward(p *attn.Problem, in *ref.Problem, v Variant, scratch []uint64,
+	record func(*Recorder, *Operands) error) (f Operands, err error) {
 	f = Operands{Drop: TrialDraw, HasLSE: v.LSE}
 	values, err := trialCache(p, in)
 	if err != nil {
@@ -174,15 +178,17 @@ func (t *trialTensors) forward(p *attn.Problem, in *ref.Problem, v Variant, scra
 	return f, t.env.once(func(rec *pipeline.Recording) error { r.Rec = rec; return record(r, &f) }, trialDispatches)
 }
 
-// TryScores is TryForward for kernels that make the matrix of what the softmax is taken of, of rows of pitch elements, in one buffer of workspace.
-// What lies outside the keys that a query sees by its position is not looked at.
-func (e *Env) TryScores(p *attn.Problem, v Variant, pitch int, scratch []uint64, record func(*Recorder, *Operands) error) (wrong string, err error) {
+// TryScores is TryForward for kernels that make the matrix of what the softmax is taken of, of rows of pitch elements, in one buffer of
+// workspace. What lies outside the keys that a query sees by its position is not looked at.
+func (e *Env) TryScores(p *attn.Problem, v Variant, pitch int, scratch []uint64, record func(*Recorder, *Operands) error) (wrong string,
+	err error) {
 	t := &trialTensors{env: e}
 	defer t.close()
 	in := TrialInputs(p)
 	var matrix Operand
 	_, err = t.forward(p, in, v, scratch, func(r *Recorder, f *Operands) error {
-		matrix = Operand{Binding: r.Scratch[0], Strides: [3]uint32{uint32(p.Heads * p.QueryLen * pitch), uint32(p.QueryLen * pitch), uint32(pitch)}}
+		matrix = Operand{Binding: r.Scratch[0], Strides: [3]uint32{uint32(p.Heads * p.QueryLen * pitch), uint32(p.QueryLen * pitch),
+			uint32(pitch)}}
 		f.Weights = r.Scratch
 		return record(r, f)
 	})
@@ -241,9 +247,9 @@ func compareForward(bound float64, p *attn.Problem, in *ref.Problem, o, lse []fl
 	return offAt(p, "lse", lse, wantLSE, map[attn.DType]float64{attn.F32: 2e-3, attn.F16: 2e-3, attn.BF16: 8e-3}[p.DType], roughLSE), nil
 }
 
-// offAt says where values are further from what they should be than the tolerance, relative beyond 1, and what functions may make of roundings.
-// Tolerances are for normally distributed inputs, generous: it is mistakes that are looked for, not roundings. What should be no number, as
-// functions may make it of numbers they are not meant for, tells nothing.
+// offAt says where values are further from what they should be than the tolerance, relative beyond 1, and what functions may make of
+// roundings. Tolerances are for normally distributed inputs, generous: it is mistakes that are looked for, not roundings. What should be no
+// number, as functions may make it of numbers they are not meant for, tells nothing.
 func offAt(p *attn.Problem, name string, got []float32, want ref.Array, tolerance, rough float64) string {
 	for i, should := range want.Data {
 		have := float64(got[i])
@@ -262,7 +268,8 @@ func offAt(p *attn.Problem, name string, got []float32, want ref.Array, toleranc
 
 // TryBackward runs the kernels of a backward pass on random inputs for a small problem and compares with the oracle. forward makes what
 // the pass needs besides o and lse, which the oracle makes without it; nil: nothing. scratch is the sizes of the workspace.
-func (e *Env) TryBackward(p *attn.Problem, v GradientVariant, forward Program, scratch []uint64, record func(*Recorder, *Gradients) error) (wrong string, err error) {
+func (e *Env) TryBackward(p *attn.Problem, v GradientVariant, forward Program, scratch []uint64,
+	record func(*Recorder, *Gradients) error) (wrong string, err error) {
 	t := &trialTensors{env: e}
 	defer t.close()
 	in := TrialInputs(p)
@@ -299,7 +306,8 @@ func (e *Env) TryBackward(p *attn.Problem, v GradientVariant, forward Program, s
 	given := Float32s(lse.Data)
 	rows.put(given, 1, float32(math.Inf(1)))
 	g := Gradients{Accumulate: v.Accumulate, HasDLSE: v.DLSE, Drop: TrialDraw}
-	values := scoreValues(in, map[string][]float32{"Q": in.Q.Data, "K": in.K.Data, "V": in.V.Data, "O": Float32s(o.Data), "LSE": given, "DO": do.Data, "DLSE": dlse})
+	values := scoreValues(in, map[string][]float32{"Q": in.Q.Data, "K": in.K.Data, "V": in.V.Data, "O": Float32s(o.Data), "LSE": given,
+		"DO": do.Data, "DLSE": dlse})
 	startsOf(p, values)
 	gradients := gradientsByName(want)
 	made := func(x *attn.Operand) bool { // an output that the kernels in question write

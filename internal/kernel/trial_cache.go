@@ -21,7 +21,8 @@ func trialPages(p *attn.Problem) {
 	}
 }
 
-// trialCache stores the keys and values of a trial as its problem says, makes the oracle's of what is stored, and gives the operands' values by name.
+// trialCache stores the keys and values of a trial as its problem says, makes the oracle's of what is stored, and gives the operands'
+// values by name.
 func trialCache(p *attn.Problem, in *ref.Problem) (values map[string][]float32, err error) {
 	values = map[string][]float32{}
 	var table [][]int

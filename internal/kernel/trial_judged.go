@@ -7,10 +7,11 @@ import (
 	"github.com/vkattn/vkattn/internal/ref"
 )
 
-// What a trial can judge. A weight is exp(s − lse), of two fp32 numbers: where these are of the order of 10⁹, as a function makes them that writes −10⁹
-// where others write −∞, a rounding of either is off by more than all weights of a row differ by, and whatever a kernel makes of the row says nothing
-// of the kernel. Such rows are left out: what they give is not compared, and gradients get nothing of them. Of all others the tolerance grows with the
-// roundings of their scores. Only a wrong result denies a kernel: one of which nothing can be judged passes.
+// What a trial can judge. A weight is exp(s − lse), of two fp32 numbers: where these are of the order of 10⁹, as a function makes them that
+// writes −10⁹ where others write −∞, a rounding of either is off by more than all weights of a row differ by, and whatever a kernel makes
+// of the row says nothing of the kernel. Such rows are left out: what they give is not compared, and gradients get nothing of them. Of all
+// others the tolerance grows with the roundings of their scores. Only a wrong result denies a kernel: one of which nothing can be judged
+// passes.
 const (
 	roundingOfScores = 1.0 / (1 << 22) // of a score or lse, relative: a few of fp32's
 	mostOfWeight     = 1.0 / (1 << 5)  // by which a weight of a row that is judged may be off, relative
@@ -92,8 +93,8 @@ func (j judged) put(values []float32, d int, number float32) {
 	}
 }
 
-// roundings adds what roundings of scores may make of gradients, by name: gradients are linear in those that come in, so those of each row times how
-// far its weights may be off are how far they may be.
+// roundings adds what roundings of scores may make of gradients, by name: gradients are linear in those that come in, so those of each row
+// times how far its weights may be off are how far they may be.
 func (j judged) roundings(in *ref.Problem, do ref.Tensor, dlse []float32, off map[string]float64) error {
 	if j == nil {
 		return nil

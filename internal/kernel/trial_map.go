@@ -8,11 +8,12 @@ import (
 	"github.com/vkattn/vkattn/pipeline"
 )
 
-// try runs a pipeline of maps on a small problem, of two blocks of queries and some tiles of keys, the last ones ragged, and says what is wrong with
-// the map.
+// try runs a pipeline of maps on a small problem, of two blocks of queries and some tiles of keys, the last ones ragged, and says what is
+// wrong with the map.
 func (p *MapProgram) try(k *pipeline.Kernel, v MapVariant) (wrong string, err error) {
-	small := &MapProgram{Env: p.Env, Problem: TrialOf(&p.Problem), Module: p.Module, Label: p.Label, Named: p.Named, Rows: p.Rows, Groups: p.Groups,
-		Keys: p.Keys, Pace: p.Pace, Describe: p.Describe, Trusted: true}
+	small := &MapProgram{Env: p.Env, Problem: TrialOf(&p.Problem), Module: p.Module, Label: p.Label, Named: p.Named, Rows: p.Rows,
+		Groups: p.Groups,
+		Keys:   p.Keys, Pace: p.Pace, Describe: p.Describe, Trusted: true}
 	q := &small.Problem
 	q.QueryLen, q.KeyLen = 2*p.Rows*p.Groups+3, 3*p.Keys+5
 	GrowForBlocks(q, true)
@@ -26,7 +27,8 @@ func (p *MapProgram) try(k *pipeline.Kernel, v MapVariant) (wrong string, err er
 	return p.Env.tryMap(small, v)
 }
 
-// tryMap compares a map of all heads with the oracle's: one of odd sizes, some cells higher than a block of queries, some narrower than a tile.
+// tryMap compares a map of all heads with the oracle's: one of odd sizes, some cells higher than a block of queries, some narrower than a
+// tile.
 func (e *Env) tryMap(program *MapProgram, v MapVariant) (wrong string, err error) {
 	t := &trialTensors{env: e}
 	defer t.close()
@@ -87,8 +89,10 @@ func (e *Env) tryMap(program *MapProgram, v MapVariant) (wrong string, err error
 		shape [4]int
 		of    func(*ref.MapResult) ref.Array
 	}{{m.Rows > 0, &o.Out, "map", [4]int{m.Batches, m.Heads, m.Rows, m.Columns}, func(r *ref.MapResult) ref.Array { return r.Cells }},
-		{m.Statistics&MapEntropy != 0, &o.Entropy, "entropy", [4]int{m.Batches, m.Heads, m.Queries, 1}, func(r *ref.MapResult) ref.Array { return r.Entropy }},
-		{m.Statistics&MapDistance != 0, &o.Distance, "distance", [4]int{m.Batches, m.Heads, m.Queries, 1}, func(r *ref.MapResult) ref.Array { return r.Distance }}}
+		{m.Statistics&MapEntropy != 0, &o.Entropy, "entropy", [4]int{m.Batches, m.Heads, m.Queries, 1},
+			func(r *ref.MapResult) ref.Array { return r.Entropy }},
+		{m.Statistics&MapDistance != 0, &o.Distance, "distance", [4]int{m.Batches, m.Heads, m.Queries, 1},
+			func(r *ref.MapResult) ref.Array { return r.Distance }}}
 	for _, x := range outs {
 		if x.in {
 			if *x.to, err = t.add(attn.F32, x.shape, true, nil); err != nil {
@@ -115,11 +119,13 @@ func (e *Env) tryMap(program *MapProgram, v MapVariant) (wrong string, err error
 		}
 		pieces = all[0]
 	}
-	if err := e.once(func(rec *pipeline.Recording) error { r.Rec = rec; return program.Record(r, &m, &o, pieces) }, trialDispatches); err != nil {
+	if err := e.once(func(rec *pipeline.Recording) error { r.Rec = rec; return program.Record(r, &m, &o, pieces) },
+		trialDispatches); err != nil {
 		return "", err
 	}
 	span := func(first, n int) [2]int { return [2]int{first, first + n} }
-	of := ref.Map{Batches: span(0, m.Batches), Heads: span(0, m.Heads), Queries: span(m.FirstQuery, m.Queries), Keys: span(m.FirstKey, m.Keys),
+	of := ref.Map{Batches: span(0, m.Batches), Heads: span(0, m.Heads), Queries: span(m.FirstQuery, m.Queries),
+		Keys: span(m.FirstKey, m.Keys),
 		Rows: max(m.Rows, 1), Columns: max(m.Columns, 1), Pool: ref.MapPool(m.Pool)}
 	want, err := ref.Maps(*in, of)
 	if err != nil {

@@ -8,7 +8,8 @@ import (
 	"github.com/vkattn/vkattn/internal/ref"
 )
 
-// Trials of packed problems. Inputs and answers are those of a padded batch, which the oracle knows; only where rows lie on the device differs.
+// Trials of packed problems. Inputs and answers are those of a padded batch, which the oracle knows; only where rows lie on the device
+// differs.
 
 // trialEntries are the most sequences of a trial: all rows and keys there can be, none, one, ragged and almost none.
 const trialEntries = 5
@@ -16,8 +17,8 @@ const trialEntries = 5
 // sequences are where the rows of a trial's sequences begin, and how many rows their slots have and use.
 type sequences struct{ starts, slots, used []int }
 
-// trialSequences gives those of queries, or of keys, of at most n. Slots are longer than what is used where the problem has lengths; rows of no slot lie
-// before them all and behind.
+// trialSequences gives those of queries, or of keys, of at most n. Slots are longer than what is used where the problem has lengths; rows
+// of no slot lie before them all and behind.
 func trialSequences(p *attn.Problem, keys bool) (s sequences) {
 	n, lengths, packed := p.QueryLen, p.QueryLengths, p.Packed.Queries > 0
 	lens := [trialEntries]int{n, 0, 1, max(n-n/3-1, 0), min(n, 3)}

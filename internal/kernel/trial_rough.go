@@ -7,9 +7,9 @@ import (
 	"github.com/vkattn/vkattn/internal/ref"
 )
 
-// Functions of the user's may make much of little: 100 s makes of scores that are off by a rounding weights that are off by a hundred. How much
-// a trial's functions do is measured on attention that is plainly right: what it computes in fp32 and in the storage type, which standard
-// attention rounds its scores to, against float64. Of numbers that functions leave as they are that is less than the tolerances.
+// Functions of the user's may make much of little: 100 s makes of scores that are off by a rounding weights that are off by a hundred. How
+// much a trial's functions do is measured on attention that is plainly right: what it computes in fp32 and in the storage type, which
+// standard attention rounds its scores to, against float64. Of numbers that functions leave as they are that is less than the tolerances.
 const (
 	roughOfType = 4  // times the distance of plain attention in the storage type
 	roughOfF32  = 32 // of that in fp32, whose sums may be in any order

@@ -30,8 +30,8 @@ func captures(p *attn.Problem) bool {
 	return slices.ContainsFunc(all, func(t score.Tensor) bool { return !t.Table() })
 }
 
-// trialScores draws what goes with the scores of a trial's problem: numbers near those of scores, an infinity in the bias, masks of two keys in
-// three, and what functions capture.
+// trialScores draws what goes with the scores of a trial's problem: numbers near those of scores, an infinity in the bias, masks of two
+// keys in three, and what functions capture.
 func trialScores(p *attn.Problem, in *ref.Problem, rng *rand.Rand, kind capturedKind) {
 	in.Score, in.Sees = p.Score, p.Sees
 	if p.Bias.In {

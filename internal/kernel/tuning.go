@@ -41,8 +41,8 @@ func (t *Tuning) Bad(name string, rule string, a ...any) error {
 	return attn.BadArgument(t.option+"["+name+"]", t.Effect[name], rule, a...)
 }
 
-// NoTile is the error of a kernel of which no tile fits, for the last one's reason: a bad argument where the caller gave numbers, else why the
-// kernel is not taken.
+// NoTile is the error of a kernel of which no tile fits, for the last one's reason: a bad argument where the caller gave numbers, else why
+// the kernel is not taken.
 func (t *Tuning) NoTile(why string) error {
 	if len(t.Given) > 0 {
 		return attn.BadArgument(t.option, fmt.Sprint(t.Given), "%s", why)

@@ -30,8 +30,10 @@ const Variants = 4
 
 func (v Variant) Index() int { return BoolInt(v.Aligned) + 2*BoolInt(v.LSE) }
 
-// Variant gives the kernel that p holds, building it at the first call, with the functions of the problem. Concurrent first calls build it once.
-func (e *Env) Variant(p *atomic.Pointer[pipeline.Kernel], module string, problem *attn.Problem, describe func() (Constants, pipeline.KernelInfo)) (*pipeline.Kernel, error) {
+// Variant gives the kernel that p holds, building it at the first call, with the functions of the problem. Concurrent first calls build it
+// once.
+func (e *Env) Variant(p *atomic.Pointer[pipeline.Kernel], module string, problem *attn.Problem,
+	describe func() (Constants, pipeline.KernelInfo)) (*pipeline.Kernel, error) {
 	if k := p.Load(); k != nil {
 		return k, nil
 	}

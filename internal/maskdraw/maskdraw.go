@@ -7,10 +7,12 @@ import (
 	"github.com/vkattn/vkattn/flash/score"
 )
 
-// Condition is a condition on batch entry, head, query and key that holds in patches of the scores: comparisons of sums of stretched indices, joined.
+// Condition is a condition on batch entry, head, query and key that holds in patches of the scores: comparisons of sums of stretched
+// indices, joined.
 func Condition(r *rand.Rand) score.Bool {
 	index := func() score.Int {
-		return []score.Int{score.Query(), score.Key(), score.Position(), score.Position().Sub(score.Key()).Abs(), score.Key(), score.Query()}[r.IntN(6)]
+		return []score.Int{score.Query(), score.Key(), score.Position(), score.Position().Sub(score.Key()).Abs(), score.Key(),
+			score.Query()}[r.IntN(6)]
 	}
 	small := func(n int) score.Int { return score.ConstInt(r.IntN(n)) }
 	compare := func() score.Bool {

@@ -6,8 +6,8 @@ import (
 	"github.com/vkattn/vkattn/internal/attn"
 )
 
-// Request asks for room for new tokens of a sequence. The zero value asks for nothing, so that requests may be the rows of a batch, some of which
-// have no sequence.
+// Request asks for room for new tokens of a sequence. The zero value asks for nothing, so that requests may be the rows of a batch, some of
+// which have no sequence.
 type Request struct {
 	Sequence Sequence
 	Tokens   int // ≥ 0
@@ -27,25 +27,27 @@ type Placed struct {
 	Changed attn.Span // entries of the sequence's table that are not what they were before
 }
 
-// Step is what Append gives: where new tokens stand, and what the device has to do before it writes them. It can be used again and keeps its memory.
+// Step is what Append gives: where new tokens stand, and what the device has to do before it writes them. It can be used again and keeps
+// its memory.
 type Step struct {
 	Placed []Placed // of each request, in their order
 	Copies []Copy   // one at most for each request; no page is written twice, none is read that another copy writes
 }
 
-// Append makes room for new tokens behind those of sequences, for all of them or for none: on any error nothing has changed, and the step is empty.
-// The device then makes step's copies, and after them writes the rows that Rows gives, or that tables and lengths say.
+// Append makes room for new tokens behind those of sequences, for all of them or for none: on any error nothing has changed, and the step
+// is empty. The device then makes step's copies, and after them writes the rows that Rows gives, or that tables and lengths say.
 //
 // Of sequences that share a partly filled page and are all in the batch, the last one keeps it.
 //
-// The error is an *OutOfPagesError, one that matches ErrUnknownSequence, or an attn.ArgumentError: tokens below 0, a length beyond MaxLength, a
-// sequence that two requests name.
+// The error is an *OutOfPagesError, one that matches ErrUnknownSequence, or an attn.ArgumentError: tokens below 0, a length beyond
+// MaxLength, a sequence that two requests name.
 func (m *Manager) Append(requests []Request, step *Step) error {
 	step.Placed, step.Copies = step.Placed[:0], step.Copies[:0]
 	if err := m.checkRequests(requests); err != nil {
 		return err
 	}
-	// First what is needed. A page that is copied has a table less from then on, which decides whether the next that shares it needs a copy.
+	// First what is needed. A page that is copied has a table less from then on, which decides whether the next that shares it needs a
+	// copy.
 	needed := 0
 	for i := range requests {
 		r := &requests[i]
@@ -115,7 +117,8 @@ func (m *Manager) checkRequests(requests []Request) error {
 		case at.batch == m.batches:
 			return attn.BadArgument(fmt.Sprintf("requests[%d].Sequence", i), r.Sequence, "must be among them once")
 		case r.Tokens < 0 || r.Tokens > m.maxLength-at.length:
-			return attn.BadArgument(fmt.Sprintf("requests[%d].Tokens", i), r.Tokens, "must be from 0 to %d, for a length of %d and %d at most",
+			return attn.BadArgument(fmt.Sprintf("requests[%d].Tokens", i), r.Tokens,
+				"must be from 0 to %d, for a length of %d and %d at most",
 				m.maxLength-at.length, at.length, m.maxLength)
 		}
 		at.batch = m.batches

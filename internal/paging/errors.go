@@ -11,7 +11,8 @@ var (
 	ErrOutOfPages = errors.New("flash: out of cache pages")
 	// ErrUnknownSequence means that the cache has no such sequence: it is another cache's, a zero value, or was freed.
 	ErrUnknownSequence = errors.New("flash: unknown sequence")
-	// ErrFreedSequence is the ErrUnknownSequence of a sequence that this cache had and that was freed, whether or not another has its place now.
+	// ErrFreedSequence is the ErrUnknownSequence of a sequence that this cache had and that was freed, whether or not another has its place
+	// now.
 	ErrFreedSequence = fmt.Errorf("%w: it was freed", ErrUnknownSequence)
 	// ErrTooManySequences means that the cache has as many sequences as it can have.
 	ErrTooManySequences = errors.New("flash: too many sequences")

@@ -27,11 +27,12 @@ type Options struct {
 	Pages        int // ≥ 1; Pages·Page is at most MaxTokens
 	Page         int // tokens of a page, PageSize elsewhere: a power of two from 1 to MaxPageSize
 	MaxSequences int // that there are at a time, ≥ 1
-	MaxLength    int // of a sequence, in tokens, dropped ones among them, up to MaxTokens; 0 means Pages·Page, which only dropping gets past
+	// of a sequence, in tokens, dropped ones among them, up to MaxTokens; 0 means Pages·Page, which only dropping gets past
+	MaxLength int
 }
 
-// Sequence names a sequence of one Manager. The zero value names none. No two sequences have the same name, one that was freed and one that has its
-// slot now neither.
+// Sequence names a sequence of one Manager. The zero value names none. No two sequences have the same name, one that was freed and one that
+// has its slot now neither.
 type Sequence struct {
 	manager    uint32 // which Manager's; the first is 1
 	slot       int32
@@ -184,8 +185,8 @@ func (m *Manager) Add() (Sequence, error) {
 	return Sequence{manager: m.id, slot: i, generation: at.generation}, nil
 }
 
-// Fork makes a sequence with the tokens of another. It takes no page: they share all. Which of the two goes on first in a last page that is filled
-// partly gets its own then. The error matches ErrUnknownSequence or ErrTooManySequences.
+// Fork makes a sequence with the tokens of another. It takes no page: they share all. Which of the two goes on first in a last page that is
+// filled partly gets its own then. The error matches ErrUnknownSequence or ErrTooManySequences.
 func (m *Manager) Fork(s Sequence) (Sequence, error) {
 	from, err := m.find(s, "sequence")
 	if err != nil {
@@ -206,15 +207,16 @@ func (m *Manager) Fork(s Sequence) (Sequence, error) {
 	return f, nil
 }
 
-// Truncate takes back the tokens of a sequence from position length on, and pages that hold no others of it. length is from First to Length. The
-// error matches ErrUnknownSequence or attn.ErrArgument.
+// Truncate takes back the tokens of a sequence from position length on, and pages that hold no others of it. length is from First to
+// Length. The error matches ErrUnknownSequence or attn.ErrArgument.
 func (m *Manager) Truncate(s Sequence, length int) error {
 	at, err := m.find(s, "sequence")
 	if err != nil {
 		return err
 	}
 	if first := at.dropped << m.shift; length < first || length > at.length {
-		return attn.BadArgument("length", length, "must be from %d, the first position that is kept, to %d, the sequence's length", first, at.length)
+		return attn.BadArgument("length", length, "must be from %d, the first position that is kept, to %d, the sequence's length",
+			first, at.length)
 	}
 	for _, page := range m.table(s.slot)[m.entries(length):m.entries(at.length)] {
 		m.release(page)
@@ -223,10 +225,10 @@ func (m *Manager) Truncate(s Sequence, length int) error {
 	return nil
 }
 
-// Drop gives back the pages of a sequence whose tokens all stand before a position, for instance before the window of all queries to come. Other
-// positions stay what they were; before ≤ 0 and a position before First drop nothing. It says which entries of the table are Dropped now and were
-// not: kernels may load, and mask, rows before a window, so that the device's table has to say it before the pages are written again. The error
-// matches ErrUnknownSequence or attn.ErrArgument, for a position beyond the length.
+// Drop gives back the pages of a sequence whose tokens all stand before a position, for instance before the window of all queries to come.
+// Other positions stay what they were; before ≤ 0 and a position before First drop nothing. It says which entries of the table are Dropped
+// now and were not: kernels may load, and mask, rows before a window, so that the device's table has to say it before the pages are written
+// again. The error matches ErrUnknownSequence or attn.ErrArgument, for a position beyond the length.
 func (m *Manager) Drop(s Sequence, before int) (attn.Span, error) {
 	at, err := m.find(s, "sequence")
 	if err != nil {
@@ -245,8 +247,8 @@ func (m *Manager) Drop(s Sequence, before int) (attn.Span, error) {
 	return gone, nil
 }
 
-// Free ends a sequence and gives back its pages but for those that others share. Freeing again gives an error that matches ErrFreedSequence, whether
-// or not the slot has another sequence by then; other errors match ErrUnknownSequence.
+// Free ends a sequence and gives back its pages but for those that others share. Freeing again gives an error that matches
+// ErrFreedSequence, whether or not the slot has another sequence by then; other errors match ErrUnknownSequence.
 func (m *Manager) Free(s Sequence) error {
 	at, err := m.find(s, "sequence")
 	if err != nil {

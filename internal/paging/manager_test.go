@@ -67,7 +67,8 @@ func TestOptions(t *testing.T) {
 		{"Page", Options{4, math.MinInt, 1, 0}},
 		{"Pages", Options{0, 16, 1, 0}}, {"Pages", Options{-1, 16, 1, 0}}, {"Pages", Options{math.MaxInt32/32 + 1, 16, 1, 0}},
 		{"Pages", Options{math.MaxInt, 512, 1, 0}},
-		{"MaxSequences", Options{4, 16, 0, 0}}, {"MaxSequences", Options{4, 16, -1, 0}}, {"MaxSequences", Options{1, 16, MaxSequences + 1, 0}},
+		{"MaxSequences", Options{4, 16, 0, 0}}, {"MaxSequences", Options{4, 16, -1, 0}},
+		{"MaxSequences", Options{1, 16, MaxSequences + 1, 0}},
 		{"MaxSequences", Options{1 << 20, 16, 257, 0}}, {"MaxSequences", Options{4, 16, math.MaxInt, 0}},
 		{"MaxLength", Options{4, 16, 1, -1}}, {"MaxLength", Options{4, 16, 1, MaxTokens + 1}}, {"MaxLength", Options{4, 1, 1, MaxTokens}},
 	} {
@@ -133,7 +134,8 @@ func TestPlaces(t *testing.T) {
 	require.NoError(t, m.check())
 }
 
-// TestCopyOnWrite: whoever goes on first in a shared page that is filled partly gets its own; the last one keeps it; full pages stay shared.
+// TestCopyOnWrite: whoever goes on first in a shared page that is filled partly gets its own; the last one keeps it; full pages stay
+// shared.
 func TestCopyOnWrite(t *testing.T) {
 	m := newManager(t, 8, 4, 4)
 	a := add(t, m)
@@ -146,7 +148,8 @@ func TestCopyOnWrite(t *testing.T) {
 
 	step := grow(t, m, Request{b, 3}, Request{c, 0}, Request{a, 1}) // c keeps the page with none that is new
 	require.Equal(t, []Copy{{From: 1, To: 2, Rows: 2}, {From: 1, To: 4, Rows: 2}}, step.Copies)
-	require.Equal(t, []Placed{{6, attn.Span{Begin: 1, End: 3}}, {6, attn.Span{Begin: 2, End: 2}}, {6, attn.Span{Begin: 1, End: 2}}}, step.Placed)
+	require.Equal(t, []Placed{{6, attn.Span{Begin: 1, End: 3}}, {6, attn.Span{Begin: 2, End: 2}}, {6, attn.Span{Begin: 1, End: 2}}},
+		step.Placed)
 	require.Equal(t, []int32{0, 2, 3}, tableOf(t, m, b))
 	require.Equal(t, []int32{0, 1}, tableOf(t, m, c))
 	require.Equal(t, []int32{0, 4}, tableOf(t, m, a))
@@ -289,7 +292,8 @@ func TestNames(t *testing.T) {
 	}
 	before := m.state()
 	for name, use := range uses {
-		for what, s := range map[string]Sequence{"freed": a, "foreign": foreign, "zero": {}, "slot beyond": {m.id, 2, 1}, "slot below": {m.id, -1, 1},
+		for what, s := range map[string]Sequence{"freed": a, "foreign": foreign, "zero": {}, "slot beyond": {m.id, 2, 1},
+			"slot below":         {m.id, -1, 1},
 			"generation to come": {m.id, int32(a.Slot()), again.generation + 1}} {
 			err := use(s)
 			require.ErrorIs(t, err, ErrUnknownSequence, "%s of %s", name, what)

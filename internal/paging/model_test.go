@@ -31,8 +31,8 @@ type modelSequence struct {
 
 const poison = -7 // in rows that no sequence may read
 
-// machine does the same to a Manager and to the model, with a device between that knows of a Manager what a device is told: the numbers of Rows,
-// copies, and changes of tables. After each step contents of all sequences, as the device finds them, are those of the model.
+// machine does the same to a Manager and to the model, with a device between that knows of a Manager what a device is told: the numbers of
+// Rows, copies, and changes of tables. After each step contents of all sequences, as the device finds them, are those of the model.
 type machine struct {
 	t       tester
 	pick    func(n int) int // from 0 to n−1
@@ -55,7 +55,8 @@ func newMachine(t tester, o Options, pick func(int) int) *machine {
 	require.NoError(t, err)
 	other, err := New(o)
 	require.NoError(t, err)
-	x := &machine{t: t, pick: pick, options: o, m: m, other: other, pool: slices.Repeat([]int32{poison}, o.Pages*o.Page), seen: map[string]int{}}
+	x := &machine{t: t, pick: pick, options: o, m: m, other: other, pool: slices.Repeat([]int32{poison}, o.Pages*o.Page),
+		seen: map[string]int{}}
 	for range o.MaxSequences {
 		x.tables = append(x.tables, slices.Repeat([]int32{1 << 30}, m.Width()))
 	}
@@ -426,7 +427,8 @@ func TestOperations(t *testing.T) {
 		for range 10_000 {
 			x.operate()
 		}
-		for _, what := range []string{"add", "fork", "truncate", "drop", "free", "append", "add refused", "fork refused", "truncate refused",
+		for _, what := range []string{"add", "fork", "truncate", "drop", "free", "append", "add refused", "fork refused",
+			"truncate refused",
 			"drop refused", "misuse refused", "append refused", "out of pages", "pages dropped", "twice in a batch"} {
 			require.Greater(t, x.seen[what], 20, "%+v: %s", o, what)
 		}

@@ -6,8 +6,8 @@ import (
 	"github.com/vkattn/vkattn/internal/attn"
 )
 
-// Entries writes entries of a sequence's table, those of a span from 0 to Width, to dst of its length: page numbers, and Dropped for pages that were
-// given back and behind the last page. The error matches ErrUnknownSequence or attn.ErrArgument.
+// Entries writes entries of a sequence's table, those of a span from 0 to Width, to dst of its length: page numbers, and Dropped for pages
+// that were given back and behind the last page. The error matches ErrUnknownSequence or attn.ErrArgument.
 func (m *Manager) Entries(dst []int32, s Sequence, of attn.Span) error {
 	at, err := m.find(s, "sequence")
 	if err != nil {
@@ -34,9 +34,9 @@ func (m *Manager) write(dst []int32, slot int32, at *slot, from int) {
 	}
 }
 
-// Table writes the tables of sequences in the dense form, [len(seqs), width] in row-major order, to dst of that length: page numbers, and Dropped for
-// pages that were given back and behind the last page. No table may be longer than width. The error matches ErrUnknownSequence or attn.ErrArgument,
-// and dst is as it was.
+// Table writes the tables of sequences in the dense form, [len(seqs), width] in row-major order, to dst of that length: page numbers, and
+// Dropped for pages that were given back and behind the last page. No table may be longer than width. The error matches ErrUnknownSequence
+// or attn.ErrArgument, and dst is as it was.
 func (m *Manager) Table(dst []int32, width int, seqs []Sequence) error {
 	if width < 0 || width > m.width {
 		return attn.BadArgument("width", width, "must be from 0 to %d", m.width)
@@ -86,11 +86,11 @@ func (m *Manager) count(seqs []Sequence) (n int, err error) {
 	return n, nil
 }
 
-// Compressed writes the tables of sequences in the compressed form, FlashInfer's (Ye et al., "FlashInfer: Efficient and Customizable Attention Engine
-// for LLM Inference Serving", 2025): sequence b has the pages indices[indptr[b]:indptr[b+1]] and last[b] tokens in the last of them, from 1 to
-// PageSize, or 0 without pages. indptr has len(seqs)+1 elements, last len(seqs), indices at least as many as it returns, which is how many it
-// writes. Pages that were given back are there as Dropped, so that positions stay what they are. The error matches ErrUnknownSequence or
-// attn.ErrArgument, and nothing is written.
+// Compressed writes the tables of sequences in the compressed form, FlashInfer's (Ye et al., "FlashInfer: Efficient and Customizable
+// Attention Engine for LLM Inference Serving", 2025): sequence b has the pages indices[indptr[b]:indptr[b+1]] and last[b] tokens in the
+// last of them, from 1 to PageSize, or 0 without pages. indptr has len(seqs)+1 elements, last len(seqs), indices at least as many as it
+// returns, which is how many it writes. Pages that were given back are there as Dropped, so that positions stay what they are. The error
+// matches ErrUnknownSequence or attn.ErrArgument, and nothing is written.
 func (m *Manager) Compressed(indptr, indices, last []int32, seqs []Sequence) (int, error) {
 	if len(indptr) != len(seqs)+1 {
 		return 0, attn.BadArgument("len(indptr)", len(indptr), "must be %d, one more than there are sequences", len(seqs)+1)
@@ -103,7 +103,8 @@ func (m *Manager) Compressed(indptr, indices, last []int32, seqs []Sequence) (in
 		return 0, err
 	}
 	if n > len(indices) || n > MaxTokens { // a sequence may be there many times
-		return 0, attn.BadArgument("len(indices)", len(indices), "must be at least %d, the entries of all tables, which %d is the most of", n, MaxTokens)
+		return 0, attn.BadArgument("len(indices)", len(indices), "must be at least %d, the entries of all tables, which %d is the most of",
+			n, MaxTokens)
 	}
 	n, indptr[0] = 0, 0
 	for i, s := range seqs {
@@ -119,8 +120,8 @@ func (m *Manager) Compressed(indptr, indices, last []int32, seqs []Sequence) (in
 	return n, nil
 }
 
-// Rows writes where tokens of a sequence stand, len(dst) of them from position first on: page·PageSize + row, the slot mapping of vLLM, or Dropped
-// where the page was given back. After Append that is where the device writes the new ones. The error matches ErrUnknownSequence or
+// Rows writes where tokens of a sequence stand, len(dst) of them from position first on: page·PageSize + row, the slot mapping of vLLM, or
+// Dropped where the page was given back. After Append that is where the device writes the new ones. The error matches ErrUnknownSequence or
 // attn.ErrArgument.
 func (m *Manager) Rows(dst []int32, s Sequence, first int) error {
 	at, err := m.find(s, "sequence")

@@ -35,8 +35,8 @@ func Unmarshal(data []byte, v any) error {
 	return err
 }
 
-// Twice gives a name that an object of the text has twice, the path of objects to it before it, "" where there is none. Unmarshal takes the last such
-// value, and does not say so. The text is valid JSON.
+// Twice gives a name that an object of the text has twice, the path of objects to it before it, "" where there is none. Unmarshal takes the
+// last such value, and does not say so. The text is valid JSON.
 func Twice(data []byte) string {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.UseNumber()

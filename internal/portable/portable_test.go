@@ -93,7 +93,8 @@ func list(goos, goarch string, args ...string) ([]listed, error) {
 	if len(args) > 2 && args[0] == "-C" {
 		dir, args = args[1], args[2:]
 	}
-	cmd := exec.Command("go", append([]string{"list", "-deps", "-test", "-e", "-json=ImportPath,Dir,Module,GoFiles,CgoFiles,ImportMap,Error"}, args...)...)
+	cmd := exec.Command("go", append([]string{"list", "-deps", "-test", "-e",
+		"-json=ImportPath,Dir,Module,GoFiles,CgoFiles,ImportMap,Error"}, args...)...)
 	cmd.Dir = dir
 	cmd.Env = append(cmd.Environ(), "GOOS="+goos, "GOARCH="+goarch, "CGO_ENABLED=1", "GOFLAGS=", "GOWORK=off")
 	var stderr bytes.Buffer

@@ -33,7 +33,8 @@ func (p *Problem) checkBiases() error {
 			return err
 		}
 		if !broadcasts(b.B, p.Q.B) || !broadcasts(b.H, p.Q.H) || !broadcasts(b.N, p.Q.N) || b.D != p.K.N {
-			return fmt.Errorf("ref: %s [%d %d %d %d] does not broadcast to [%d %d %d %d]", BiasNames[i], b.B, b.H, b.N, b.D, p.Q.B, p.Q.H, p.Q.N, p.K.N)
+			return fmt.Errorf("ref: %s [%d %d %d %d] does not broadcast to [%d %d %d %d]", BiasNames[i], b.B, b.H, b.N, b.D, p.Q.B, p.Q.H,
+				p.Q.N, p.K.N)
 		}
 	}
 	return nil

@@ -2,8 +2,8 @@ package ref
 
 import "math"
 
-// Magnitudes are, for each row [B, Hq, Nq, 1], the largest of |lse| and of |s| over keys that have weight: what roundings of a weight exp(s − lse) are
-// in proportion to. 0 where there is no key; +∞ where a score is no number, or infinite.
+// Magnitudes are, for each row [B, Hq, Nq, 1], the largest of |lse| and of |s| over keys that have weight: what roundings of a weight exp(s
+// − lse) are in proportion to. 0 where there is no key; +∞ where a score is no number, or infinite.
 func Magnitudes(p Problem) (Array, error) {
 	if err := p.Check(); err != nil {
 		return Array{}, err

@@ -15,8 +15,8 @@ const (
 	PoolMax
 )
 
-// Map is a picture of the weights of some queries and keys, for some heads of some batch entries; each pair is first and end. It has Rows × Columns
-// cells: row y holds the queries from ⌊y·n/Rows⌋ up to ⌊(y+1)·n/Rows⌋ of the n there are, columns likewise.
+// Map is a picture of the weights of some queries and keys, for some heads of some batch entries; each pair is first and end. It has Rows ×
+// Columns cells: row y holds the queries from ⌊y·n/Rows⌋ up to ⌊(y+1)·n/Rows⌋ of the n there are, columns likewise.
 type Map struct {
 	Batches, Heads, Queries, Keys [2]int
 	Rows, Columns                 int
@@ -26,8 +26,8 @@ type Map struct {
 // MapResult is a map: cells [b, h, Rows, Columns], and for each query entropy and mean distance [b, h, queries, 1].
 type MapResult struct{ Cells, Entropy, Distance Array }
 
-// Maps computes a map of p_ij = exp(s_ij − lse_i), before dropout. With sums over the map's keys, a query's entropy is −Σ_j p_ij log p_ij and its mean
-// distance Σ_j p_ij |i + Nk − Nq − j| / Σ_j p_ij, 0 where the sum is.
+// Maps computes a map of p_ij = exp(s_ij − lse_i), before dropout. With sums over the map's keys, a query's entropy is −Σ_j p_ij log p_ij
+// and its mean distance Σ_j p_ij |i + Nk − Nq − j| / Σ_j p_ij, 0 where the sum is.
 func Maps(p Problem, m Map) (MapResult, error) {
 	if err := p.Check(); err != nil {
 		return MapResult{}, err
@@ -37,7 +37,8 @@ func Maps(p Problem, m Map) (MapResult, error) {
 		of    [2]int
 		most  int
 		cells int
-	}{{"batches", m.Batches, p.Q.B, 1}, {"heads", m.Heads, p.Q.H, 1}, {"queries", m.Queries, p.Q.N, m.Rows}, {"keys", m.Keys, p.K.N, m.Columns}} {
+	}{{"batches", m.Batches, p.Q.B, 1}, {"heads", m.Heads, p.Q.H, 1}, {"queries", m.Queries, p.Q.N, m.Rows},
+		{"keys", m.Keys, p.K.N, m.Columns}} {
 		if x.of[0] < 0 || x.of[1] > x.most || x.of[1]-x.of[0] < max(x.cells, 1) || x.cells < 1 {
 			return MapResult{}, fmt.Errorf("ref: a map of %s %v in %d cells, of %d", x.name, x.of, x.cells, x.most)
 		}

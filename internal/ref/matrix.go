@@ -24,7 +24,8 @@ func (s Stage) String() string {
 	return [...]string{"products", "scores", "masked scores", "weights"}[s]
 }
 
-// At is the problem whose masked scores are this one's scores at a stage before that: without what comes later. From Masked on it is the problem itself.
+// At is the problem whose masked scores are this one's scores at a stage before that: without what comes later. From Masked on it is the
+// problem itself.
 func (s Stage) At(p Problem) Problem {
 	if s >= Masked {
 		return p

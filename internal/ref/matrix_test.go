@@ -20,7 +20,8 @@ func TestMatrix(t *testing.T) {
 	o, lse, err := Forward(p)
 	require.NoError(t, err)
 	for _, r := range AllRows(p.Q) {
-		products, scores, masked, weights := m[Products].Row(r.B, r.H, r.I), m[Scores].Row(r.B, r.H, r.I), m[Masked].Row(r.B, r.H, r.I), m[Weights].Row(r.B, r.H, r.I)
+		products, scores, masked, weights := m[Products].Row(r.B, r.H, r.I), m[Scores].Row(r.B, r.H, r.I), m[Masked].Row(r.B, r.H, r.I),
+			m[Weights].Row(r.B, r.H, r.I)
 		l := lse.Row(r.B, r.H, r.I)[0]
 		sum := make([]float64, p.V.D)
 		for j := range products {

@@ -2,8 +2,9 @@ package ref
 
 import "fmt"
 
-// Gather is the rows of keys or values that a table of pages names, [B, H, rows, D] with an entry for each list of the table: row j is row j mod N
-// of page table[b][j/N] of a pool [pages, H, N, D]. A page that is none of the pool's is zeros, and so is what lies behind the last of a list.
+// Gather is the rows of keys or values that a table of pages names, [B, H, rows, D] with an entry for each list of the table: row j is row
+// j mod N of page table[b][j/N] of a pool [pages, H, N, D]. A page that is none of the pool's is zeros, and so is what lies behind the last
+// of a list.
 func Gather(pool Tensor, table [][]int, rows int) (Tensor, error) {
 	if err := pool.check("pool"); err != nil {
 		return Tensor{}, err

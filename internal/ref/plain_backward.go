@@ -65,7 +65,8 @@ func (p *Problem) plainHeads(b, hk int, t DType, do Tensor, dlse []float32, g *G
 		hdk, hdv := NewTensor(1, 1, p.K.N, p.K.D), NewTensor(1, 1, p.V.N, p.V.D)
 		for i := range p.Q.N {
 			if i >= p.queries(b) { // padding has gradients of 0
-				out.ds, out.before, out.dsink = append(out.ds, make([]float32, p.K.N)), append(out.before, make([]float32, p.K.N)), append(out.dsink, 0)
+				out.ds, out.before, out.dsink = append(out.ds, make([]float32, p.K.N)), append(out.before, make([]float32, p.K.N)),
+					append(out.dsink, 0)
 				continue
 			}
 			r := Row{b, h, i}

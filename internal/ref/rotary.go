@@ -2,7 +2,8 @@ package ref
 
 import "fmt"
 
-// Rotary turns pairs of the first R columns of every row x_n of a tensor [B, H, N, D] by angles of which cos and sin are given, [B|1, 1, N, R/2]:
+// Rotary turns pairs of the first R columns of every row x_n of a tensor [B, H, N, D] by angles of which cos and sin are given, [B|1, 1, N,
+// R/2]:
 //
 //	y_a = cos_i · x_a − sin_i · x_b
 //	y_b = sin_i · x_a + cos_i · x_b
@@ -24,7 +25,8 @@ func Rotary(x, cos, sin Tensor, interleaved bool) (Array, error) {
 	case 2*half > x.D:
 		return Array{}, fmt.Errorf("ref: %d angles turn %d columns: there are %d", half, 2*half, x.D)
 	case cos.B != sin.B || cos.H != 1 || sin.H != 1 || cos.N != sin.N || sin.D != half:
-		return Array{}, fmt.Errorf("ref: cos is [%d %d %d %d] and sin [%d %d %d %d]: want the same, for all heads", cos.B, cos.H, cos.N, cos.D, sin.B, sin.H, sin.N, sin.D)
+		return Array{}, fmt.Errorf("ref: cos is [%d %d %d %d] and sin [%d %d %d %d]: want the same, for all heads", cos.B, cos.H, cos.N,
+			cos.D, sin.B, sin.H, sin.N, sin.D)
 	case !broadcasts(cos.B, x.B) || cos.N != x.N:
 		return Array{}, fmt.Errorf("ref: angles [%d 1 %d %d] do not fit x [%d %d %d %d]", cos.B, cos.N, half, x.B, x.H, x.N, x.D)
 	}

@@ -5,11 +5,11 @@ import (
 	"math"
 )
 
-// Plain attention's own error is a yardstick for outputs of many elements. Of a few elements it is a matter of luck: one program rounds up where
-// another rounds down, and where sums cancel either may be off by many times the other's error. Rounding says how far off a program may be
-// that makes no mistake but rounds: a running error analysis to first order (Higham, "Accuracy and Stability of Numerical Algorithms", 2002,
-// chapters 3 and 4), element by element. It assumes what kernels here do: sums in fp32 in any order; exp as exact as Vulkan demands, 3 + 2|x| ulp;
-// P and dS rounded to the storage type before products; outputs rounded to it.
+// Plain attention's own error is a yardstick for outputs of many elements. Of a few elements it is a matter of luck: one program rounds up
+// where another rounds down, and where sums cancel either may be off by many times the other's error. Rounding says how far off a program
+// may be that makes no mistake but rounds: a running error analysis to first order (Higham, "Accuracy and Stability of Numerical
+// Algorithms", 2002, chapters 3 and 4), element by element. It assumes what kernels here do: sums in fp32 in any order; exp as exact as
+// Vulkan demands, 3 + 2|x| ulp; P and dS rounded to the storage type before products; outputs rounded to it.
 //
 // What exceeds both plain attention's measure and this bound is a mistake. What exceeds only the former is badly conditioned.
 
@@ -24,8 +24,8 @@ type Rounds struct {
 	Scores bool // scores before the softmax, and do·vᵀ: standard attention
 }
 
-// unit is the most that rounding to the type is off by, relative to a normal number; least is what is added to that among the subnormal ones. Those of
-// the range of fp32 a device may take for 0.
+// unit is the most that rounding to the type is off by, relative to a normal number; least is what is added to that among the subnormal
+// ones. Those of the range of fp32 a device may take for 0.
 func (t DType) unit() (unit, least float64) {
 	switch t {
 	case F16:
@@ -42,8 +42,8 @@ const (
 	fp32Least = 0x1p-126
 )
 
-// RoundingBounds computes the bounds of the outputs, and of the gradients where do is not nil; dlse may be nil. Softcap, ALiBi, bias and sinks are not
-// reckoned with, and an error.
+// RoundingBounds computes the bounds of the outputs, and of the gradients where do is not nil; dlse may be nil. Softcap, ALiBi, bias and
+// sinks are not reckoned with, and an error.
 func RoundingBounds(p Problem, t DType, rounds Rounds, do *Tensor, dlse []float32) (*Rounding, error) {
 	if err := p.Check(); err != nil {
 		return nil, err

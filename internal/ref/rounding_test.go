@@ -72,7 +72,8 @@ func TestRoundingBoundsHold(t *testing.T) {
 					got, want := plain.all()[i], right.all()[i]
 					at := Exceeds(got, want, bound, of)
 					if at >= 0 {
-						t.Fatalf("%v, spread %v, seed %d, output %d, element %d: %v, want %v, bound %v", dtype, spread, seed, i, at, got[at], want[at], bound[at])
+						t.Fatalf("%v, spread %v, seed %d, output %d, element %d: %v, want %v, bound %v", dtype, spread, seed, i, at,
+							got[at], want[at], bound[at])
 					}
 					for j := range got {
 						if bound[j] > 0 && spread == 1 {
@@ -141,6 +142,7 @@ func TestRoundingBoundsExceeded(t *testing.T) {
 	require.Equal(t, 0, Exceeds([]float64{inf}, []float64{60000}, []float64{100}, F16))
 	require.Equal(t, 0, Exceeds([]float64{-inf}, []float64{70000}, []float64{100}, F16))
 	require.Equal(t, -1, Exceeds([]float64{inf}, []float64{70000}, []float64{100}, F16))
-	_, err := RoundingBounds(Problem{Q: NewTensor(1, 1, 1, 1), K: NewTensor(1, 1, 1, 1), V: NewTensor(1, 1, 1, 1), Options: Options{Softcap: 1}}, F32, Rounds{}, nil, nil)
+	_, err := RoundingBounds(Problem{Q: NewTensor(1, 1, 1, 1), K: NewTensor(1, 1, 1, 1), V: NewTensor(1, 1, 1, 1),
+		Options: Options{Softcap: 1}}, F32, Rounds{}, nil, nil)
 	require.Error(t, err)
 }

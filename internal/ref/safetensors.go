@@ -96,7 +96,8 @@ func apart(all []byteRange) error {
 	var last byteRange
 	for _, r := range all {
 		if r.from < last.to && r.from < r.to {
-			return fmt.Errorf("safetensors: tensor %s: its bytes %d to %d overlap those of %s, %d to %d", r.name, r.from, r.to, last.name, last.from, last.to)
+			return fmt.Errorf("safetensors: tensor %s: its bytes %d to %d overlap those of %s, %d to %d", r.name, r.from, r.to, last.name,
+				last.from, last.to)
 		}
 		if r.to > last.to {
 			last = r

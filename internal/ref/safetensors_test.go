@@ -19,9 +19,11 @@ func TestSafetensorsMistakes(t *testing.T) {
 	require.NoError(t, parse("{"+b+","+a+"}"))
 	require.NoError(t, parse("{"+a+","+none+"}"), "no byte in common")
 	require.EqualError(t, parse("{"+a+","+b+","+a+"}"), `safetensors: header: "a" stands in it twice`)
-	require.EqualError(t, parse(`{"__metadata__":{"x":"1","y":"2","x":"3"},`+a+"}"), `safetensors: header: "__metadata__.x" stands in it twice`)
+	require.EqualError(t, parse(`{"__metadata__":{"x":"1","y":"2","x":"3"},`+a+"}"),
+		`safetensors: header: "__metadata__.x" stands in it twice`)
 	require.EqualError(t, parse(`{"__metadata__":{},`+a+`,"__metadata__":{}}`), `safetensors: header: "__metadata__" stands in it twice`)
-	require.EqualError(t, parse(`{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8],"dtype":"F16"}}`), `safetensors: header: "a.dtype" stands in it twice`)
+	require.EqualError(t, parse(`{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8],"dtype":"F16"}}`),
+		`safetensors: header: "a.dtype" stands in it twice`)
 	for _, other := range []string{`[0,8]`, `[4,12]`, `[0,4]`, `[2,6]`, `[7,8]`} {
 		err := parse("{" + a + `,"c":{"dtype":"U8","shape":[1],"data_offsets":` + other + `}}`)
 		require.ErrorContains(t, err, "overlap those of ", other)

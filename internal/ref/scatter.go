@@ -2,8 +2,8 @@ package ref
 
 import "fmt"
 
-// Scatter is a cache [B, H, N, D] after the rows of an update [B, H, M, D] were written into it: row i of batch entry b to row at[b] + i, or, of a
-// circular cache, to that modulo N. Both keep their other rows.
+// Scatter is a cache [B, H, N, D] after the rows of an update [B, H, M, D] were written into it: row i of batch entry b to row at[b] + i,
+// or, of a circular cache, to that modulo N. Both keep their other rows.
 func Scatter(cache, update Tensor, at []int, circular bool) (Array, error) {
 	if err := cache.check("cache"); err != nil {
 		return Array{}, err
@@ -22,7 +22,8 @@ func Scatter(cache, update Tensor, at []int, circular bool) (Array, error) {
 	}
 	for b, n := range at {
 		if n < 0 || !circular && n > cache.N-update.N || circular && n >= cache.N {
-			return Array{}, fmt.Errorf("ref: position %d of batch entry %d: %d rows from there do not fit a cache of %d", n, b, update.N, cache.N)
+			return Array{}, fmt.Errorf("ref: position %d of batch entry %d: %d rows from there do not fit a cache of %d", n, b,
+				update.N, cache.N)
 		}
 	}
 	out := NewArray(cache.B, cache.H, cache.N, cache.D)
@@ -38,8 +39,8 @@ func Scatter(cache, update Tensor, at []int, circular bool) (Array, error) {
 	return out, nil
 }
 
-// InPages is where row p of a sequence lies whose pages are listed, in a pool of so many pages of size rows each: a page and a row of it, or nowhere,
-// before the first row, behind the last page, and in what is no page of the pool.
+// InPages is where row p of a sequence lies whose pages are listed, in a pool of so many pages of size rows each: a page and a row of it,
+// or nowhere, before the first row, behind the last page, and in what is no page of the pool.
 func InPages(list []int, pages, size, p int) (page, row int, ok bool) {
 	if p < 0 || p/size >= len(list) {
 		return 0, 0, false

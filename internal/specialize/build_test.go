@@ -90,12 +90,13 @@ func (b *builder) spec(op, number, v uint32) uint32 {
 func (b *builder) module() []uint32 {
 	typ, f := b.id(), b.id()
 	out := []uint32{spirv.Magic, 0x00010300, 0, b.last + 1, 0}
-	out = slices.Concat(out, b.head, b.globals, spirv.Instruction(opTypeFunction, typ, b.void), spirv.Instruction(opFunction, b.void, f, 0, typ), b.code, spirv.Instruction(opFunctionEnd))
+	out = slices.Concat(out, b.head, b.globals, spirv.Instruction(opTypeFunction, typ, b.void),
+		spirv.Instruction(opFunction, b.void, f, 0, typ), b.code, spirv.Instruction(opFunctionEnd))
 	return out
 }
 
-// writer of random programs: of integers, with selections and loops in one another, values that meet at their ends, ways out of both, and stores, which
-// are what can be seen of a program.
+// writer of random programs: of integers, with selections and loops in one another, values that meet at their ends, ways out of both, and
+// stores, which are what can be seen of a program.
 type program struct {
 	*builder
 	t        *rapid.T
@@ -163,11 +164,13 @@ func (p *program) condition(values []uint32) uint32 {
 		}
 	case 1:
 		if len(p.bools) > 0 {
-			return p.op(p.boolean, rapid.SampledFrom([]uint32{opLogicalAnd, opLogicalOr, opLogicalNotEqual}).Draw(p.t, "logic"), p.any(p.bools),
+			return p.op(p.boolean, rapid.SampledFrom([]uint32{opLogicalAnd, opLogicalOr, opLogicalNotEqual}).Draw(p.t, "logic"),
+				p.any(p.bools),
 				p.op(p.boolean, opULessThan, p.any(values), p.any(values)))
 		}
 	}
-	return p.op(p.boolean, rapid.SampledFrom([]uint32{opIEqual, opINotEqual, opULessThan, opSGreaterThan, opUGreaterThanEqual}).Draw(p.t, "comparison"), p.any(values), p.any(values))
+	return p.op(p.boolean, rapid.SampledFrom([]uint32{opIEqual, opINotEqual, opULessThan, opSGreaterThan, opUGreaterThanEqual}).Draw(p.t,
+		"comparison"), p.any(values), p.any(values))
 }
 
 // statements writes some, and gives the values that can be used behind them.
@@ -178,7 +181,8 @@ func (p *program) statements(values []uint32) []uint32 {
 		}
 		switch rapid.IntRange(0, 7).Draw(p.t, "statement") {
 		case 0, 1:
-			values = append(values, p.op(p.int, rapid.SampledFrom([]uint32{opIAdd, opISub, opIMul, opShiftLeft, opUDiv}).Draw(p.t, "operation"), p.any(values), p.any(values)))
+			values = append(values, p.op(p.int, rapid.SampledFrom([]uint32{opIAdd, opISub, opIMul, opShiftLeft, opUDiv}).Draw(p.t,
+				"operation"), p.any(values), p.any(values)))
 		case 2:
 			values = append(values, p.op(p.int, opSelect, p.condition(values), p.any(values), p.any(values)))
 		case 3:

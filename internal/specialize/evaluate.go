@@ -2,7 +2,8 @@ package specialize
 
 import "math"
 
-// evaluate computes an operation on integers of 32 bits and bools, which are 0 and 1. ok is false for others, and for what SPIR-V leaves undefined.
+// evaluate computes an operation on integers of 32 bits and bools, which are 0 and 1. ok is false for others, and for what SPIR-V leaves
+// undefined.
 func evaluate(op uint32, x []uint32) (v uint32, ok bool) {
 	switch len(x) {
 	case 1:

@@ -65,7 +65,8 @@ func parse(words []uint32, given map[uint32]uint32) (*module, error) {
 	if bound == 0 || bound > spirv.MaxBound {
 		return nil, fmt.Errorf("specialize: the bound of identifiers is %d, must be from 1 to %d", bound, spirv.MaxBound)
 	}
-	m := &module{words: words, given: given, specID: map[uint32]uint32{}, bools: map[uint32]bool{}, ints: map[uint32]bool{}, floats: map[uint32]bool{},
+	m := &module{words: words, given: given, specID: map[uint32]uint32{}, bools: map[uint32]bool{}, ints: map[uint32]bool{},
+		floats: map[uint32]bool{},
 		values: make([]value, bound), globals: len(words)}
 	var f *function
 	var b *block
@@ -146,8 +147,10 @@ func parse(words []uint32, given map[uint32]uint32) (*module, error) {
 }
 
 // operands is the least number of operands of instructions that the rest looks into.
-var operands = [...]int{opUndef: 2, opName: 1, opTypeBool: 1, opTypeInt: 3, opTypeFloat: 2, opConstantTrue: 2, opConstantFalse: 2, opConstant: 3,
-	opConstantNull: 2, opSpecTrue: 2, opSpecFalse: 2, opSpecConstant: 3, opSpecComposite: 2, opSpecOp: 3, opFunction: 4, opDecorate: 2, opPhi: 2,
+var operands = [...]int{opUndef: 2, opName: 1, opTypeBool: 1, opTypeInt: 3, opTypeFloat: 2, opConstantTrue: 2, opConstantFalse: 2,
+	opConstant:     3,
+	opConstantNull: 2, opSpecTrue: 2, opSpecFalse: 2, opSpecConstant: 3, opSpecComposite: 2, opSpecOp: 3, opFunction: 4,
+	opDecorate: 2, opPhi: 2,
 	opLoopMerge: 3, opSelectionMerge: 2, opLabel: 1, opBranch: 1, opBranchConditional: 3, opSwitch: 2, opDecorateID: 2, opDecorateString: 2}
 
 // known checks that they are there.

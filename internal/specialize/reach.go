@@ -1,7 +1,7 @@
 package specialize
 
-// reach finds what is constant in a function and which blocks are reached, from nothing known up: sweeps over the blocks in their order, which has a
-// block behind those that dominate it, until nothing is new.
+// reach finds what is constant in a function and which blocks are reached, from nothing known up: sweeps over the blocks in their order,
+// which has a block behind those that dominate it, until nothing is new.
 func (m *module) reach(f *function) {
 	if len(f.blocks) == 0 {
 		return
@@ -158,9 +158,9 @@ func (m *module) compute(typ, op uint32, a []uint32) value {
 	return value{constant, v}
 }
 
-// closesUnrolled says whether a block's selection is the last thing in a loop that is to be unrolled. It stays undecided. Without it the selection
-// before it would stand beside the loop's own condition; NVIDIA's compiler then joins the two, loses the request to unroll with the jump that it takes
-// out, and matrix_forward runs at two thirds of its speed (docs/notes.md).
+// closesUnrolled says whether a block's selection is the last thing in a loop that is to be unrolled. It stays undecided. Without it the
+// selection before it would stand beside the loop's own condition; NVIDIA's compiler then joins the two, loses the request to unroll with
+// the jump that it takes out, and matrix_forward runs at two thirds of its speed (docs/notes.md).
 func (f *function) closesUnrolled(b *block) bool {
 	if b.merge == 0 || b.loopNext != 0 {
 		return false

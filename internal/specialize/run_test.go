@@ -84,8 +84,8 @@ func run(words []uint32, given, input map[uint32]uint32) ([][2]uint32, error) {
 	return nil, fmt.Errorf("it does not end")
 }
 
-// validate checks what SPIR-V asks for of blocks and identifiers (section 2.16.1): definitions dominate uses, phis have a value for each block that
-// comes before, blocks stand behind those that dominate them, and labels that instructions name exist.
+// validate checks what SPIR-V asks for of blocks and identifiers (section 2.16.1): definitions dominate uses, phis have a value for each
+// block that comes before, blocks stand behind those that dominate them, and labels that instructions name exist.
 func validate(words []uint32) error {
 	m, err := parse(words, nil)
 	if err != nil {

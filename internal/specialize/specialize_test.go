@@ -16,7 +16,8 @@ import (
 	"github.com/vkattn/vkattn/shaders"
 )
 
-// TestPrograms: random programs store the same, whatever comes in, and are valid as before. Of what constants decide nothing but empty blocks is left.
+// TestPrograms: random programs store the same, whatever comes in, and are valid as before. Of what constants decide nothing but empty
+// blocks is left.
 func TestPrograms(t *testing.T) {
 	var before, after int
 	rapid.Check(t, func(t *rapid.T) {
@@ -190,23 +191,32 @@ func TestEvaluate(t *testing.T) {
 		x    []uint32
 		want uint32
 	}{
-		{opCopyObject, []uint32{7}, 7}, {opBitcast, []uint32{minus}, minus}, {opSNegate, []uint32{least}, least}, {opSNegate, []uint32{3}, minus - 2},
+		{opCopyObject, []uint32{7}, 7}, {opBitcast, []uint32{minus}, minus}, {opSNegate, []uint32{least}, least},
+		{opSNegate, []uint32{3}, minus - 2},
 		{opNot, []uint32{5}, minus - 5}, {opLogicalNot, []uint32{0}, 1}, {opLogicalNot, []uint32{1}, 0},
-		{opIAdd, []uint32{minus, 3}, 2}, {opISub, []uint32{2, 5}, minus - 2}, {opIMul, []uint32{1 << 20, 1<<12 + 1}, 1 << 20}, {opUDiv, []uint32{minus, 2}, most},
-		{opSDiv, []uint32{minus - 6, 2}, minus - 2}, {opUMod, []uint32{minus, 16}, 15}, {opSRem, []uint32{minus - 6, 4}, minus - 2}, {opSMod, []uint32{minus - 6, 4}, 1},
-		{opSMod, []uint32{7, minus - 3}, minus}, {opSMod, []uint32{8, 4}, 0}, {opShiftRight, []uint32{least, 31}, 1}, {opShiftRightSigned, []uint32{least, 31}, minus},
-		{opShiftLeft, []uint32{3, 31}, least}, {opBitwiseOr, []uint32{5, 3}, 7}, {opBitwiseAnd, []uint32{5, 3}, 1}, {opBitwiseXor, []uint32{5, 3}, 6},
-		{opLogicalOr, []uint32{0, 1}, 1}, {opLogicalAnd, []uint32{0, 1}, 0}, {opLogicalEqual, []uint32{0, 0}, 1}, {opLogicalEqual, []uint32{1, 0}, 0},
+		{opIAdd, []uint32{minus, 3}, 2}, {opISub, []uint32{2, 5}, minus - 2}, {opIMul, []uint32{1 << 20, 1<<12 + 1}, 1 << 20},
+		{opUDiv, []uint32{minus, 2}, most},
+		{opSDiv, []uint32{minus - 6, 2}, minus - 2}, {opUMod, []uint32{minus, 16}, 15}, {opSRem, []uint32{minus - 6, 4}, minus - 2},
+		{opSMod, []uint32{minus - 6, 4}, 1},
+		{opSMod, []uint32{7, minus - 3}, minus}, {opSMod, []uint32{8, 4}, 0}, {opShiftRight, []uint32{least, 31}, 1},
+		{opShiftRightSigned, []uint32{least, 31}, minus},
+		{opShiftLeft, []uint32{3, 31}, least}, {opBitwiseOr, []uint32{5, 3}, 7}, {opBitwiseAnd, []uint32{5, 3}, 1},
+		{opBitwiseXor, []uint32{5, 3}, 6},
+		{opLogicalOr, []uint32{0, 1}, 1}, {opLogicalAnd, []uint32{0, 1}, 0}, {opLogicalEqual, []uint32{0, 0}, 1},
+		{opLogicalEqual, []uint32{1, 0}, 0},
 		{opLogicalNotEqual, []uint32{1, 0}, 1}, {opSelect, []uint32{1, 8, 9}, 8}, {opSelect, []uint32{0, 8, 9}, 9},
-		{opIEqual, []uint32{4, 4}, 1}, {opINotEqual, []uint32{4, 4}, 0}, {opUGreaterThan, []uint32{minus, 1}, 1}, {opSGreaterThan, []uint32{minus, 1}, 0},
-		{opUGreaterThanEqual, []uint32{1, minus}, 0}, {opSGreaterThanEqual, []uint32{1, minus}, 1}, {opULessThan, []uint32{minus, 1}, 0}, {opSLessThan, []uint32{minus, 1}, 1},
+		{opIEqual, []uint32{4, 4}, 1}, {opINotEqual, []uint32{4, 4}, 0}, {opUGreaterThan, []uint32{minus, 1}, 1},
+		{opSGreaterThan, []uint32{minus, 1}, 0},
+		{opUGreaterThanEqual, []uint32{1, minus}, 0}, {opSGreaterThanEqual, []uint32{1, minus}, 1}, {opULessThan, []uint32{minus, 1}, 0},
+		{opSLessThan, []uint32{minus, 1}, 1},
 		{opULessThanEqual, []uint32{1, 1}, 1}, {opSLessThanEqual, []uint32{1, minus}, 0},
 	} {
 		v, ok := evaluate(c.op, c.x)
 		require.True(t, ok, "%d of %v", c.op, c.x)
 		require.Equal(t, c.want, v, "%d of %v", c.op, c.x)
 	}
-	for _, c := range [][]uint32{{opUDiv, 1, 0}, {opUMod, 1, 0}, {opSDiv, 1, 0}, {opSDiv, least, minus}, {opSRem, least, minus}, {opSMod, 3, 0}, {opShiftLeft, 1, 32},
+	for _, c := range [][]uint32{{opUDiv, 1, 0}, {opUMod, 1, 0}, {opSDiv, 1, 0}, {opSDiv, least, minus}, {opSRem, least, minus},
+		{opSMod, 3, 0}, {opShiftLeft, 1, 32},
 		{opShiftRight, 1, 32}, {opShiftRightSigned, 1, 40}, {opLoad, 1}, {opIAdd, 1}, {opSelect, 1, 1}, {opPhi, 1, 2, 3}} {
 		_, ok := evaluate(c[0], c[1:])
 		require.False(t, ok, "%v", c)
@@ -229,8 +239,8 @@ func TestModules(t *testing.T) {
 	}
 }
 
-// TestRevision: what is made of a module is what other processes that had this revision made, and keep on disk. Where this fails, that has changed, or newProgram has:
-// count Revision up, and give this test the hash that goes with it.
+// TestRevision: what is made of a module is what other processes that had this revision made, and keep on disk. Where this fails, that has
+// changed, or newProgram has: count Revision up, and give this test the hash that goes with it.
 func TestRevision(t *testing.T) {
 	h := sha256.New()
 	add := func(words []uint32, given map[uint32]uint32) {
@@ -243,7 +253,8 @@ func TestRevision(t *testing.T) {
 		p := programs.Example(seed)
 		add(p.module(), p.given)
 	}
-	for _, file := range []string{"../../pipeline/testdata/mix.spv", "../../flash/score/testdata/hooks.spv", "../../flash/score/testdata/branches.spv", "../../flash/score/testdata/many.spv"} {
+	for _, file := range []string{"../../pipeline/testdata/mix.spv", "../../flash/score/testdata/hooks.spv",
+		"../../flash/score/testdata/branches.spv", "../../flash/score/testdata/many.spv"} {
 		raw, err := os.ReadFile(file)
 		require.NoError(t, err)
 		words := make([]uint32, len(raw)/4)
@@ -252,7 +263,8 @@ func TestRevision(t *testing.T) {
 		}
 		add(words, map[uint32]uint32{0: 32, 1: 5})
 	}
-	require.Equal(t, map[int]string{2: "1d3af8cb6d35fb1b1dc20623c8d05de58a4fd16f59c1d1212a92e3786b411aea"}[Revision], hex.EncodeToString(h.Sum(nil)))
+	require.Equal(t, map[int]string{2: "1d3af8cb6d35fb1b1dc20623c8d05de58a4fd16f59c1d1212a92e3786b411aea"}[Revision],
+		hex.EncodeToString(h.Sum(nil)))
 }
 
 // TestNotHandled: what it says of modules that are none, or have what it leaves alone.
@@ -268,14 +280,20 @@ func TestNotHandled(t *testing.T) {
 	at := slices.Index(wide, 1<<16|opReturn)
 	wide = slices.Concat(wide[:at], spirv.Instruction(opSwitch, 1, wide[at-1]), wide[at+1:])
 	for want, words := range map[string][]uint32{
-		"not a SPIR-V module":             {1, 2, 3},
-		"the bound of identifiers is 0":   {spirv.Magic, 0x10300, 0, 0, 0},
-		"reaches beyond the module":       append(whole(func(*builder) {}), 9<<16),
-		"decorations by groups":           whole(func(b *builder) { b.head = spirv.Instruction(opDecorationGroup, b.id()) }),
-		"switch on 64 bits":               wide,
-		"has 1 operands, must have 3":     whole(func(b *builder) { b.global(opConstant, 3) }),
-		"is not below the bound":          whole(func(b *builder) { b.global(opConstant, b.int, 1<<20, 0) }),
-		"another type than bool, integer": whole(func(b *builder) { w := b.id(); b.global(opTypeInt, w, 16, 0); b.int = w; b.spec(opSpecConstant, 0, 1) }),
+		"not a SPIR-V module":           {1, 2, 3},
+		"the bound of identifiers is 0": {spirv.Magic, 0x10300, 0, 0, 0},
+		"reaches beyond the module":     append(whole(func(*builder) {}), 9<<16),
+		"decorations by groups":         whole(func(b *builder) { b.head = spirv.Instruction(opDecorationGroup, b.id()) }),
+		"switch on 64 bits":             wide,
+		"has 1 operands, must have 3":   whole(func(b *builder) { b.global(opConstant, 3) }),
+		"is not below the bound":        whole(func(b *builder) { b.global(opConstant, b.int, 1<<20, 0) }),
+		"another type than bool, integer": whole(func(b *builder) {
+			w := b.id()
+			b.global(opTypeInt, w, 16,
+				0)
+			b.int = w
+			b.spec(opSpecConstant, 0, 1)
+		}),
 		"is not in the function of block": whole(func(b *builder) { b.label(b.id()); b.emit(opBranch, 99) }),
 		"a function without end":          whole(func(*builder) {})[:len(whole(func(*builder) {}))-1],
 		"an instruction behind functions": append(whole(func(*builder) {}), 1<<16),
@@ -292,7 +310,8 @@ func TestDamage(t *testing.T) {
 		words := p.module()
 		for range rapid.IntRange(1, 4).Draw(t, "wrong") {
 			at := rapid.IntRange(1, len(words)-1).Draw(t, "word")
-			words[at] = rapid.OneOf(rapid.Uint32(), rapid.Uint32Max(300), rapid.Just(words[at]^1<<16), rapid.SampledFrom(words)).Draw(t, "is")
+			words[at] = rapid.OneOf(rapid.Uint32(), rapid.Uint32Max(300), rapid.Just(words[at]^1<<16),
+				rapid.SampledFrom(words)).Draw(t, "is")
 		}
 		Module(words[:rapid.IntRange(0, len(words)).Draw(t, "words")], p.given)
 		Module(words, p.given)

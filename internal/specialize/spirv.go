@@ -86,11 +86,12 @@ const (
 	opDecorateString    = 5632
 )
 
-// result is the identifier that an instruction in a function makes; 0 for those that make none. Of an instruction that is not known it may be an
-// operand instead.
+// result is the identifier that an instruction in a function makes; 0 for those that make none. Of an instruction that is not known it may
+// be an operand instead.
 func result(op uint32, a []uint32) uint32 {
 	switch op {
-	case opNop, opLine, opNoLine, opStore, opCopyMemory, opControlBarrier, opMemoryBarrier, opAtomicStore, opLoopMerge, opSelectionMerge, opBranch,
+	case opNop, opLine, opNoLine, opStore, opCopyMemory, opControlBarrier, opMemoryBarrier, opAtomicStore, opLoopMerge,
+		opSelectionMerge, opBranch,
 		opBranchConditional, opSwitch, opKill, opReturn, opReturnValue, opUnreachable, opMatrixStore, opTerminate:
 		return 0
 	case opLabel:

@@ -7,9 +7,10 @@ import (
 	"github.com/vkattn/vkattn/internal/spirv"
 )
 
-// Module writes the values of specialization constants, by their SpecId, into a module and leaves out what cannot be reached then. Constants without a
-// value get the module's own. Nothing is left to specialize in the result. It is an error if the module is none, or has what this package does not
-// handle: decorations by groups, switches on 64 bits, specialization constants of other than 32 bits. The given words are never written to.
+// Module writes the values of specialization constants, by their SpecId, into a module and leaves out what cannot be reached then.
+// Constants without a value get the module's own. Nothing is left to specialize in the result. It is an error if the module is none, or has
+// what this package does not handle: decorations by groups, switches on 64 bits, specialization constants of other than 32 bits. The given
+// words are never written to.
 //
 // The module must be valid (SPIR-V specification, section 2.16). Of one that is not, the result is not either.
 func Module(words []uint32, given map[uint32]uint32) ([]uint32, error) {
@@ -44,7 +45,8 @@ type writer struct {
 // globals writes what stands before the functions: constants have their values, and nothing is said of what is gone.
 func (w *writer) globals(out []uint32) []uint32 {
 	for at := spirv.HeaderWords; at < w.m.globals; at += int(w.m.words[at] >> 16) { // constants and variables
-		if op := w.m.words[at] & 0xffff; op >= opConstantTrue && op <= opVariable && w.m.words[at]>>16 > 2 && int(w.m.words[at+2]) < len(w.kept) {
+		if op := w.m.words[at] & 0xffff; op >= opConstantTrue && op <= opVariable && w.m.words[at]>>16 > 2 &&
+			int(w.m.words[at+2]) < len(w.kept) {
 			w.kept[w.m.words[at+2]] = true
 		}
 	}
@@ -126,7 +128,8 @@ type place struct {
 	to     uint32 // the label that it jumps to, 0 for none
 }
 
-// places are the blocks that are not reached but that those that are name: where decided branches do not go, and merge blocks and continue targets.
+// places are the blocks that are not reached but that those that are name: where decided branches do not go, and merge blocks and continue
+// targets.
 func (f *function) places() (map[uint32]place, error) {
 	places := map[uint32]place{}
 	dead := func(label uint32) bool { return label != 0 && !f.blocks[f.index[label]].reachable }
@@ -218,7 +221,8 @@ func (w *writer) function(f *function) error {
 	return nil
 }
 
-// block writes one that is reached. Its phis lose what came from blocks that are gone, and get an undefined value from those that are empty now.
+// block writes one that is reached. Its phis lose what came from blocks that are gone, and get an undefined value from those that are empty
+// now.
 func (w *writer) block(f *function, b *block, places map[uint32]place) {
 	var empty []uint32
 	for at := b.begin; at < b.end; {

@@ -1,5 +1,5 @@
-// Package spirv is what those who read or write SPIR-V modules share: the layout of modules and instructions (SPIR-V specification, section 2.3).
-// Each keeps the numbers of the instructions that it looks at.
+// Package spirv is what those who read or write SPIR-V modules share: the layout of modules and instructions (SPIR-V specification, section
+// 2.3). Each keeps the numbers of the instructions that it looks at.
 package spirv
 
 import (
@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// A module begins with Magic, in the byte order of its words; its header has HeaderWords words. All its identifiers are below the word at BoundWord.
+// A module begins with Magic, in the byte order of its words; its header has HeaderWords words. All its identifiers are below the word at
+// BoundWord.
 const (
 	Magic       = 0x07230203
 	HeaderWords = 5

@@ -40,7 +40,8 @@ func TestProcesses(t *testing.T) {
 		counts[l]++
 	}
 	long := strings.Repeat("x", 500)
-	require.Equal(t, map[Line]int{{Pipeline, "one", long, 0.5}: 200, {Pipeline, "two", long, 0.5}: 200, {Pipeline, "three", long, 0.5}: 200}, counts)
+	require.Equal(t, map[Line]int{{Pipeline, "one", long, 0.5}: 200, {Pipeline, "two", long, 0.5}: 200,
+		{Pipeline, "three", long, 0.5}: 200}, counts)
 
 	_, err = Read(strings.NewReader("{\"kind\":\"pipeline\",\"name\":\"a\"}\n{\"kind\":\"pi\n"))
 	require.ErrorContains(t, err, "line 2")

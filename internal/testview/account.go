@@ -75,7 +75,8 @@ func (a account) print(w io.Writer) {
 			all.count += a[l].count
 			all.seconds += a[l].seconds
 		}
-		fmt.Fprintf(w, "pipelines: %d compiled, %d different, %.1f s together with their first runs; the dearest, and how often they were compiled:\n",
+		fmt.Fprintf(w, "pipelines: %d compiled, %d different, %.1f s together with their first runs; the dearest, and how often they "+
+			"were compiled:\n",
 			all.count, len(pipelines), all.seconds)
 		for _, l := range pipelines[:min(dearest, len(pipelines))] {
 			fmt.Fprintf(w, "%7.1f s %4d ×  %s  %s\n", a[l].seconds, a[l].count, l.Name, constants(l.Detail, 90))

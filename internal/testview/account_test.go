@@ -45,7 +45,8 @@ func TestAccount(t *testing.T) {
 `)
 	require.Equal(t, dearest, strings.Count(text, " s ")-1, "and no more")
 	require.NotContains(t, text, "cheap_i")
-	require.Contains(t, text, "passed over, since no program can help them:\n     2  WARNING-x: an old loader\n     1  VUID-y: an old layer\n")
+	require.Contains(t, text, "passed over, since no program can help them:\n     2  WARNING-x: an old loader\n     1  VUID-y: an old "+
+		"layer\n")
 	require.Contains(t, text, "WITHOUT VALIDATION  2 test processes: the layer did not load\n")
 	require.Contains(t, text, "line 22", "a line that was cut off is told")
 

@@ -1,5 +1,5 @@
-// Command testview shows what go test -json tells: a line of progress on a terminal, what failed in full, a package's closing line as go test
-// prints it, and in the end what ran of each kernel family and why the rest did not. tools/test.sh runs it.
+// Command testview shows what go test -json tells: a line of progress on a terminal, what failed in full, a package's closing line as go
+// test prints it, and in the end what ran of each kernel family and why the rest did not. tools/test.sh runs it.
 //
 //	go test -json ./... | testview [-v] [-tally FILE]
 //

@@ -116,10 +116,12 @@ func (s *summary) printFamilies(w io.Writer) {
 		fmt.Fprintf(w, fmt.Sprintf("%%-%ds  %%-6s  %%9v  %%6v  %%7v  %%7v  %%s\n", wide), cells...)
 	}
 	line("family", "tier", "cases run", "failed", "skipped", "seconds", "types")
-	keys := slices.SortedFunc(maps.Keys(s.families), func(a, b [2]string) int { return cmp.Or(cmp.Compare(a[0], b[0]), cmp.Compare(a[1], b[1])) })
+	keys := slices.SortedFunc(maps.Keys(s.families),
+		func(a, b [2]string) int { return cmp.Or(cmp.Compare(a[0], b[0]), cmp.Compare(a[1], b[1])) })
 	for _, key := range keys {
 		f := s.families[key]
-		line(key[0], key[1], f.passed+f.failed, f.failed, f.skipped, fmt.Sprintf("%.1f", f.seconds), strings.Join(slices.Sorted(maps.Keys(f.dtypes)), " "))
+		line(key[0], key[1], f.passed+f.failed, f.failed, f.skipped, fmt.Sprintf("%.1f", f.seconds),
+			strings.Join(slices.Sorted(maps.Keys(f.dtypes)), " "))
 	}
 	fmt.Fprintln(w)
 }

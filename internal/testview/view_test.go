@@ -75,7 +75,8 @@ func TestViewOfPassingTests(t *testing.T) {
 	require.NotContains(t, text, "=== ")
 	require.Regexp(t, `(?m)^flash2 +matrix +2 +0 +1 +[0-9.]+ +float16$`, text)
 	require.Regexp(t, `(?m)^ +2  dimension (40|80) is too large \(and other numbers\)$`, text)
-	require.Contains(t, text, "!    1  Left out for lack of time: its package has 1s and no more\n         the first: example.com/sample/a TestLate\n")
+	require.Contains(t, text, "!    1  Left out for lack of time: its package has 1s and no more\n         the first: "+
+		"example.com/sample/a TestLate\n")
 	require.Less(t, strings.Index(text, "Left out"), strings.Index(text, "dimension"), "what there was no time for comes first")
 	require.Regexp(t, `(?m)^5 tests and cases passed, 0 failed, 3 skipped; 2 packages, 0 failed; `, text)
 	require.True(t, strings.HasPrefix(vktest.LeftOut, leftOut) && strings.HasPrefix(leftOut, vktest.LeftOut))
@@ -84,7 +85,8 @@ func TestViewOfPassingTests(t *testing.T) {
 func TestViewOfFailures(t *testing.T) {
 	text, ok := goTest(t, true, false, "./a")
 	require.False(t, ok)
-	require.Regexp(t, `(?s)a_test.go:\d+: the story so far\n.*a_test.go:\d+: wrong by 7\n.*--- FAIL: TestFails/within.*--- FAIL: TestFails `, text)
+	require.Regexp(t,
+		`(?s)a_test.go:\d+: the story so far\n.*a_test.go:\d+: wrong by 7\n.*--- FAIL: TestFails/within.*--- FAIL: TestFails `, text)
 	require.NotContains(t, text, "said in passing")
 	require.Regexp(t, `(?m)^FAIL\texample.com/sample/a\t[0-9.]+s$`, text)
 	require.Contains(t, text, "4 tests and cases passed, 2 failed")
@@ -116,15 +118,17 @@ func TestProgress(t *testing.T) {
 	event(`{"Action":"pass","Package":"example.com/m/x/flash","Test":"TestOfALongNameThatDoesNotFit"}`)
 	require.Empty(t, out.String(), "not more than ten times a second")
 	event(`{"Action":"output","Package":"example.com/m/x/flash","Output":"ok  \texample.com/m/x/flash\t1s\n"}`)
-	require.Equal(t, "\r\x1b[Kok  \texample.com/m/x/flash\t1s\n\r\x1b[K0s  1 passed, 0 packages don…", out.String(), "lines take its place, and it comes back below them")
+	require.Equal(t, "\r\x1b[Kok  \texample.com/m/x/flash\t1s\n\r\x1b[K0s  1 passed, 0 packages don…", out.String(),
+		"lines take its place, and it comes back below them")
 	event("go: some message\n")
 	require.Contains(t, out.String(), "\r\x1b[Kgo: some message\n")
 }
 
 func TestReasons(t *testing.T) {
 	for want, output := range map[string][]string{
-		"no device":        {"    x_test.go:12: no device\n", "--- SKIP: TestX (0.00s)\n"},
-		"two lines":        {"        x_test.go:1: earlier\n", "        x_test.go:12: two\n", "            lines\n", "    --- SKIP: TestX/y (0.00s)\n"},
+		"no device": {"    x_test.go:12: no device\n", "--- SKIP: TestX (0.00s)\n"},
+		"two lines": {"        x_test.go:1: earlier\n", "        x_test.go:12: two\n", "            lines\n",
+			"    --- SKIP: TestX/y (0.00s)\n"},
 		"without a reason": {"--- SKIP: TestX (0.00s)\n"},
 	} {
 		require.Equal(t, want, reason(output))

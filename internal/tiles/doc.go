@@ -21,11 +21,11 @@
 // matrix (a fragment of fp16 into fp32, 16x16x16, or none). Numbers may be ranges: 112.., ..64, 8..16. "device any" is every device. Of
 // several families that a device suits, the one that names the most facts has it.
 //
-// Conditions of a row: dim<= (the larger of D and Dv), head_dim=, value_dim=, queries<= and >=, keys<= and >=, mask=causal or none, dtype=f32,
-// f16 or bf16, dropout (its draws take shared memory and registers), plain (neither dropout nor a block mask), scored (functions of
-// scores), bias (a tensor that is added to them), whole (keys are whole tiles), page= (rows of a page of keys), key_type= and value_type= (q8_0, q4_0 or fp8_e4m3), packed
-// (sequences one behind the other), lanes= and fragment= (as matrix). "any" is every problem. Of tuned rows page, types and packed hold as
-// they are, left out too: what was measured of tensors is not for caches.
+// Conditions of a row: dim<= (the larger of D and Dv), head_dim=, value_dim=, queries<= and >=, keys<= and >=, mask=causal or none,
+// dtype=f32, f16 or bf16, dropout (its draws take shared memory and registers), plain (neither dropout nor a block mask), scored (functions
+// of scores), bias (a tensor that is added to them), whole (keys are whole tiles), page= (rows of a page of keys), key_type= and
+// value_type= (q8_0, q4_0 or fp8_e4m3), packed (sequences one behind the other), lanes= and fragment= (as matrix). "any" is every problem.
+// Of tuned rows page, types and packed hold as they are, left out too: what was measured of tensors is not for caches.
 //
 // Where rows are from: measured (on a device of the family), derived (from limits and the prediction, for devices that nobody measured
 // here), candidate (no plan takes it by itself, tune measures it) and tuned (tuning parameters that tune measured on one device: they go

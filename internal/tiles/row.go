@@ -73,22 +73,28 @@ func (r *Row) String() string {
 func (r *Row) Suits(p *Problem) bool {
 	c := &r.When
 	switch {
-	case c.MaxDim != 0 && max(p.HeadDim, p.ValueDim) > c.MaxDim, c.HeadDim != 0 && p.HeadDim != c.HeadDim, c.ValueDim != 0 && p.ValueDim != c.ValueDim:
+	case c.MaxDim != 0 && max(p.HeadDim, p.ValueDim) > c.MaxDim, c.HeadDim != 0 && p.HeadDim != c.HeadDim, c.ValueDim != 0 &&
+		p.ValueDim != c.ValueDim:
 		return false
-	case p.Queries < c.LeastQueries, c.MostQueries != 0 && p.Queries > c.MostQueries, p.Keys < c.LeastKeys, c.MostKeys != 0 && p.Keys > c.MostKeys:
+	case p.Queries < c.LeastQueries, c.MostQueries != 0 && p.Queries > c.MostQueries,
+		p.Keys < c.LeastKeys, c.MostKeys != 0 && p.Keys > c.MostKeys:
 		return false
-	case c.Mask == "causal" && !p.Causal, c.Mask == "none" && p.Causal, c.Mask == "window" && !p.Window, c.DType != "" && p.DType != c.DType:
+	case c.Mask == "causal" && !p.Causal, c.Mask == "none" && p.Causal, c.Mask == "window" && !p.Window, c.DType != "" &&
+		p.DType != c.DType:
 		return false
-	case c.Dropout && !p.Dropout, c.Scored && !p.Scored, c.Bias && !p.Bias, c.Plain && (p.Dropout || p.Blocks), c.Whole && (r.Get("bc") == 0 || p.Keys%r.Get("bc") != 0):
+	case c.Dropout && !p.Dropout, c.Scored && !p.Scored, c.Bias && !p.Bias, c.Plain && (p.Dropout || p.Blocks), c.Whole &&
+		(r.Get("bc") == 0 || p.Keys%r.Get("bc") != 0):
 		return false
 	case c.Fragment != [3]int{} && p.Fragment != c.Fragment:
 		return false
 	}
 	// What tune measured is for where keys lay when it was measured; other rows are for any place unless they name one.
-	if cache := (Conditions{Page: p.Page, KeyType: p.KeyType, ValueType: p.ValueType, Packed: p.Packed}); r.Source == Tuned && c.cache() != cache {
+	if cache := (Conditions{Page: p.Page, KeyType: p.KeyType, ValueType: p.ValueType, Packed: p.Packed}); r.Source == Tuned &&
+		c.cache() != cache {
 		return false
 	}
-	if c.Page != 0 && p.Page != c.Page || c.KeyType != "" && p.KeyType != c.KeyType || c.ValueType != "" && p.ValueType != c.ValueType || c.Packed && !p.Packed {
+	if c.Page != 0 && p.Page != c.Page || c.KeyType != "" && p.KeyType != c.KeyType || c.ValueType != "" && p.ValueType != c.ValueType ||
+		c.Packed && !p.Packed {
 		return false
 	}
 	return r.SuitsLanes(p.Lanes)

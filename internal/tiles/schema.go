@@ -16,18 +16,21 @@ var (
 	slicesOf = limit{1, 256, true}   // slices of an operand in registers
 	together = limit{1, 1 << 16, true}
 
-	forwardMatrix = values{"w": few, "rm": {1, 8, false}, "bc": side, "ck": side, "prefetch": {0, 5, true}, "pipe": onOff, "max_first": onOff,
-		"q_reg": slicesOf, "keep_masks": onOff, "steps": onOff, "whole": onOff, "heads_together": together}
+	forwardMatrix = values{"w": few, "rm": {1, 8, false}, "bc": side, "ck": side, "prefetch": {0, 5, true}, "pipe": onOff,
+		"max_first": onOff,
+		"q_reg":     slicesOf, "keep_masks": onOff, "steps": onOff, "whole": onOff, "heads_together": together}
 	// default: it is taken where no tier is asked for.
 	forwardSplit = forwardMatrix.and(values{"default": onOff})
 	forwardWide  = values{"w": few, "split": few, "rm": {1, 8, false}, "ck": side, "slice": side, "v_keys": side, "prefetch": {0, 3, true},
 		"heads_together": together}
-	backwardMatrix = values{"w": few, "rm": {1, 8, false}, "bc": side, "ck": side, "prefetch": {0, 2, true}, "a_reg": slicesOf, "b_reg": slicesOf}
+	backwardMatrix = values{"w": few, "rm": {1, 8, false}, "bc": side, "ck": side, "prefetch": {0, 2, true}, "a_reg": slicesOf,
+		"b_reg": slicesOf}
 	// slabs: it is taken where the caller says nothing.
 	backwardWeights = backwardMatrix.and(values{"slabs": onOff})
 	pieces          = values{"br": side, "bc": side, "mr": {1, 16, false}, "mc": {4, 16, false}}
-	forwardScalar   = pieces.and(values{"dk": {4, 576, true}, "pc": {1, 1024, true}, "vc": {4, 1024, true}, "q_resident": onOff, "v_early": onOff})
-	backwardScalar  = pieces.and(values{"dk": {4, 256, true}, "vc": {4, 1024, true}})
+	forwardScalar   = pieces.and(values{"dk": {4, 576, true}, "pc": {1, 1024, true}, "vc": {4, 1024, true}, "q_resident": onOff,
+		"v_early": onOff})
+	backwardScalar = pieces.and(values{"dk": {4, 256, true}, "vc": {4, 1024, true}})
 )
 
 // kernels are the kernels, and the steps of such, that have rows.
@@ -47,14 +50,17 @@ var kernels = map[string]values{
 	"scalar_backward_q":       backwardScalar,
 	// registers: words of Q and O in a lane; in_flight: words of K and V on their way; beside: workgroups of a multiprocessor; part_keys:
 	// fewer keys in a part are not worth a workgroup; shared_kib: for sums of subgroups.
-	"scalar_decode": {"w": {1, 32, false}, "lpr": {1, 128, false}, "u": {1, 16, false}, "registers": side, "in_flight": side, "beside": side,
+	"scalar_decode": {"w": {1, 32, false}, "lpr": {1, 128, false}, "u": {1, 16, false}, "registers": side, "in_flight": side,
+		"beside":    side,
 		"part_keys": {1, 1 << 20, false}, "shared_kib": side},
 	// keys: of a batch; the others as in scalar_decode.
-	"matrix_decode": {"w": {1, 32, false}, "keys": {1, 256, false}, "registers": side, "beside": side, "part_keys": {1, 1 << 20, false}, "shared_kib": side},
+	"matrix_decode": {"w": {1, 32, false}, "keys": {1, 256, false}, "registers": side, "beside": side, "part_keys": {1, 1 << 20, false},
+		"shared_kib": side},
 	// Rows, columns and keys are of a subgroup's piece, or of a run, in elements: fragments differ.
-	"standard_scores_matrix":    {"wr": few, "rows": side, "columns": side, "run": {1, 1 << 16, false}},
-	"standard_product_matrix":   {"wr": few, "wc": few, "rows": side, "keys": side},
-	"standard_scalar":           {"br": side, "bc": side, "mr": {1, 16, false}, "mc": {4, 16, false}, "dk": {8, 256, false}, "product_bc": {8, 1024, false}},
+	"standard_scores_matrix":  {"wr": few, "rows": side, "columns": side, "run": {1, 1 << 16, false}},
+	"standard_product_matrix": {"wr": few, "wc": few, "rows": side, "keys": side},
+	"standard_scalar": {"br": side, "bc": side, "mr": {1, 16, false}, "mc": {4, 16, false}, "dk": {8, 256, false},
+		"product_bc": {8, 1024, false}},
 	"standard_softmax":          {"pieces": {1, 16, false}}, // of four, that an invocation keeps of a row
 	"standard_softmax_subgroup": {"pieces": {1, 16, false}}, // the same
 }

@@ -137,7 +137,8 @@ func load() ([]*Family, error) {
 		case f.Inherits != "" && from == nil:
 			return fmt.Errorf("%s: there is no family %q to inherit from", f.File, f.Inherits)
 		case from == nil && len(f.given) != len(constants):
-			return fmt.Errorf("%s: a family that inherits from none gives every constant: %s", f.File, strings.Join(slices.Sorted(maps.Keys(constants)), " "))
+			return fmt.Errorf("%s: a family that inherits from none gives every constant: %s", f.File,
+				strings.Join(slices.Sorted(maps.Keys(constants)), " "))
 		case from != nil:
 			if err := link(from, depth+1); err != nil {
 				return err
@@ -179,7 +180,8 @@ func (f *Family) Over(d Device) (*Family, error) {
 		for _, s := range f.Devices {
 			wanted = append(wanted, s.String())
 		}
-		return nil, &Error{File: f.File, What: fmt.Sprintf("these tiles are for other devices: for %s, and this one is %v", strings.Join(wanted, ", or "), Exactly(d))}
+		return nil, &Error{File: f.File, What: fmt.Sprintf("these tiles are for other devices: for %s, and this one is %v",
+			strings.Join(wanted, ", or "), Exactly(d))}
 	}
 	from := For(d)
 	if f.Inherits != "" {

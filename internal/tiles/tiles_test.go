@@ -42,8 +42,8 @@ func TestFiles(t *testing.T) {
 	require.Equal(t, 1, any, "one family is for devices that no other is for")
 }
 
-// TestRowsAreReached: no row of a file hides a later one of the same file. A row for what shared memory leaves over follows one for the same
-// problems, and says less of itself.
+// TestRowsAreReached: no row of a file hides a later one of the same file. A row for what shared memory leaves over follows one for the
+// same problems, and says less of itself.
 func TestRowsAreReached(t *testing.T) {
 	for _, f := range Families() {
 		seen := map[string]*Row{}
@@ -171,8 +171,9 @@ func TestSuits(t *testing.T) {
 		change(&p)
 		require.False(t, f.Own()[0].Suits(&p), conditions)
 	}
-	for conditions, change := range map[string]func(p *Problem){"mask=causal": func(p *Problem) { p.Causal = true }, "dropout": func(p *Problem) { p.Dropout = true },
-		"scored": func(p *Problem) { p.Scored = true }, "bias": func(p *Problem) { p.Bias = true }} {
+	for conditions, change := range map[string]func(p *Problem){"mask=causal": func(p *Problem) { p.Causal = true },
+		"dropout": func(p *Problem) { p.Dropout = true },
+		"scored":  func(p *Problem) { p.Scored = true }, "bias": func(p *Problem) { p.Bias = true }} {
 		f, err := Parse("f.tiles", head+"kernel matrix_forward measured\n"+conditions+" : w=1 rm=1 bc=8 ck=8")
 		require.NoError(t, err)
 		p := base
@@ -196,7 +197,8 @@ func TestOver(t *testing.T) {
 	other := d
 	other.Lanes = 64
 	_, err = f.Over(other)
-	require.EqualError(t, err, "mine.tiles: these tiles are for other devices: for vendor=nvidia id=0x2335 type=discrete multiprocessors=132 shared=48 lanes=32,"+
+	require.EqualError(t, err, "mine.tiles: these tiles are for other devices: for vendor=nvidia id=0x2335 type=discrete "+
+		"multiprocessors=132 shared=48 lanes=32,"+
 		" and this one is vendor=nvidia id=0x2335 type=discrete multiprocessors=132 shared=48 lanes=64")
 
 	f, err = Parse("mine.tiles", "family mine\ninherits cpu\ndevice any\nconstants few_groups=7\n")

@@ -18,12 +18,15 @@ type BackwardTile struct {
 	Columns int    `json:"columns"` // queries (keys) of a tile
 
 	// What kernels load besides, and only they know.
-	Restaged   bool `json:"restaged,omitempty"`    // scalar tier: the rows' operands are loaded anew for each tile, and the columns' once more for the sums
-	Masked     bool `json:"masked,omitempty"`      // matrix tier: tiles that need masks are a loop of their own
-	Ahead      bool `json:"ahead,omitempty"`       // matrix tier: each of those loops fetches its last tile twice
-	Apart      bool `json:"apart,omitempty"`       // keys: dK and dV are made by a dispatch each
-	Sharers    int  `json:"sharers,omitempty"`     // matrix tier: subgroups that each load a workgroup's own rows of the operands of scores and dP; 0: 1
-	RowReaders int  `json:"row_readers,omitempty"` // invocations that load lse and δ of one query: for each tile (keys), or once (queries); 0: 1
+	// scalar tier: the rows' operands are loaded anew for each tile, and the columns' once more for the sums
+	Restaged bool `json:"restaged,omitempty"`
+	Masked   bool `json:"masked,omitempty"` // matrix tier: tiles that need masks are a loop of their own
+	Ahead    bool `json:"ahead,omitempty"`  // matrix tier: each of those loops fetches its last tile twice
+	Apart    bool `json:"apart,omitempty"`  // keys: dK and dV are made by a dispatch each
+	// matrix tier: subgroups that each load a workgroup's own rows of the operands of scores and dP; 0: 1
+	Sharers int `json:"sharers,omitempty"`
+	// invocations that load lse and δ of one query: for each tile (keys), or once (queries); 0: 1
+	RowReaders int `json:"row_readers,omitempty"`
 }
 
 // Kind is "backward".
@@ -191,7 +194,8 @@ func (t *BackwardTile) overKeys(p attn.Problem) (sum backwardRows) {
 	return sum
 }
 
-// biased is the elements of a bias, of all heads, that go with the scores of tiles that blocks of queries walk over, and those of other tiles.
+// biased is the elements of a bias, of all heads, that go with the scores of tiles that blocks of queries walk over, and those of other
+// tiles.
 func (t *BackwardTile) biased(p attn.Problem) (walked, beside float64) {
 	mask := p.Mask()
 	for first := 0; first < p.QueryLen; first += t.Rows {
@@ -214,8 +218,8 @@ func (t *BackwardTile) dBias(p attn.Problem, c Call) Step {
 	return Step{Read: add * walked * size, Written: (walked + (1-add)*beside) * size}
 }
 
-// walk is the rows, of count, that loops over tiles load, one after the other, each from one of these tiles up to the next: of each tile once,
-// and ahead of a loop's end.
+// walk is the rows, of count, that loops over tiles load, one after the other, each from one of these tiles up to the next: of each tile
+// once, and ahead of a loop's end.
 func (t *BackwardTile) walk(count int, loops ...int) (once, ahead float64) {
 	rows := func(from, to int) float64 { return float64(max(0, min(to*t.Columns, count)-from*t.Columns)) }
 	for i, to := range loops[1:] {

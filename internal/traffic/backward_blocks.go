@@ -17,8 +17,8 @@ func (b *blocks) byColumns() blocks {
 	return t
 }
 
-// groups are the masks of the query heads that share a key head, for all key heads that differ, and how many key heads of the problem each of
-// these stands for. Where heads share a mask a group is one head alone.
+// groups are the masks of the query heads that share a key head, for all key heads that differ, and how many key heads of the problem each
+// of these stands for. Where heads share a mask a group is one head alone.
 func (b *blocks) groups() (masks [][]int, each float64) {
 	p := &b.problem
 	all := float64(p.Batch) * float64(p.KeyHeads)
@@ -42,8 +42,8 @@ func (b *blocks) groups() (masks [][]int, each float64) {
 	return masks, all / float64(len(masks))
 }
 
-// maskedWalk is what a walk over tiles of `columns` rows, of count, visits of those from begin up to end: tiles, the rows of these, whether it
-// visits any, and whether the last of them all, which alone may be shorter.
+// maskedWalk is what a walk over tiles of `columns` rows, of count, visits of those from begin up to end: tiles, the rows of these, whether
+// it visits any, and whether the last of them all, which alone may be shorter.
 type maskedWalk struct{ tiles, rows, some, last float64 }
 
 func (t *BackwardTile) visited(seen *blockRows, count, begin, end int) (w maskedWalk) {

@@ -2,8 +2,8 @@ package traffic
 
 import "github.com/vkattn/vkattn/internal/attn"
 
-// BackwardSlabs is the backward pass by way of memory: δ, a kernel whose workgroups own queries and that puts P and dS into memory, slab by slab of
-// whole key heads, and the three products of them.
+// BackwardSlabs is the backward pass by way of memory: δ, a kernel whose workgroups own queries and that puts P and dS into memory, slab by
+// slab of whole key heads, and the three products of them.
 type BackwardSlabs struct {
 	Delta   string       `json:"delta"` // label of the dispatches that make δ
 	Weights BackwardTile `json:"weights"`

@@ -55,7 +55,8 @@ func (m BackwardStandard) Steps(p attn.Problem, c Call) ([]Step, error) {
 		bytes       Step
 	}{
 		{m.Weights.Label, StepWeightGrads, Step{Read: heads * loaded * dv, Written: heads * grads * size}},
-		{m.Scores.Label, StepScoreGrads, Step{Read: (2*passes*seen+raw)*heads*size + queries*fp32*readers, Written: heads * written * size}},
+		{m.Scores.Label, StepScoreGrads, Step{Read: (2*passes*seen+raw)*heads*size + queries*fp32*readers,
+			Written: heads * written * size}},
 		{m.Values.Label, StepValueGrads, Step{Read: values.matrix*size + (values.rows+values.added)*dv, Written: values.written * dv}},
 		{m.Queries.Label, StepQueryGrads, Step{Read: heads*(scores*size+keys*d) + add*queries*d, Written: queries * d}},
 		{m.Keys.Label, StepKeyGrads, Step{Read: keySums.matrix*size + (keySums.rows+keySums.added)*d, Written: keySums.written * d}},

@@ -65,7 +65,8 @@ func TestBackwardBytesByHand(t *testing.T) {
 	require.Equal(t, w[[2]string{}].Read+7*(rowD+rowDv)+10*rowD+10*4, a[[2]string{}].Read)
 
 	// The scalar tier: rows anew for each of 3 tiles of 2 heads, columns once more for the sums, lse and δ by 3 invocations.
-	scalar := BackwardFused{Keys: BackwardTile{Rows: 4, Columns: 2, Restaged: true, RowReaders: 3}, Queries: BackwardTile{Rows: 4, Columns: 4, Restaged: true, RowReaders: 5}}
+	scalar := BackwardFused{Keys: BackwardTile{Rows: 4, Columns: 2, Restaged: true, RowReaders: 3},
+		Queries: BackwardTile{Rows: 4, Columns: 4, Restaged: true, RowReaders: 5}}
 	a = backwardOf(t, scalar, p, Call{})
 	require.Equal(t, (6*4+10+6*3+10)*rowD, a[[2]string{"kv", StepScoresAgain}].Read)
 	require.Equal(t, 2*10*rowD, a[[2]string{"kv", StepKeyGrads}].Read)

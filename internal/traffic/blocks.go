@@ -17,7 +17,8 @@ type blocks struct {
 func newBlocks(p attn.Problem, c Call) (blocks, error) {
 	b := blocks{problem: p, shape: p.MaskShape(), bits: c.Blocks, likely: c.Nonzero}
 	if n := float64(b.shape[0]) * float64(b.shape[1]) * float64(b.shape[2]); b.bits != nil && float64(len(b.bits)) != n {
-		return b, bad("the number of bits of the block mask", len(b.bits), "must be %g, for %d masks of %d × %d blocks", n, b.shape[0], b.shape[1], b.shape[2])
+		return b, bad("the number of bits of the block mask", len(b.bits), "must be %g, for %d masks of %d × %d blocks", n, b.shape[0],
+			b.shape[1], b.shape[2])
 	}
 	if b.bits == nil && !(b.likely > 0 && b.likely <= 1) {
 		return b, bad("the share of nonzero blocks", b.likely, "must be above 0 and at most 1, or the block mask be given")

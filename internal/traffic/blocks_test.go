@@ -34,8 +34,8 @@ func TestBlockMaskBytesByHand(t *testing.T) {
 	again.NoneUnseen = true
 	require.Equal(t, (2*2*2+2*3)*rowD, bytesOf(t, again, p, c)[StepScores].Read)
 
-	// Two tiles ahead of K and one of V: beyond the last key there is nothing, unless it is the last tile that is fetched again. Who walks to
-	// no tile fetches none.
+	// Two tiles ahead of K and one of V: beyond the last key there is nothing, unless it is the last tile that is fetched again. Who walks
+	// to no tile fetches none.
 	ahead := m
 	ahead.KeysAhead, ahead.ValuesAhead = 2, 1
 	require.Equal(t, w[StepScores].Read, bytesOf(t, ahead, p, c)[StepScores].Read)
@@ -44,8 +44,8 @@ func TestBlockMaskBytesByHand(t *testing.T) {
 	require.Equal(t, w[StepScores].Read+2*2*2*rowD, a[StepScores].Read)
 	require.Equal(t, w[StepValues].Read+2*2*rowDv, a[StepValues].Read)
 
-	// Tiles that touch several blocks are walked to for any of them: a block of queries of 6 touches both rows of blocks, the tiles of 3 keys
-	// 0 to 2, 3 to 5 and 6.
+	// Tiles that touch several blocks are walked to for any of them: a block of queries of 6 touches both rows of blocks, the tiles of 3
+	// keys 0 to 2, 3 to 5 and 6.
 	p.Blocks = attn.Blocks{Queries: 4, Keys: 1}
 	bits := make([]bool, 2*7)
 	bits[7+5] = true // query 4, key 5
@@ -63,7 +63,8 @@ func TestCausalBlockMaskBytesByHand(t *testing.T) {
 	require.Equal(t, (8+2+4+2-1+1+3)*rowD, w[StepScores].Read, "keys 4, and 4 to 6")
 	pairs := 1 + 2 + 3 + (1 + 2 + 3) // block (0, 1) is beyond the diagonal
 	require.InDelta(t, 2*4*p.PaperPairs()*float64(pairs)/p.Mask().Pairs(), w[StepScores].FLOPs, 1e-9)
-	// Two tiles ahead: the tile behind the last that is seen, twice. Keys 2 and 3 for the first block, 4 and 5 for the second, 6 for the third.
+	// Two tiles ahead: the tile behind the last that is seen, twice. Keys 2 and 3 for the first block, 4 and 5 for the second, 6 for the
+	// third.
 	ahead := bytesOf(t, QueriesOutside{Rows: 2, Keys: 2, NoneUnseen: true, KeysAhead: 2}, p, c)
 	require.Equal(t, w[StepScores].Read+2*(2+2+1)*rowD, ahead[StepScores].Read)
 }
@@ -83,7 +84,8 @@ func TestBlockMaskPerHeadBytesByHand(t *testing.T) {
 
 // A mask of ones is no mask, for whatever tile.
 func TestFullBlockMaskIsNone(t *testing.T) {
-	for _, m := range []QueriesOutside{{Rows: 3, Keys: 2}, {Rows: 3, Keys: 2, QAgain: true}, {Rows: 5, Keys: 3, NoneUnseen: true, KeysAhead: 1, ValuesAhead: 1}} {
+	for _, m := range []QueriesOutside{{Rows: 3, Keys: 2}, {Rows: 3, Keys: 2, QAgain: true},
+		{Rows: 5, Keys: 3, NoneUnseen: true, KeysAhead: 1, ValuesAhead: 1}} {
 		p := masked(attn.CausalTopLeft)
 		for _, c := range []Call{{Blocks: []bool{true, true, true, true}}, {Nonzero: 1}} {
 			with := bytesOf(t, m, p, c)
@@ -93,7 +95,8 @@ func TestFullBlockMaskIsNone(t *testing.T) {
 		}
 	}
 	p := masked(attn.CausalTopLeft)
-	for _, tile := range []BackwardTile{{Rows: 3, Columns: 2, Restaged: true, RowReaders: 2}, {Rows: p.Blocks.Queries, Columns: 1}, {Rows: 1, Columns: 1, Masked: true, Ahead: true, Apart: true}} {
+	for _, tile := range []BackwardTile{{Rows: 3, Columns: 2, Restaged: true, RowReaders: 2}, {Rows: p.Blocks.Queries, Columns: 1},
+		{Rows: 1, Columns: 1, Masked: true, Ahead: true, Apart: true}} {
 		m := BackwardFused{Delta: "δ", Keys: tile, Queries: tile}
 		m.Keys.Label, m.Queries.Label = "keys", "queries"
 		m.Queries.Apart = false
@@ -111,10 +114,12 @@ func TestFullBlockMaskIsNone(t *testing.T) {
 
 // What is said of a share of blocks is the mean over masks whose blocks are tossed for.
 func TestShareIsTheMeanOfMasks(t *testing.T) {
-	p := attn.Problem{Batch: 1, Heads: 1, KeyHeads: 1, QueryLen: 30, KeyLen: 41, HeadDim: 4, ValueDim: 6, DType: attn.F16, Causal: attn.CausalBottomRight,
+	p := attn.Problem{Batch: 1, Heads: 1, KeyHeads: 1, QueryLen: 30, KeyLen: 41, HeadDim: 4, ValueDim: 6, DType: attn.F16,
+		Causal: attn.CausalBottomRight,
 		Blocks: attn.Blocks{Queries: 5, Keys: 7}}
 	const share, masks = 0.3, 20000
-	for _, m := range []QueriesOutside{{Rows: 5, Keys: 7, QAgain: true}, {Rows: 6, Keys: 4, QAgain: true}, {Rows: 10, Keys: 3, NoneUnseen: true, KeysAhead: 2, ValuesAhead: 1}} {
+	for _, m := range []QueriesOutside{{Rows: 5, Keys: 7, QAgain: true}, {Rows: 6, Keys: 4, QAgain: true},
+		{Rows: 10, Keys: 3, NoneUnseen: true, KeysAhead: 2, ValuesAhead: 1}} {
 		random := rand.New(rand.NewPCG(1, 2))
 		shape := p.MaskShape()
 		bits := make([]bool, shape[1]*shape[2])
@@ -139,11 +144,14 @@ func TestShareIsTheMeanOfMasks(t *testing.T) {
 // The same of a backward pass, which has several steps of a name.
 func TestShareIsTheMeanOfMasksBackward(t *testing.T) {
 	const share, masks = 0.3, 5000
-	for _, b := range []attn.Blocks{{Queries: 5, Keys: 7}, {Queries: 6, Keys: 6, PerHead: true}, {Queries: 6, Keys: 12, PerHead: true, PerBatch: true}} {
-		p := attn.Problem{Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: 30, KeyLen: 41, HeadDim: 4, ValueDim: 6, DType: attn.F16, Causal: attn.CausalBottomRight, Blocks: b}
+	for _, b := range []attn.Blocks{{Queries: 5, Keys: 7}, {Queries: 6, Keys: 6, PerHead: true},
+		{Queries: 6, Keys: 12, PerHead: true, PerBatch: true}} {
+		p := attn.Problem{Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: 30, KeyLen: 41, HeadDim: 4, ValueDim: 6, DType: attn.F16,
+			Causal: attn.CausalBottomRight, Blocks: b}
 		for _, m := range []BackwardFused{
 			{Keys: BackwardTile{Rows: 6, Columns: 6, Restaged: true}, Queries: BackwardTile{Rows: 4, Columns: 5, Restaged: true}},
-			{Keys: BackwardTile{Rows: 6, Columns: 6, Masked: true, Ahead: true}, Queries: BackwardTile{Rows: 6, Columns: 6, Masked: true, Ahead: true}},
+			{Keys: BackwardTile{Rows: 6, Columns: 6, Masked: true, Ahead: true}, Queries: BackwardTile{Rows: 6, Columns: 6, Masked: true,
+				Ahead: true}},
 		} {
 			random, shape := rand.New(rand.NewPCG(1, 2)), p.MaskShape()
 			bits := make([]bool, shape[0]*shape[1]*shape[2])
@@ -182,7 +190,8 @@ func TestBadBlockMasks(t *testing.T) {
 		require.ErrorContains(t, err, want)
 	}
 	some := Call{Nonzero: 0.5}
-	for _, m := range []Model{QueriesOutside{Rows: 2, Keys: 2, Packed: true}, QueriesOutside{Rows: 2, Keys: 2, Parts: 2}, KeysOutside{Rows: 2, Keys: 2}, Standard{}, BackwardStandard{}} {
+	for _, m := range []Model{QueriesOutside{Rows: 2, Keys: 2, Packed: true}, QueriesOutside{Rows: 2, Keys: 2, Parts: 2},
+		KeysOutside{Rows: 2, Keys: 2}, Standard{}, BackwardStandard{}} {
 		_, err := m.Steps(p, some)
 		require.ErrorContains(t, err, "block mask", "%T", m)
 	}

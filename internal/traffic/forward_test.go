@@ -151,7 +151,8 @@ func TestLeastBytesByHand(t *testing.T) {
 	w := bytesOf(t, QueriesOutside{Rows: 8, Keys: 8, Packed: true}, p, Call{LSE: true})
 	require.Equal(t, least, w["total"].Bytes())
 	// Of pools the keys and values of the problem count, as they are stored, and the table does.
-	p = attn.Problem{Batch: 3, Heads: 1, KeyHeads: 1, QueryLen: 1, KeyLen: 6, HeadDim: 32, ValueDim: 64, DType: attn.F16, KeyType: attn.Q8_0, ValueType: attn.Q4_0,
+	p = attn.Problem{Batch: 3, Heads: 1, KeyHeads: 1, QueryLen: 1, KeyLen: 6, HeadDim: 32, ValueDim: 64, DType: attn.F16,
+		KeyType: attn.Q8_0, ValueType: attn.Q4_0,
 		Pages: attn.Pages{Size: 4, Count: 64, PerSequence: 2}}
 	require.Equal(t, float64(3*(2*32+6*34+6*2*18+2*64+4+2*4)), LeastForward(p, false))
 }
@@ -163,6 +164,7 @@ func TestPartsBytesByHand(t *testing.T) {
 	require.Equal(t, (3*2+5)*rowD, w[StepScores].Read)
 	require.Equal(t, 3*2*4.0, w[StepSoftmax].Written, "the logarithm of the sum, of each part")
 	require.Equal(t, 3*2*8*4.0, w[StepValues].Written, "fp32, in whole eights")
-	require.Equal(t, Step{Name: StepCombine, Kernel: "c", FLOPs: 8 * 2 * 2 * 3, Read: 2 * 2 * 3 * 20, Written: 2*rowDv + 2*4}, w[StepCombine])
+	require.Equal(t, Step{Name: StepCombine, Kernel: "c", FLOPs: 8 * 2 * 2 * 3, Read: 2 * 2 * 3 * 20, Written: 2*rowDv + 2*4},
+		w[StepCombine])
 	require.Equal(t, "f", w[StepValues].Kernel)
 }

@@ -20,7 +20,8 @@ func gradients(p attn.Problem, names ...string) []Step {
 	pairs, d, dv := p.AllHeads()*p.PaperPairs(), float64(p.HeadDim), float64(p.ValueDim)
 	flops := map[string]float64{
 		StepDelta:       2 * p.AllHeads() * float64(p.QueryLen) * dv,
-		StepScoresAgain: 2 * pairs * d, StepWeightsAgain: elementwise * pairs, StepWeightGrads: 2 * pairs * dv, StepDropout: dropoutOps * pairs,
+		StepScoresAgain: 2 * pairs * d, StepWeightsAgain: elementwise * pairs, StepWeightGrads: 2 * pairs * dv,
+		StepDropout:    dropoutOps * pairs,
 		StepScoreGrads: elementwise * pairs, StepValueGrads: 2 * pairs * dv, StepQueryGrads: 2 * pairs * d, StepKeyGrads: 2 * pairs * d,
 	}
 	var steps []Step
@@ -32,7 +33,8 @@ func gradients(p attn.Problem, names ...string) []Step {
 	return steps
 }
 
-// gradientsOf is the named steps as a kernel does them: with these bytes, and with the scores, the weights and dropout computed again times.
+// gradientsOf is the named steps as a kernel does them: with these bytes, and with the scores, the weights and dropout computed again
+// times.
 func gradientsOf(p attn.Problem, label string, again float64, bytes map[string]Step, names ...string) []Step {
 	steps := gradients(p, names...)
 	for i := range steps {

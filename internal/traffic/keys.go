@@ -11,7 +11,8 @@ type KeysOutside struct {
 
 	VAgain     bool `json:"v_again,omitempty"`     // V is loaded anew for every block of queries, as it does not fit beside K
 	RowReaders int  `json:"row_readers,omitempty"` // invocations that read m and l of one row; 0: 1
-	Fragment   int  `json:"fragment,omitempty"`    // columns of a fragment; O, m and l pass from block to block for whole fragments and blocks of queries
+	// columns of a fragment; O, m and l pass from block to block for whole fragments and blocks of queries
+	Fragment int `json:"fragment,omitempty"`
 }
 
 // Kind is "keys outside".

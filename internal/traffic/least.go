@@ -15,8 +15,8 @@ func LeastBackward(p attn.Problem, matrix bool) float64 {
 	return operands(attn.BackwardOperands[:], p) + one(matrix)*6*scores(p)
 }
 
-// operands is the bytes of the operands of a pass, without a gradient that it may do without. Of pools it is those of KeyLen keys of each batch entry,
-// however large the pools are.
+// operands is the bytes of the operands of a pass, without a gradient that it may do without. Of pools it is those of KeyLen keys of each
+// batch entry, however large the pools are.
 func operands(table []attn.Operand, p attn.Problem) (n float64) {
 	used := p
 	used.Pages = attn.Pages{}

@@ -32,5 +32,6 @@ func (BackwardOperations) Kind() string { return "backward operations" }
 
 // Steps are without kernels.
 func (BackwardOperations) Steps(p attn.Problem, _ Call) ([]Step, error) {
-	return gradients(p, StepDelta, StepScoresAgain, StepWeightsAgain, StepWeightGrads, StepDropout, StepScoreGrads, StepValueGrads, StepQueryGrads, StepKeyGrads), nil
+	return gradients(p, StepDelta, StepScoresAgain, StepWeightsAgain, StepWeightGrads, StepDropout, StepScoreGrads, StepValueGrads,
+		StepQueryGrads, StepKeyGrads), nil
 }

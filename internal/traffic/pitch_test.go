@@ -8,8 +8,8 @@ import (
 	"github.com/vkattn/vkattn/internal/attn"
 )
 
-// TestStandardPitchBytesByHand: the product reads a row of weights to the end of its memory and no further, whatever it takes at a time; so do
-// blocks of a causal product that see a part of the keys.
+// TestStandardPitchBytesByHand: the product reads a row of weights to the end of its memory and no further, whatever it takes at a time; so
+// do blocks of a causal product that see a part of the keys.
 func TestStandardPitchBytesByHand(t *testing.T) {
 	p := attn.Problem{Batch: 1, Heads: 1, QueryLen: 3, KeyLen: 10, HeadDim: 2, ValueDim: 4, DType: attn.F16}
 	// pitch = 16, and 32 keys at a time: 3 rows of 16 weights, and 10 rows of V for each of 2 blocks.

@@ -29,7 +29,8 @@ func read[M Model](data []byte) (Model, error) {
 	return m, err
 }
 
-// Marshal writes a model as an object of its kind and numbers, for example {"kind":"queries outside","label":"scalar_forward","rows":64,"keys":32}.
+// Marshal writes a model as an object of its kind and numbers, for example {"kind":"queries
+// outside","label":"scalar_forward","rows":64,"keys":32}.
 func Marshal(m Model) ([]byte, error) {
 	data, err := json.Marshal(m)
 	if err != nil {
@@ -46,7 +47,8 @@ func Marshal(m Model) ([]byte, error) {
 	return append(out, data[1:]...), nil
 }
 
-// Unmarshal reads what Marshal wrote, nil for a kind that is gone. Keys that a model does not know are left alone; a kind that none has is an error.
+// Unmarshal reads what Marshal wrote, nil for a kind that is gone. Keys that a model does not know are left alone; a kind that none has is
+// an error.
 func Unmarshal(data []byte) (Model, error) {
 	var head struct {
 		Kind string `json:"kind"`

@@ -11,14 +11,18 @@ import (
 )
 
 var every = []Model{
-	QueriesOutside{Label: "f", Rows: 64, Keys: 32, QAgain: true, Packed: true, Parts: 3, Combine: "c", QReaders: 2, KeysAhead: 1, ValuesAhead: 1, AheadAgain: true, NoneUnseen: true},
+	QueriesOutside{Label: "f", Rows: 64, Keys: 32, QAgain: true, Packed: true, Parts: 3, Combine: "c", QReaders: 2, KeysAhead: 1,
+		ValuesAhead: 1, AheadAgain: true, NoneUnseen: true},
 	KeysOutside{Label: "f", Rows: 64, Keys: 32, VAgain: true, RowReaders: 2, Fragment: 8},
-	Standard{Scores: Product{"s", 64, 32, 2, 8}, Softmax: Rows{Label: "r", ReadTwice: true}, Product: Product{Label: "p", Rows: 64, Columns: 16}, SlabRows: 7},
+	Standard{Scores: Product{"s", 64, 32, 2, 8}, Softmax: Rows{Label: "r", ReadTwice: true},
+		Product: Product{Label: "p", Rows: 64, Columns: 16}, SlabRows: 7},
 	BackwardFused{Delta: "d", Keys: BackwardTile{Label: "k", Rows: 64, Columns: 32, Restaged: true, RowReaders: 3},
 		Queries: BackwardTile{Label: "q", Rows: 32, Columns: 16, Masked: true, Ahead: true, Apart: true}, DBias: true},
-	BackwardSlabs{Delta: "d", Weights: BackwardTile{Label: "w", Rows: 64, Columns: 32, Masked: true}, Behind: 160, DBias: true, Values: Product{Label: "v", Rows: 8, Columns: 8},
+	BackwardSlabs{Delta: "d", Weights: BackwardTile{Label: "w", Rows: 64, Columns: 32, Masked: true}, Behind: 160, DBias: true,
+		Values:  Product{Label: "v", Rows: 8, Columns: 8},
 		Queries: Product{Label: "q", Rows: 8, Columns: 8}, Keys: Product{Label: "k", Rows: 8, Columns: 8}},
-	BackwardStandard{Again: Product{"s", 32, 32, 1, 4}, Weights: Product{"w", 64, 32, 2, 8}, Scores: Rows{"s", true, 4}, Values: Product{Label: "v", Rows: 8, Columns: 8}, Queries: Product{Label: "q", Rows: 8, Columns: 8},
+	BackwardStandard{Again: Product{"s", 32, 32, 1, 4}, Weights: Product{"w", 64, 32, 2, 8}, Scores: Rows{"s", true, 4},
+		Values: Product{Label: "v", Rows: 8, Columns: 8}, Queries: Product{Label: "q", Rows: 8, Columns: 8},
 		Keys: Product{Label: "k", Rows: 8, Columns: 8}, SlabHeads: 2, SlabRows: 9},
 	ForwardOperations{},
 	BackwardOperations{},
@@ -59,8 +63,10 @@ func FuzzModel(f *testing.F) {
 	}
 	for _, text := range []string{
 		`{"kind":"queries outside","rows":1,"keys":1}`, `{"kind":"queries outside","rows":9223372036854775807,"keys":9223372036854775807}`,
-		`{"kind":"queries outside","rows":64,"keys":64,"parts":99999999999}`, `{"kind":"queries outside","rows":64,"keys":64,"keys_ahead":-1}`,
-		`{"kind":"keys outside","rows":16,"keys":16,"fragment":9223372036854775807}`, `{"kind":"backward","keys":{"rows":1,"columns":1},"queries":{"rows":1,"columns":1}}`,
+		`{"kind":"queries outside","rows":64,"keys":64,"parts":99999999999}`,
+		`{"kind":"queries outside","rows":64,"keys":64,"keys_ahead":-1}`,
+		`{"kind":"keys outside","rows":16,"keys":16,"fragment":9223372036854775807}`,
+		`{"kind":"backward","keys":{"rows":1,"columns":1},"queries":{"rows":1,"columns":1}}`,
 		`{"kind":"standard","scores":{"rows":1,"columns":1,"run":65536},"product":{"rows":65536,"columns":65536},"slab_rows":-1}`,
 		`{"kind":"backward standard","weights":{"rows":1,"columns":1},"values":{"rows":1,"columns":1},"queries":{"rows":1,"columns":1},"keys":{"rows":1,"columns":1},"slab_heads":1,"slab_rows":1}`,
 	} {
@@ -74,7 +80,8 @@ func FuzzModel(f *testing.F) {
 			return
 		}
 		n := int(max(1, length%(1<<30)))
-		p := attn.Problem{Batch: 1, Heads: 1, KeyHeads: 1, QueryLen: n, KeyLen: n, HeadDim: 1, ValueDim: 1, DType: attn.F16, Causal: attn.Causal(problem % 3)}
+		p := attn.Problem{Batch: 1, Heads: 1, KeyHeads: 1, QueryLen: n, KeyLen: n, HeadDim: 1, ValueDim: 1, DType: attn.F16,
+			Causal: attn.Causal(problem % 3)}
 		var c Call
 		if problem&4 != 0 {
 			p.Blocks, c.Nonzero = attn.Blocks{Queries: 1 + int(problem), Keys: 128}, 0.5

@@ -80,8 +80,8 @@ const (
 // Bytes of a number in fp32: lse, δ, m, l, and sums between kernels.
 const fp32 = 4
 
-// forward is the operations of the steps of a forward pass, counted as ForwardFLOPs does: causal with Nq = Nk is half of all pairs. share is
-// that of pairs in nonzero blocks.
+// forward is the operations of the steps of a forward pass, counted as ForwardFLOPs does: causal with Nq = Nk is half of all pairs. share
+// is that of pairs in nonzero blocks.
 func forward(p attn.Problem, share float64) []Step {
 	pairs := share * p.AllHeads() * p.PaperPairs()
 	steps := []Step{{Name: StepScores, FLOPs: 2 * pairs * float64(p.HeadDim)}}

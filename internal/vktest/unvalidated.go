@@ -55,9 +55,11 @@ func BreakLayer(t *testing.T) (said func() []string) {
 		missing(t, err.Error())
 	}
 	dir := t.TempDir()
-	layer := fmt.Sprintf(`{"file_format_version": "1.2.0", "layer": {"name": "VK_LAYER_KHRONOS_validation", "type": "GLOBAL", "library_path": %q,
+	layer := fmt.Sprintf(`{"file_format_version": "1.2.0", "layer": {"name": "VK_LAYER_KHRONOS_validation", "type": "GLOBAL",
+		"library_path": %q,
 		"api_version": "1.4.309", "implementation_version": "1", "description": "a layer whose library is missing",
-		"instance_extensions": [{"name": "VK_EXT_debug_utils", "spec_version": "1"}, {"name": "VK_EXT_validation_features", "spec_version": "2"}]}}`,
+		"instance_extensions": [{"name": "VK_EXT_debug_utils", "spec_version": "1"},
+			{"name": "VK_EXT_validation_features", "spec_version": "2"}]}}`,
 		filepath.Join(dir, "libVkLayer_missing.so"))
 	if err := os.WriteFile(filepath.Join(dir, "layer.json"), []byte(layer), 0o644); err != nil {
 		t.Fatal(err)

@@ -19,7 +19,8 @@ func TestLayerThatDoesNotLoad(t *testing.T) {
 			t.Fatal("a layer without its library validates")
 		}
 	}
-	if all := said(); len(all) != 1 || !strings.HasPrefix(all[0], "the layer VK_LAYER_KHRONOS_validation was found (1.4.309), but did not load") || !strings.Contains(all[0], "libVkLayer_missing.so") {
+	if all := said(); len(all) != 1 || !strings.HasPrefix(all[0], "the layer VK_LAYER_KHRONOS_validation was found (1.4.309), but did "+
+		"not load") || !strings.Contains(all[0], "libVkLayer_missing.so") {
 		t.Fatalf("said %q", all)
 	}
 	t.Setenv(RequireValidation, "1")

@@ -7,9 +7,9 @@
 //
 // A map's cell becomes a colour by its share of a peak, the largest cell of its picture, which view_peak.comp found: the table's
 // entry floor(255 t + 1/2) with t = value / peak, or with decades > 0 t = 1 + log10(value / peak) / decades, both from 0 to 1
-// (cmd/vkattn/internal/picture). A cell without any weight has the item's own colour. Pixel x of W shows cell floor(x columns / W).
+// (package picture). A cell without any weight has the item's own colour. Pixel x of W shows cell floor(x columns / W).
 //
-// Bindings: 0 items, 16 words each (cmd/vkattn/internal/view/item.go); 1 cells of maps; 2 peaks, as the bits of fp32; 3 tables of 256 colours;
+// Bindings: 0 items, 16 words each (item.go of package view); 1 cells of maps; 2 peaks, as the bits of fp32; 3 tables of 256 colours;
 // 4 coverage of letters, a byte for each pixel of a cell; 5 pixels. Push constants: below. Workgroups: items of the layer.
 //
 // Specialization constants: 0 WG, invocations of a workgroup

@@ -71,9 +71,11 @@ const (
 	wholeTests testLength = "-test.short=false"
 )
 
-// run runs the tests of packages that match a pattern, until one fails. A test that hangs is a failure, code that does not compile an error.
+// run runs the tests of packages that match a pattern, until one fails. A test that hangs is a failure, code that does not compile an
+// error.
 func (t *tester) run(ctx context.Context, limit time.Duration, length testLength, pattern string, packages ...string) (outcome, error) {
-	args := []string{"test", "-json", string(length), "-failfast", "-count=1", "-trimpath", "-vet=off", "-timeout=" + limit.String(), "-skip=" + staleness}
+	args := []string{"test", "-json", string(length), "-failfast", "-count=1", "-trimpath", "-vet=off", "-timeout=" + limit.String(),
+		"-skip=" + staleness}
 	if t.exec != "" {
 		args = append(args, "-exec="+t.exec)
 	}
@@ -93,7 +95,8 @@ func (t *tester) runClean(ctx context.Context, limit time.Duration, length testL
 		t.built[pkg] = binary
 	}
 	args := []string{"tool", "test2json", "-p=" + module + strings.TrimPrefix(pkg, ".")}
-	args = append(append(args, strings.Fields(t.exec)...), t.built[pkg], "-test.v=test2json", "-test.paniconexit0", string(length), "-test.failfast",
+	args = append(append(args, strings.Fields(t.exec)...), t.built[pkg], "-test.v=test2json", "-test.paniconexit0", string(length),
+		"-test.failfast",
 		"-test.count=1", "-test.timeout="+limit.String(), "-test.skip="+staleness, "-test.run="+pattern)
 	return t.json(ctx, limit, filepath.Join(t.dir, filepath.FromSlash(pkg)), args, pkg)
 }

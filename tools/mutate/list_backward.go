@@ -22,7 +22,8 @@ var backwardMutants = []Mutant{
 	},
 	{
 		ID: "delta-rows", File: backwardDelta, Modules: "backward_delta",
-		Old: "const uint o_at = x_off() + bh / heads() * x_sb + bh % heads() * x_sh + i * x_sn;", New: "const uint o_at = x_off() + bh / heads() * x_sb + bh % heads() * x_sh;",
+		Old:    "const uint o_at = x_off() + bh / heads() * x_sb + bh % heads() * x_sh + i * x_sn;",
+		New:    "const uint o_at = x_off() + bh / heads() * x_sb + bh % heads() * x_sh;",
 		Breaks: "the row term of every row is made with the first row of O",
 		Kill:   []Killer{gradientsCase, differences},
 	},
@@ -103,7 +104,8 @@ var backwardMutants = []Mutant{
 		Old: "    if (l[i] == NEG_INFINITY) l[i] = -NEG_INFINITY;\n", New: "",
 		Breaks: "a query with nothing to attend to has a gradient that is no number",
 		Kill:   []Killer{conformance("mixed/03/f16", scalar)},
-		Equivalent: "lse is subtracted before a score is masked, and of a query with nothing to attend to every score is masked, in tiles that are no " +
+		Equivalent: "lse is subtracted before a score is masked, and of a query with nothing to attend to every score is masked, in " +
+			"tiles that are no " +
 			"whole ones; only scores that overflow to −∞ would tell",
 	},
 	{

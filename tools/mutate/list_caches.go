@@ -51,8 +51,9 @@ var cacheMutants = []Mutant{
 		Kill:   []Killer{in("./flash", "TestMatrixDecodeCaches")},
 	},
 	{
-		ID: "quantised-denormals", File: "shaders/include/quantised.glsl", Modules: "scalar_decode_cache.f32 scalar_forward_cache.f32 scalar_forward_cache_subgroup.f32",
-		Old: "y = min(x, fma(x, vec4(2), vec4(-0.015625)));", New: "y = x;",
+		ID: "quantised-denormals", File: "shaders/include/quantised.glsl",
+		Modules: "scalar_decode_cache.f32 scalar_forward_cache.f32 scalar_forward_cache_subgroup.f32",
+		Old:     "y = min(x, fma(x, vec4(2), vec4(-0.015625)));", New: "y = x;",
 		Breaks: "the smallest numbers of fp8 are as far apart as those twice as large",
 		Kill:   []Killer{in("./flash", "TestFP8Numbers")},
 	},

@@ -72,7 +72,8 @@ var forwardMutants = []Mutant{
 	},
 	{
 		ID: "ragged-columns", File: scalarForward, Modules: forwardF32,
-		Old: "if (col + e < DV) STORED(o, BYTES, o1[at + col + e] = encode(x[e]));", New: "STORED(o, BYTES, o1[at + col + e] = encode(x[e]));",
+		Old:    "if (col + e < DV) STORED(o, BYTES, o1[at + col + e] = encode(x[e]));",
+		New:    "STORED(o, BYTES, o1[at + col + e] = encode(x[e]));",
 		Breaks: "columns of O beyond the last are written",
 		Kill:   []Killer{conformance("mixed/35/f32", scalar)},
 	},

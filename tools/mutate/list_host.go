@@ -93,7 +93,8 @@ var hostMutants = []Mutant{
 		Kill:   []Killer{in("./flash", "TestVerdictsBelongToAModule")},
 	},
 	{
-		ID: "plan-again-stale", File: "internal/kernel/known.go", Old: "if old, ok := Known.Entries[at]; ok && old != value {", New: "if false {",
+		ID: "plan-again-stale", File: "internal/kernel/known.go", Old: "if old, ok := Known.Entries[at]; ok && old != value {",
+		New:    "if false {",
 		Breaks: "a plan that was made before is made again by a kernel that was denied meanwhile",
 		Kill:   []Killer{in("./flash", "TestPlanAgain")},
 	},
@@ -109,7 +110,8 @@ var hostMutants = []Mutant{
 	},
 	{
 		ID: "tuning-drops-others", File: "flash/tuned.go",
-		Old: "func(e TuningEntry) bool { return e.TuningKey == o.TuningKey })\n\t\t}), entries...)", New: "func(e TuningEntry) bool { return true })\n\t\t}), entries...)",
+		Old:    "func(e TuningEntry) bool { return e.TuningKey == o.TuningKey })\n\t\t}), entries...)",
+		New:    "func(e TuningEntry) bool { return true })\n\t\t}), entries...)",
 		Breaks: "storing one tuning drops all others",
 		Kill:   []Killer{tuningTest},
 	},

@@ -27,19 +27,22 @@ var (
 var matrixMutants = []Mutant{
 	{
 		ID: "wide-team-sum", File: matrixWide, Modules: "matrix_forward_wide.f16",
-		Old: "sum += X[TOPS + (own_row - share * TEAM_ROWS) + s * TEAM_ROWS + row];", New: "sum += s == share ? X[TOPS + own_row + row] : 0.0;",
+		Old:    "sum += X[TOPS + (own_row - share * TEAM_ROWS) + s * TEAM_ROWS + row];",
+		New:    "sum += s == share ? X[TOPS + own_row + row] : 0.0;",
 		Breaks: "O is divided by the sum over one subgroup's keys",
 		Kill:   []Killer{wideForms},
 	},
 	{
 		ID: "wide-team-reference", File: matrixWide, Modules: "matrix_forward_wide.f16",
-		Old: "most = max(most, X[TOPS + (own_row - share * TEAM_ROWS) + s * TEAM_ROWS + row]);", New: "most = s == share ? X[TOPS + own_row + row] : most;",
+		Old:    "most = max(most, X[TOPS + (own_row - share * TEAM_ROWS) + s * TEAM_ROWS + row]);",
+		New:    "most = s == share ? X[TOPS + own_row + row] : most;",
 		Breaks: "subgroups of a team weigh by references of their own",
 		Kill:   []Killer{wideForms},
 	},
 	{
 		ID: "wide-mask", File: matrixWide, Modules: "matrix_forward_wide.f16",
-		Old: "allowed(keys, query, key_base() + n * FN + col_lane + COL_OF(e)) ?", New: "allowed(keys, query, key_base() + n * FN + col_lane + COL_OF(e) + 1) ?",
+		Old:    "allowed(keys, query, key_base() + n * FN + col_lane + COL_OF(e)) ?",
+		New:    "allowed(keys, query, key_base() + n * FN + col_lane + COL_OF(e) + 1) ?",
 		Breaks: "forms 1 and 2 hide each row's last key",
 		Kill:   []Killer{wideForms},
 	},
@@ -65,7 +68,8 @@ var matrixMutants = []Mutant{
 		ID: "matrix-rescale-threshold", File: matrixAttention, Modules: "matrix_forward.f16",
 		Old: "const float SUM_LIMIT = 32768.0;", New: "const float SUM_LIMIT = 3.0e8;",
 		Breaks: "rows are rescaled so late that weights overflow fp16",
-		Kill:   []Killer{conformance("threshold/grow8.1-every32/f16", "flash2/matrix"), conformance("numeric/huge-logits/f16", "flash2/matrix")},
+		Kill: []Killer{conformance("threshold/grow8.1-every32/f16", "flash2/matrix"),
+			conformance("numeric/huge-logits/f16", "flash2/matrix")},
 	},
 	{
 		ID: "matrix-rescale-first", File: matrixAttention, Modules: "matrix_forward.f16",
@@ -81,7 +85,8 @@ var matrixMutants = []Mutant{
 	},
 	{
 		ID: "matrix-far-bias", File: "shaders/include/score.glsl", Modules: "matrix_forward.f16",
-		Old: "else if (WIDE_BIAS) s = min(max(fma(bias, LOG2E, s), bias * 0.5 - FAR), bias * 0.5 + FAR);", New: "else if (WIDE_BIAS) s = fma(bias, LOG2E, s);",
+		Old:    "else if (WIDE_BIAS) s = min(max(fma(bias, LOG2E, s), bias * 0.5 - FAR), bias * 0.5 + FAR);",
+		New:    "else if (WIDE_BIAS) s = fma(bias, LOG2E, s);",
 		Breaks: "a finite bias of fp32 is infinite in units of log 2",
 		Kill:   []Killer{in("./flash", "TestHugeBiases")},
 	},
@@ -107,7 +112,8 @@ var matrixMutants = []Mutant{
 		ID: "matrix-rescale-l", File: matrixSoftmax, Modules: "matrix_forward.f16",
 		Old: "shrink[s] = exp2(m[x] - y); m[x] = y; l[x] *= shrink[s];", New: "shrink[s] = exp2(m[x] - y); m[x] = y;",
 		Breaks: "the sum l is not rescaled with the reference",
-		Kill:   []Killer{conformance("threshold/grow8-every32/f16", "flash2/matrix"), conformance("numeric/huge-logits/f16", "flash2/matrix")},
+		Kill: []Killer{conformance("threshold/grow8-every32/f16", "flash2/matrix"),
+			conformance("numeric/huge-logits/f16", "flash2/matrix")},
 	},
 	{
 		ID: "matrix-form3-sum", File: matrixSharedSoftmax, Modules: "matrix_forward.f16",
@@ -117,7 +123,8 @@ var matrixMutants = []Mutant{
 	},
 	{
 		ID: "matrix-rows", File: matrixRows, Modules: "matrix_forward.f16",
-		Old: "if (((FM * FN / 8) % SG == 0 || x < FM * FN / 8) && row < rows) {", New: "if (((FM * FN / 8) % SG == 0 || x < FM * FN / 8)) {",
+		Old:    "if (((FM * FN / 8) % SG == 0 || x < FM * FN / 8) && row < rows) {",
+		New:    "if (((FM * FN / 8) % SG == 0 || x < FM * FN / 8)) {",
 		Breaks: "rows of O beyond the last query are written",
 		Kill:   []Killer{conformance("core/narrow/f16", "flash2/matrix")},
 	},
@@ -142,7 +149,8 @@ var matrixMutants = []Mutant{
 	},
 	{
 		ID: "matrix-packed", File: matrixAttention, Modules: "matrix_forward.f16",
-		Old: "uint member_of(uint row) { return PACK ? row % group() : 0u; }", New: "uint member_of(uint row) { return PACK ? row / nq : 0u; }",
+		Old:    "uint member_of(uint row) { return PACK ? row % group() : 0u; }",
+		New:    "uint member_of(uint row) { return PACK ? row / nq : 0u; }",
 		Breaks: "packed rows are taken for the wrong head of their group",
 		Kill:   []Killer{matrixTiles},
 	},
@@ -215,7 +223,8 @@ var matrixMutants = []Mutant{
 	},
 	{
 		ID: "self-check-nan", File: "internal/kernel/trial.go",
-		Old: "math.Abs(have-should) <= tolerance*math.Max(1, math.Abs(should))+rough {", New: "!(math.Abs(have-should) > tolerance*math.Max(1, math.Abs(should))+rough) {",
+		Old:    "math.Abs(have-should) <= tolerance*math.Max(1, math.Abs(should))+rough {",
+		New:    "!(math.Abs(have-should) > tolerance*math.Max(1, math.Abs(should))+rough) {",
 		Breaks: "the self-check lets a NaN pass",
 		Kill:   []Killer{in("./flash", "TestTrialsTellRightFromWrong")},
 	},

@@ -83,7 +83,8 @@ var otherKernelMutants = []Mutant{
 	},
 	{
 		ID: "standard-slab-gradients", File: "shaders/standard/standard_backward_product.comp", Modules: "standard_backward_product",
-		Old: "const bool add = ACCUMULATE || row0 > 0 || first > key_head * group();", New: "const bool add = ACCUMULATE || first > key_head * group();",
+		Old:    "const bool add = ACCUMULATE || row0 > 0 || first > key_head * group();",
+		New:    "const bool add = ACCUMULATE || first > key_head * group();",
 		Breaks: "dK and dV of a slab of rows overwrite those of the one before",
 		Kill:   []Killer{in("./flash", "TestStandardGradientsOfSlabs")},
 	},
@@ -185,7 +186,8 @@ var otherKernelMutants = []Mutant{
 	},
 	{
 		ID: "classes-whole", File: mask, Modules: "scalar_forward. scalar_forward_subgroup. scalar_backward_q. scalar_backward_kv.",
-		Old: "return BLOCKS_OF_TILES && (block_bits[block_head + block_whole + block_row0", New: "return BLOCKS_OF_TILES && (block_bits[block_head + block_row0",
+		Old:    "return BLOCKS_OF_TILES && (block_bits[block_head + block_whole + block_row0",
+		New:    "return BLOCKS_OF_TILES && (block_bits[block_head + block_row0",
 		Breaks: "every block with a bit counts as whole, and mask functions are not asked of edges",
 		Kill:   []Killer{in("./flash", "TestMaskTiles")},
 	},

@@ -85,7 +85,8 @@ var partsMutants = []Mutant{
 	},
 	{
 		ID: "parts-columns", File: scalarForward, Modules: "scalar_forward_parts",
-		Old: "if (four < (DV + 7) / 8 * 2) STORED(sums, 16, sums[at * ((DV + 7) / 8 * 2) + four]", New: "if (four < (DV + 7) / 8 * 2) STORED(sums, 16, sums[at * ((DV + 3) / 4) + four]",
+		Old:    "if (four < (DV + 7) / 8 * 2) STORED(sums, 16, sums[at * ((DV + 7) / 8 * 2) + four]",
+		New:    "if (four < (DV + 7) / 8 * 2) STORED(sums, 16, sums[at * ((DV + 3) / 4) + four]",
 		Breaks: "parts' rows are packed closer than they are read",
 		Kill:   []Killer{partsTests},
 	},
@@ -103,7 +104,8 @@ var partsMutants = []Mutant{
 	},
 	{
 		ID: "decode-member", File: fewRows, Modules: "scalar_decode",
-		Old: "uint member_of(uint row) { return min(row, all_rows - 1) % group(); }", New: "uint member_of(uint row) { return min(row, all_rows - 1) / nq; }",
+		Old:    "uint member_of(uint row) { return min(row, all_rows - 1) % group(); }",
+		New:    "uint member_of(uint row) { return min(row, all_rows - 1) / nq; }",
 		Breaks: "with few queries rows are taken for the wrong head of their group",
 		Kill:   []Killer{decodeTests},
 	},
@@ -115,13 +117,15 @@ var partsMutants = []Mutant{
 	},
 	{
 		ID: "decode-shuffle", File: scalarDecode, Modules: "scalar_decode",
-		Old: "for (uint step = LPR; step < SG; step <<= 1) l[r] += subgroupShuffleXor(l[r], step);", New: "for (uint step = LPR; step < SG / 2; step <<= 1) l[r] += subgroupShuffleXor(l[r], step);",
+		Old:    "for (uint step = LPR; step < SG; step <<= 1) l[r] += subgroupShuffleXor(l[r], step);",
+		New:    "for (uint step = LPR; step < SG / 2; step <<= 1) l[r] += subgroupShuffleXor(l[r], step);",
 		Breaks: "half of the lanes' sums are left out of l",
 		Kill:   []Killer{decodeTests},
 	},
 	{
 		ID: "decode-padding-values", File: scalarDecode, Modules: "scalar_decode",
-		Old: "#else\n      [[unroll]] for (uint i = 0; i < VP; ++i) V[u * VP + i] = uvec4(0);", New: "#else\n      [[unroll]] for (uint i = 0; i < VP; ++i) V[u * VP + i] |= uvec4(0);",
+		Old:    "#else\n      [[unroll]] for (uint i = 0; i < VP; ++i) V[u * VP + i] = uvec4(0);",
+		New:    "#else\n      [[unroll]] for (uint i = 0; i < VP; ++i) V[u * VP + i] |= uvec4(0);",
 		Breaks: "values that padding keys read in their place are kept, an infinity among them",
 		Kill:   []Killer{in("./flash", "TestDecode.*")},
 	},

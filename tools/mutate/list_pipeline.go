@@ -1,6 +1,7 @@
 package main
 
-// Hazard tracking, modules that are specialized, the cache of pipelines on disk, accounting of memory, timestamps, and memory that the host writes.
+// Hazard tracking, modules that are specialized, the cache of pipelines on disk, accounting of memory, timestamps, and memory that the host
+// writes.
 
 const (
 	hazardFile = "pipeline/hazard.go"
@@ -52,13 +53,15 @@ var pipelineMutants = []Mutant{
 	},
 	{
 		ID: "hazard-write-after-read", File: hazardFile,
-		Old: "if mode&Write != 0 && read.stage != 0 && read.seenBy&stage == 0 {", New: "if false && read.stage != 0 && read.seenBy&stage == 0 {",
+		Old:    "if mode&Write != 0 && read.stage != 0 && read.seenBy&stage == 0 {",
+		New:    "if false && read.stage != 0 && read.seenBy&stage == 0 {",
 		Breaks: "a write does not wait for reads before it",
 		Kill:   []Killer{hazardTests},
 	},
 	{
 		ID: "hazard-indirect", File: "pipeline/recording.go",
-		Old: "indirect.Offset+indirect.Size, vk.StageIndirect, Read)\n	}\n	r.barrier(b)", New: "indirect.Offset+indirect.Size, vk.StageCompute, Read)\n	}\n	r.barrier(b)",
+		Old:    "indirect.Offset+indirect.Size, vk.StageIndirect, Read)\n	}\n	r.barrier(b)",
+		New:    "indirect.Offset+indirect.Size, vk.StageCompute, Read)\n	}\n	r.barrier(b)",
 		Breaks: "the workgroups of an indirect dispatch are read before they are counted",
 		Kill:   []Killer{in("./pipeline", "TestIndirectDispatch")},
 	},
@@ -141,18 +144,21 @@ var pipelineMutants = []Mutant{
 		Kill:   []Killer{in("./pipeline", "TestKernelMemo")},
 	},
 	{
-		ID: "cache-name-constants", File: "pipeline/kernel.go", Old: "named.Buffers = nil //", New: "named.Buffers, named.Spec = nil, nil //",
+		ID: "cache-name-constants", File: "pipeline/kernel.go", Old: "named.Buffers = nil //",
+		New:    "named.Buffers, named.Spec = nil, nil //",
 		Breaks: "what is kept on disk of a kernel stands for kernels with other constants",
 		Kill:   []Killer{in("./pipeline", "TestKernelFileNames")},
 	},
 	{
-		ID: "cache-name-revision", File: "pipeline/kernel.go", Old: "cacheMagic, specialized, stats)", New: "cacheMagic, min(specialized, 1), stats)",
+		ID: "cache-name-revision", File: "pipeline/kernel.go", Old: "cacheMagic, specialized, stats)",
+		New:    "cacheMagic, min(specialized, 1), stats)",
 		Breaks: "words that an earlier revision of specialization made are taken from disk",
 		Kill:   []Killer{in("./pipeline", "TestKernelFileNames")},
 	},
 	{
 		ID: "cache-prepares", File: "pipeline/diskcache.go",
-		Old: "\t\tif cache, err = open(k.data); err != nil {", New: "\t\tif _, err := prepare(); err != nil {\n\t\t\treturn false, err\n\t\t}\n\t\tif cache, err = open(k.data); err != nil {",
+		Old:    "\t\tif cache, err = open(k.data); err != nil {",
+		New:    "\t\tif _, err := prepare(); err != nil {\n\t\t\treturn false, err\n\t\t}\n\t\tif cache, err = open(k.data); err != nil {",
 		Breaks: "modules are unpacked and specialized of kernels that are on disk with the words made of them",
 		Kill:   []Killer{in("./pipeline", "TestKernelOnDisk")},
 	},
@@ -167,7 +173,8 @@ var pipelineMutants = []Mutant{
 		Kill:   []Killer{in("./pipeline", "TestReadingKeeps")},
 	},
 	{
-		ID: "cache-tries-again", File: "pipeline/diskcache.go", Old: "names := slices.Sorted(maps.Keys(d.waiting))", New: "names := slices.Sorted(maps.Keys(map[string][]byte{}))",
+		ID: "cache-tries-again", File: "pipeline/diskcache.go", Old: "names := slices.Sorted(maps.Keys(d.waiting))",
+		New:    "names := slices.Sorted(maps.Keys(map[string][]byte{}))",
 		Breaks: "what could not be stored is not tried again",
 		Kill:   []Killer{in("./pipeline", "TestDiskCacheThatCannotBeStored")},
 	},
@@ -185,7 +192,8 @@ var pipelineMutants = []Mutant{
 	},
 	{
 		ID: "file-lock", File: sharedFile,
-		Old: "if unlock, err := Lock(path + \".lock\"); err == nil {", New: "if unlock, err := Lock(path + \".lock\"); err == nil && unlock == nil {",
+		Old:    "if unlock, err := Lock(path + \".lock\"); err == nil {",
+		New:    "if unlock, err := Lock(path + \".lock\"); err == nil && unlock == nil {",
 		Breaks: "of two processes that store at once one loses what it stored",
 		Kill:   []Killer{in("./internal/diskfile", "TestUpdate.*")},
 	},
@@ -257,7 +265,8 @@ var pipelineMutants = []Mutant{
 	},
 	{
 		ID: "staging-order", File: "pipeline/staging.go",
-		Old: "slot := &s.slots[i%len(s.slots)]\n\t\tif err := slot.settle(); err != nil {\n\t\t\treturn err\n\t\t}", New: "slot := &s.slots[i%len(s.slots)]",
+		Old:    "slot := &s.slots[i%len(s.slots)]\n\t\tif err := slot.settle(); err != nil {\n\t\t\treturn err\n\t\t}",
+		New:    "slot := &s.slots[i%len(s.slots)]",
 		Breaks: "a staging buffer is used again before its copy is done",
 		Kill:   []Killer{in("./pipeline", "TestTransfers")},
 	},

@@ -77,7 +77,8 @@ var referenceMutants = []Mutant{
 	},
 	{
 		ID: "bound-norm", File: "internal/ref/bounds.go",
-		Old: "v.Bound = max(1e-5, factor*relative(plain, ref)) + epsilon", New: "v.Bound = max(1e-3, factor*relative(plain, ref)) + epsilon",
+		Old:    "v.Bound = max(1e-5, factor*relative(plain, ref)) + epsilon",
+		New:    "v.Bound = max(1e-3, factor*relative(plain, ref)) + epsilon",
 		Breaks: "fp32 may be a hundred times as wrong",
 		Kill:   []Killer{boundTests},
 	},

@@ -29,7 +29,8 @@ func TestMutantsApply(t *testing.T) {
 			require.NotEmpty(t, m.Breaks)
 			require.Equal(t, isShader(m.File), m.Modules != "", "Modules, the shader modules to compile")
 			for _, beginning := range strings.Fields(m.Modules) {
-				require.Contains(t, modulesOf(t, m.File), beginning, "no module's name that begins with %s is compiled of %s", beginning, m.File)
+				require.Contains(t, modulesOf(t, m.File), beginning, "no module's name that begins with %s is compiled of %s",
+					beginning, m.File)
 			}
 			require.NotEmpty(t, m.Kill)
 			for _, k := range m.Kill {
@@ -135,11 +136,15 @@ func TestReadOutput(t *testing.T) {
 		text, says string
 		passed     int
 	}{
-		"passes":    {line("pass", "TestA/x", "") + line("skip", "TestA/y", "") + line("pass", "TestA", "") + line("pass", "", ""), "killed by ", 1},
-		"skips":     {line("skip", "TestA/y", "") + line("pass", "TestA", ""), "killed by ", 0},
-		"fails":     {line("fail", "TestA/x/1", "") + line("fail", "TestA/x", "") + line("fail", "TestA", "") + line("fail", "", ""), "killed by flash TestA/x/1", 0},
-		"hangs":     {line("output", "TestA", `panic: test timed out after 5m0s\n`) + line("fail", "TestA", "") + line("fail", "", ""), "timed out in flash TestA", 0},
-		"crashes":   {line("output", "", `signal: segmentation fault\n`) + line("fail", "", ""), "crashed (segmentation fault) in flash", 0},
+		"passes": {line("pass", "TestA/x", "") + line("skip", "TestA/y", "") + line("pass", "TestA", "") + line("pass", "", ""),
+			"killed by ", 1},
+		"skips": {line("skip", "TestA/y", "") + line("pass", "TestA", ""), "killed by ", 0},
+		"fails": {line("fail", "TestA/x/1", "") + line("fail", "TestA/x", "") + line("fail", "TestA", "") + line("fail", "", ""),
+			"killed by flash TestA/x/1", 0},
+		"hangs": {line("output", "TestA", `panic: test timed out after 5m0s\n`) + line("fail", "TestA", "") + line("fail", "", ""),
+			"timed out in flash TestA", 0},
+		"crashes": {line("output", "", `signal: segmentation fault\n`) + line("fail", "", ""), "crashed (segmentation fault) in flash",
+			0},
 		"ends with": {line("pass", "TestA", "") + line("fail", "", ""), "killed by flash", 1},
 	} {
 		o, broken := read(bytes.NewBufferString(c.text))

@@ -5,9 +5,9 @@
 //	tools/mutate.sh --only scale-twice  these, whatever the table has
 //	tools/mutate.sh --list              what there is
 //
-// It works in a Git worktree of HEAD in a temporary folder; what is not committed is no part of it, and the tree at hand stays as it
-// is. For each mutant it puts one text in another's place, compiles the shaders that this changes (behaviour is to be judged: neither
-// the manifest nor the test of stale modules may give a mutant away), and runs the tests that ought to find it, in short mode and then whole,
+// It works in a Git worktree of HEAD in a temporary folder; what is not committed is no part of it, and the tree at hand stays as it is.
+// For each mutant it puts one text in another's place, compiles the shaders that this changes (behaviour is to be judged: neither the
+// manifest nor the test of stale modules may give a mutant away), and runs the tests that ought to find it, in short mode and then whole,
 // and, if these pass, all short tests of their packages, with --whole of every package. What finds a mutant must pass without it.
 //
 // Results go to a table in Markdown (testdata/mutants.md), a row as soon as it is known, so that an interrupted run goes on where it
@@ -156,7 +156,8 @@ func (s *session) all(ctx context.Context, mutants []Mutant) error {
 				bad = append(bad, fmt.Sprintf("%s is not tried: %v", m.ID, err))
 				continue
 			}
-			row = tableRow{verdict: verdict, seconds: time.Since(start).Seconds(), tested: time.Now().Format(time.DateOnly) + " " + s.tree.commit}
+			row = tableRow{verdict: verdict, seconds: time.Since(start).Seconds(), tested: time.Now().Format(time.DateOnly) + " " +
+				s.tree.commit}
 			s.table.rows[m.ID] = row
 			if err := s.table.write(s.out); err != nil {
 				return err

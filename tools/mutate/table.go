@@ -27,8 +27,9 @@ type tableRow struct {
 
 const tableHead = `# Planted mistakes, and the tests that find them
 
-Written by ` + "`tools/mutate.sh`" + `, which plants one mistake after the other and runs ` + "`go test -short`" + `: first the tests that ought to find it,
-then the same without ` + "`-short`" + `, then their packages. Seconds count from planting the mistake to the verdict, compiling included.
+Written by ` + "`tools/mutate.sh`" + `, which plants one mistake after the other and runs ` + "`go test -short`" + `: first the tests that
+ought to find it, then the same without ` + "`-short`" + `, then their packages.
+Seconds count from planting the mistake to the verdict, compiling included.
 
 `
 

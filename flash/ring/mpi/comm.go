@@ -154,7 +154,8 @@ func (c *comm) post(f func()) {
 	}
 }
 
-// wait waits for a request with another rank, or with all (−1), and frees it. Once ranks have left, vain says which of them it waits for in vain.
+// wait waits for a request with another rank, or with all (−1), and frees it. Once ranks have left, vain says which of them it waits for in
+// vain.
 func (c *comm) wait(ctx context.Context, r *request, what string, other int, vain func() (rank int, is bool)) error {
 	return c.fetch(ctx, r, what, other, vain, nil)
 }

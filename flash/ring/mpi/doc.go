@@ -1,5 +1,5 @@
-// Package mpi joins ranks of package ring that are processes, of one host or of several, by MPI (Message Passing Interface: A Message-Passing Interface
-// Standard, version 3.1, MPI Forum, 2015).
+// Package mpi joins ranks of package ring that are processes, of one host or of several, by MPI (Message Passing Interface: A
+// Message-Passing Interface Standard, version 3.1, MPI Forum, 2015).
 //
 // It is built on Open MPI, and only with the build tag mpi; without it [Open] says how to get it. Programs are started by mpirun:
 //
@@ -7,7 +7,7 @@
 //	go build -tags mpi ./yourprogram
 //	mpirun -n 4 ./yourprogram
 //
-// Nothing waits inside of MPI: all requests are nonblocking, and one thread, which owns every call of MPI, tests them in turn. So any level of threads that
-// MPI provides will do, and every wait ends with its context. Messages pass through memory of this package's own, in pieces: they may be of any length, and
-// memory of the caller can be freed after an error, whatever MPI still has under way.
+// Nothing waits inside of MPI: all requests are nonblocking, and one thread, which owns every call of MPI, tests them in turn. So any level
+// of threads that MPI provides will do, and every wait ends with its context. Messages pass through memory of this package's own, in
+// pieces: they may be of any length, and memory of the caller can be freed after an error, whatever MPI still has under way.
 package mpi

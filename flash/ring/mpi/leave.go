@@ -11,8 +11,8 @@ import (
 	"github.com/vkattn/vkattn/flash/ring"
 )
 
-// notice is what a rank says of itself, or of one that it has found to be gone, on a communicator of its own. It has a fixed length, so that one request
-// waits for whoever says something.
+// notice is what a rank says of itself, or of one that it has found to be gone, on a communicator of its own. It has a fixed length, so
+// that one request waits for whoever says something.
 type notice struct {
 	kind             byte
 	rank             int // that failed
@@ -39,7 +39,8 @@ func (n notice) write(to []byte) {
 
 func readNotice(from []byte) notice {
 	return notice{kind: from[0], rank: int(binary.LittleEndian.Uint32(from[4:])), sent: int64(binary.LittleEndian.Uint64(from[8:])),
-		gatherings: int64(binary.LittleEndian.Uint64(from[16:])), text: string(from[noticeHead : noticeHead+binary.LittleEndian.Uint32(from[24:])])}
+		gatherings: int64(binary.LittleEndian.Uint64(from[16:])),
+		text:       string(from[noticeHead : noticeHead+binary.LittleEndian.Uint32(from[24:])])}
 }
 
 // say tells every other rank. It does not wait.

@@ -304,7 +304,8 @@ func missing(ctx context.Context, c Comm) error {
 		err := call(short)
 		took := time.Since(begun)
 		cancel()
-		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), fmt.Sprint("rank ", next)) || took < limit || took > 1000*limit {
+		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), fmt.Sprint("rank ", next)) || took < limit ||
+			took > 1000*limit {
 			return fmt.Errorf("%s: %v after %v", name, err, took)
 		}
 	}

@@ -18,7 +18,8 @@ type Comm interface {
 
 // Options are how a process joins.
 type Options struct {
-	// Leave is how long Close waits for the other ranks to close theirs, which MPI wants of all of them before a process ends. 0 is a minute.
+	// Leave is how long Close waits for the other ranks to close theirs, which MPI wants of all of them before a process ends. 0 is a
+	// minute.
 	Leave time.Duration
 }
 
@@ -44,8 +45,8 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("mpi: %s, rank %d: %s", e.Call, e.Rank, e.Text)
 }
 
-// Open begins MPI and gives this process's Comm. It is called once in a process, by all of them; the context bounds how long they wait for one another.
-// A process that was not started by mpirun is a group of one.
+// Open begins MPI and gives this process's Comm. It is called once in a process, by all of them; the context bounds how long they wait for
+// one another. A process that was not started by mpirun is a group of one.
 //
 // The Comm is to be closed before the process ends: mpirun ends every rank when one exits without that.
 func Open(ctx context.Context, o Options) (Comm, error) {

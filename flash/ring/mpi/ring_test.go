@@ -23,13 +23,15 @@ type variant struct {
 	starts  []int32 // of packed sequences, of queries and of keys; nil
 }
 
-// variants are of lengths that no number of ranks divides; with packed sequences and sinks ranks gather starts and gradients too, and with a bias each has its
-// queries' rows.
+// variants are of lengths that no number of ranks divides; with packed sequences and sinks ranks gather starts and gradients too, and with
+// a bias each has its queries' rows.
 var variants = []variant{
 	{flash.Problem{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: 151, HeadDim: 16, DType: flash.F32, Causal: flash.CausalBottomRight}, nil},
-	{flash.Problem{Batch: 4, Heads: 2, KeyHeads: 1, QueryLen: 90, HeadDim: 16, DType: flash.F32, Causal: flash.CausalBottomRight, Sinks: true,
+	{flash.Problem{Batch: 4, Heads: 2, KeyHeads: 1, QueryLen: 90, HeadDim: 16, DType: flash.F32, Causal: flash.CausalBottomRight,
+		Sinks:  true,
 		Packed: flash.Packed{Queries: 151, Keys: 151}}, []int32{0, 20, 21, 108, 151}},
-	{flash.Problem{Batch: 1, Heads: 2, QueryLen: 61, HeadDim: 16, DType: flash.F32, Bias: flash.PerScore{DType: flash.F32, Batch: 1, Heads: 2, Queries: 61, Keys: 61}}, nil},
+	{flash.Problem{Batch: 1, Heads: 2, QueryLen: 61, HeadDim: 16, DType: flash.F32, Bias: flash.PerScore{DType: flash.F32, Batch: 1,
+		Heads: 2, Queries: 61, Keys: 61}}, nil},
 }
 
 // compute: forward and backward passes over the ranks against float64. All ranks make the same inputs, and what they compute is gathered.
@@ -88,7 +90,8 @@ func (v *variant) compute(ctx context.Context, c Comm, r *ring.Ring) (err error)
 	}
 	q, k, val := x.rows(&all.Q, queries), x.rows(&all.K, keys), x.rows(&all.V, keys)
 	o, lse, do := x.rows(none(p.Heads, p.ValueDim), queries), x.rows(none(p.Heads, 1), queries), x.rows(source, queries)
-	dq, dk, dv := x.rows(none(p.Heads, p.HeadDim), queries), x.rows(none(p.KeyHeads, p.HeadDim), keys), x.rows(none(p.KeyHeads, p.ValueDim), keys)
+	dq, dk, dv := x.rows(none(p.Heads, p.HeadDim), queries), x.rows(none(p.KeyHeads, p.HeadDim), keys),
+		x.rows(none(p.KeyHeads, p.ValueDim), keys)
 	f := flash.Forward{Q: q, K: k, V: val, O: o, LSE: lse}
 	b := flash.Backward{Q: q, K: k, V: val, O: o, LSE: lse, DO: do, DQ: dq, DK: dk, DV: dv}
 	outputs := []*flash.Tensor{o, lse, dq, dk, dv}
@@ -288,7 +291,8 @@ func (v *variant) judge(p *flash.Problem, in *ref.Problem, do *ref.Tensor, gathe
 }
 
 // reference is what is right.
-func (v *variant) reference(in *ref.Problem, do *ref.Tensor) (o, lse ref.Array, grad *ref.Gradients, plainO ref.Array, plain *ref.Gradients, err error) {
+func (v *variant) reference(in *ref.Problem, do *ref.Tensor) (o, lse ref.Array, grad *ref.Gradients, plainO ref.Array, plain *ref.Gradients,
+	err error) {
 	var errs [4]error
 	if v.starts != nil {
 		o, lse, errs[0] = ref.ForwardPacked(*in, v.starts, v.starts)

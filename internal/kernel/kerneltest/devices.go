@@ -13,7 +13,8 @@ import (
 
 // Hopper has the limits of an H200, and every feature that kernels ask for.
 func Hopper() *kernel.Capabilities {
-	f := &vk.Facts{EffectiveVersion: vk.Version13, Type: vk.DeviceDiscrete, VendorID: 0x10de, Multiprocessors: 132, MultiprocessorSubgroups: 64}
+	f := &vk.Facts{EffectiveVersion: vk.Version13, Type: vk.DeviceDiscrete, VendorID: 0x10de, Multiprocessors: 132,
+		MultiprocessorSubgroups: 64}
 	f.Limits.MaxSharedMemory, f.Limits.MaxWorkgroupInvocations, f.Limits.MaxPushConstants = 48<<10, 1024, 256
 	f.Limits.MaxWorkgroupSize = [3]uint32{1024, 1024, 64}
 	f.Subgroup.Size, f.Subgroup.MaxWorkgroupSubgroups = 32, 32
@@ -82,8 +83,8 @@ func Features() map[string]attn.Problem {
 	}
 }
 
-// Refuses requires that a kernel refuses problems with these features, each by its name, and takes the others. need is what every problem of the
-// kernel has.
+// Refuses requires that a kernel refuses problems with these features, each by its name, and takes the others. need is what every problem
+// of the kernel has.
 func Refuses(t *testing.T, o *kernel.Offer, need attn.Problem, refused ...string) {
 	t.Helper()
 	want := map[string]bool{}

@@ -18,8 +18,10 @@ var Backward = &kernel.BackwardKernel{
 		Implementation: kernel.Flash,
 		Tier:           kernel.TierMatrix,
 		MostDim:        kernel.PlainDims,
-		Can:            attn.WithDropout | attn.WithPartsOfWholes | attn.WithBlocks | attn.OfScores | attn.WithSinks | attn.WithLengths | attn.WithPacked,
-		Parameters: kernel.FormRanges.And(kernel.GroupBound, backwardMatrixRanges.And(kernel.IndirectRange).Of("kv_"), backwardMatrixRanges.And(kernel.IndirectRange).Of("q_"),
+		Can: attn.WithDropout | attn.WithPartsOfWholes | attn.WithBlocks | attn.OfScores | attn.WithSinks | attn.WithLengths |
+			attn.WithPacked,
+		Parameters: kernel.FormRanges.And(kernel.GroupBound, backwardMatrixRanges.And(kernel.IndirectRange).Of("kv_"),
+			backwardMatrixRanges.And(kernel.IndirectRange).Of("q_"),
 			kernel.Parameters{"kv_split": kernel.OnOff, dBiasParameter: kernel.OnOff, kernel.SlabsParameter: kernel.OnOff}),
 		Reserved:    kernel.ReservedOnCPU,
 		Unsupported: BackwardLacks,
@@ -136,18 +138,21 @@ func (part *BackwardPart) label() string {
 }
 
 func (s *BackwardProgram) Model() traffic.Model {
-	m := traffic.BackwardFused{Delta: kernel.DeltaLabel, Keys: s.Kv.Tile.model(keysLabel, &s.Problem), Queries: s.Q.Tile.model(queriesLabel, &s.Problem),
-		DBias: s.Q.Tile.DBias}
+	m := traffic.BackwardFused{Delta: kernel.DeltaLabel, Keys: s.Kv.Tile.model(keysLabel, &s.Problem),
+		Queries: s.Q.Tile.model(queriesLabel, &s.Problem),
+		DBias:   s.Q.Tile.DBias}
 	m.Queries.RowReaders = s.Q.Tile.rowReaders(&s.Layout)
 	return m
 }
 
 // model is how a kernel with this tile walks over columns.
 func (t *BackwardTile) model(label string, p *attn.Problem) traffic.BackwardTile {
-	return traffic.BackwardTile{Label: label, Rows: t.rows(), Columns: t.BC, Masked: t.masks(p), Ahead: t.Prefetch != 0, Apart: len(t.pieces()) > 1}
+	return traffic.BackwardTile{Label: label, Rows: t.rows(), Columns: t.BC, Masked: t.masks(p), Ahead: t.Prefetch != 0,
+		Apart: len(t.pieces()) > 1}
 }
 
-// rowReaders is how many invocations load lse and δ of a query that is a row: in registers a lane keeps the rows of which it holds elements. 0: one.
+// rowReaders is how many invocations load lse and δ of a query that is a row: in registers a lane keeps the rows of which it holds
+// elements. 0: one.
 func (t *BackwardTile) rowReaders(l *kernel.FragmentLayout) int {
 	if t.Form != kernel.FormRegisters {
 		return 0
@@ -171,8 +176,10 @@ func ofEither(p *attn.Problem, t *BackwardTile) kernel.Constants {
 	return kernel.Constants{"MASKS": kernel.BoolInt(t.masks(p)), "SLOPES": kernel.BoolInt(p.Features()&attn.WithSlopes != 0)}
 }
 
-// constants are the specialization constants that all kernels of backward passes on matrices have; sh is the lengths of the kernel's shared arrays.
-func (t *BackwardTile) constants(p *attn.Problem, sh matrixBackwardShared, l *kernel.FragmentLayout, aligned, accumulate bool) kernel.Constants {
+// constants are the specialization constants that all kernels of backward passes on matrices have; sh is the lengths of the kernel's shared
+// arrays.
+func (t *BackwardTile) constants(p *attn.Problem, sh matrixBackwardShared, l *kernel.FragmentLayout, aligned,
+	accumulate bool) kernel.Constants {
 	f := &t.Fragment
 	c := kernel.Constants{"WG": t.W * f.Lanes, "BR": t.rows(), "BC": t.BC, "D": p.HeadDim, "DV": p.ValueDim,
 		"ALIGNED": kernel.BoolInt(aligned), "ACCUMULATE": kernel.BoolInt(accumulate),
@@ -180,7 +187,8 @@ func (t *BackwardTile) constants(p *attn.Problem, sh matrixBackwardShared, l *ke
 		"A_REG": t.AReg, "B_REG": t.BReg, "DROPOUT": kernel.BoolInt(p.DropThreshold() > 0), "HEADS_TOGETHER": t.HeadsTogether,
 		"A_PITCH": sh.aPitch, "B_PITCH": sh.bPitch, "TILE_LEN": sh.Tile, "STATS_LEN": sh.Stats,
 		"ROWS_LEN": sh.rows, "X_LEN": sh.x, "H_LEN": sh.h, "PATCH": sh.patch, "DROP_LEN": sh.Drop, "BY_LANE": t.ByLane}
-	return c.And(kernel.MaskConstants(p), kernel.ScoreConstants(p), kernel.BlockConstants(p.Blocks), kernel.LengthConstants(p), kernel.WithinConstants(p), l.Constants())
+	return c.And(kernel.MaskConstants(p), kernel.ScoreConstants(p), kernel.BlockConstants(p.Blocks), kernel.LengthConstants(p),
+		kernel.WithinConstants(p), l.Constants())
 }
 
 func (s *BackwardProgram) Kernel(part *BackwardPart, piece int, v BackwardVariant) (*pipeline.Kernel, error) {
@@ -334,5 +342,6 @@ func (s *BackwardProgram) try(v BackwardVariant) (wrong string, err error) {
 	if v.DBias {
 		tried.With, tried.AlignedBy = "Bias", v.AlignedBias
 	}
-	return s.env.TryBackward(&p, tried, nil, mine.Scratch(), func(r *kernel.Recorder, g *kernel.Gradients) error { return mine.run(r, g, v) })
+	return s.env.TryBackward(&p, tried, nil, mine.Scratch(),
+		func(r *kernel.Recorder, g *kernel.Gradients) error { return mine.run(r, g, v) })
 }

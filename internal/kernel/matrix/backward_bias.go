@@ -32,8 +32,8 @@ func (v biasVariant) index() int {
 // biasLabel is the label of its dispatches, and the name of its module.
 const biasLabel = "matrix_backward_bias"
 
-// PlanBias fits it to a problem that has a bias. Its tile is that of matrix_backward_q, whose products it makes, as far as shared memory goes; what
-// the caller gave for that kernel holds for this one too. The error is a *Declined where the device cannot.
+// PlanBias fits it to a problem that has a bias. Its tile is that of matrix_backward_q, whose products it makes, as far as shared memory
+// goes; what the caller gave for that kernel holds for this one too. The error is a *Declined where the device cannot.
 func PlanBias(e *kernel.Env, p *attn.Problem, of kernel.Bias, given map[string]int) (*BiasGradient, error) {
 	if of.Of(p) != &p.Bias {
 		return nil, &kernel.Declined{Why: "matrix_backward_bias makes that by Bias alone"}
@@ -88,9 +88,10 @@ var allOwn = [3]bool{true, true, true}
 // walks says whether a workgroup walks over the keys, since every score has an element of its own.
 func (s *BiasGradient) walks() bool { return s.own == allOwn }
 
-// ChooseBiasTile takes the tile of matrix_backward_q and makes it one of this kernel, with fewer keys or rows where what dS leaves through would not
-// fit into shared memory beside it.
-func ChooseBiasTile(c *kernel.Capabilities, p *attn.Problem, l *kernel.FragmentLayout, f kernel.Fragment, form int, tuning *kernel.Tuning) (BackwardTile, error) {
+// ChooseBiasTile takes the tile of matrix_backward_q and makes it one of this kernel, with fewer keys or rows where what dS leaves through
+// would not fit into shared memory beside it.
+func ChooseBiasTile(c *kernel.Capabilities, p *attn.Problem, l *kernel.FragmentLayout, f kernel.Fragment, form int,
+	tuning *kernel.Tuning) (BackwardTile, error) {
 	t, err := ChooseBackwardTile(c, p, l, f, form, "q_", tuning)
 	if err != nil {
 		return t, err
@@ -179,8 +180,8 @@ func (s *BiasGradient) build(v biasVariant) error {
 	return nil
 }
 
-// try runs the kernel of a variant on a small problem and says what is wrong with the gradient: some blocks of rows and columns, the last ones
-// ragged, and two of whatever the bias has one element for.
+// try runs the kernel of a variant on a small problem and says what is wrong with the gradient: some blocks of rows and columns, the last
+// ones ragged, and two of whatever the bias has one element for.
 func (s *BiasGradient) try(v biasVariant) (wrong string, err error) {
 	p, t := kernel.TrialOf(&s.problem), &s.tile
 	p.QueryLen = t.rows() + t.Fragment.M/2 + 1
@@ -212,16 +213,17 @@ func (s *BiasGradient) try(v biasVariant) (wrong string, err error) {
 		return "", err
 	}
 	variant := kernel.GradientVariant{Aligned: v.aligned, Accumulate: v.accumulate, By: "Bias", AlignedBy: v.alignedBias}
-	return s.env.TryBackward(&p, variant, nil, append([]uint64{delta.Bytes()}, rows.Scratch()...), func(r *kernel.Recorder, g *kernel.Gradients) error {
-		at := kernel.Operand{Binding: r.Scratch[0]}
-		if err := rows.Record(r, &g.Scores, r.Scratch[1:]); err != nil {
-			return err
-		}
-		if err := delta.Record(r, g, &at); err != nil {
-			return err
-		}
-		return mine.dispatch(r, k, g, &at)
-	})
+	return s.env.TryBackward(&p, variant, nil, append([]uint64{delta.Bytes()}, rows.Scratch()...),
+		func(r *kernel.Recorder, g *kernel.Gradients) error {
+			at := kernel.Operand{Binding: r.Scratch[0]}
+			if err := rows.Record(r, &g.Scores, r.Scratch[1:]); err != nil {
+				return err
+			}
+			if err := delta.Record(r, g, &at); err != nil {
+				return err
+			}
+			return mine.dispatch(r, k, g, &at)
+		})
 }
 
 // Record writes its dispatches.

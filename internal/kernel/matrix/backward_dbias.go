@@ -7,12 +7,12 @@ import (
 	"github.com/vkattn/vkattn/internal/kernel"
 )
 
-// dBiasParameter is the tuning parameter that turns the gradient by the bias in matrix_backward_q off (0), so that matrix_backward_bias makes it,
-// or insists on it (1).
+// dBiasParameter is the tuning parameter that turns the gradient by the bias in matrix_backward_q off (0), so that matrix_backward_bias
+// makes it, or insists on it (1).
 const dBiasParameter = "q_dbias"
 
-// BackwardVariant says what pipelines of a backward pass are built for: rows of 16 bytes, and whether the gradient by the bias is wanted, gradients
-// are added to what is there, and that by the bias is in rows of 16 bytes.
+// BackwardVariant says what pipelines of a backward pass are built for: rows of 16 bytes, and whether the gradient by the bias is wanted,
+// gradients are added to what is there, and that by the bias is in rows of 16 bytes.
 type BackwardVariant struct{ Aligned, DBias, Accumulate, AlignedBias bool }
 
 // BackwardVariants is the number of them.
@@ -31,7 +31,8 @@ func (v BackwardVariant) of(part *BackwardPart) BackwardVariant {
 	return v
 }
 
-// ofBias are the specialization constants of a kernel that writes the gradient by the bias on its way: shaders/include/matrix_backward_dbias.glsl.
+// ofBias are the specialization constants of a kernel that writes the gradient by the bias on its way:
+// shaders/include/matrix_backward_dbias.glsl.
 func (v BackwardVariant) ofBias() kernel.Constants {
 	return kernel.Constants{"DBIAS": kernel.BoolInt(v.DBias), "ALIGNED_BIAS": kernel.BoolInt(v.AlignedBias)}
 }

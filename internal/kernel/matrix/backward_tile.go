@@ -103,8 +103,8 @@ func (t *BackwardTile) inBlocks(b attn.Blocks) bool {
 	return b.OfTiles(t.rows(), t.BC)
 }
 
-// Within cuts a tile down so that it lies in one block of the problem's mask, and leaves it as it is where that would make it too small to be
-// worth it. As many rows as fit; among as many, subgroups before row fragments until there are enough of them.
+// Within cuts a tile down so that it lies in one block of the problem's mask, and leaves it as it is where that would make it too small to
+// be worth it. As many rows as fit; among as many, subgroups before row fragments until there are enough of them.
 func (t BackwardTile) Within(b attn.Blocks) BackwardTile {
 	const (
 		leastRows      = 32
@@ -262,13 +262,16 @@ func backwardCandidates(c *kernel.Capabilities, p *attn.Problem) []map[string]in
 	return out
 }
 
-// ChooseBackwardTile takes the first row that fits; AReg and BReg of 0 keep all slices in registers; overrides from t, whose names begin with prefix, replace numbers.
-func ChooseBackwardTile(c *kernel.Capabilities, p *attn.Problem, l *kernel.FragmentLayout, f kernel.Fragment, form int, prefix string, t *kernel.Tuning) (BackwardTile, error) {
+// ChooseBackwardTile takes the first row that fits; AReg and BReg of 0 keep all slices in registers; overrides from t, whose names begin
+// with prefix, replace numbers.
+func ChooseBackwardTile(c *kernel.Capabilities, p *attn.Problem, l *kernel.FragmentLayout, f kernel.Fragment, form int, prefix string,
+	t *kernel.Tuning) (BackwardTile, error) {
 	return chooseBackwardTile(c, p, l, f, form, prefix, "matrix_backward_"+strings.TrimSuffix(prefix, "_"), t)
 }
 
 // chooseBackwardTile is the same with the rows of a kernel, which may be the one that puts weights into memory.
-func chooseBackwardTile(c *kernel.Capabilities, p *attn.Problem, l *kernel.FragmentLayout, f kernel.Fragment, form int, prefix, rows string, t *kernel.Tuning) (BackwardTile, error) {
+func chooseBackwardTile(c *kernel.Capabilities, p *attn.Problem, l *kernel.FragmentLayout, f kernel.Fragment, form int, prefix, rows string,
+	t *kernel.Tuning) (BackwardTile, error) {
 	k, why := c.Prediction(), "no tile fits"
 	for _, row := range c.Suiting(kernel.Asked(p, f), rows) {
 		tile := BackwardTile{W: row.Get("w"), RM: row.Get("rm"), BC: row.Get("bc"), CK: row.Get("ck"), Prefetch: row.Get("prefetch"),
@@ -294,8 +297,10 @@ func chooseBackwardTile(c *kernel.Capabilities, p *attn.Problem, l *kernel.Fragm
 			value *int
 			def   int
 		}{
-			{"w", &tile.W, tile.W}, {"rm", &tile.RM, tile.RM}, {"bc", &tile.BC, tile.BC}, {"ck", &tile.CK, tile.CK}, {"prefetch", &tile.Prefetch, tile.Prefetch},
-			{"a_reg", &tile.AReg, cmp.Or(tile.AReg, attn.CeilDiv(p.HeadDim, f.K))}, {"b_reg", &tile.BReg, cmp.Or(tile.BReg, attn.CeilDiv(p.ValueDim, f.K))},
+			{"w", &tile.W, tile.W}, {"rm", &tile.RM, tile.RM}, {"bc", &tile.BC, tile.BC}, {"ck", &tile.CK, tile.CK},
+			{"prefetch", &tile.Prefetch, tile.Prefetch},
+			{"a_reg", &tile.AReg, cmp.Or(tile.AReg, attn.CeilDiv(p.HeadDim, f.K))},
+			{"b_reg", &tile.BReg, cmp.Or(tile.BReg, attn.CeilDiv(p.ValueDim, f.K))},
 			{"heads_together", &tile.HeadsTogether, tile.HeadsTogether},
 		} {
 			if tile.ToMemory && x.value == &tile.HeadsTogether {

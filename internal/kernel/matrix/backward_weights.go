@@ -19,8 +19,10 @@ type Weights struct {
 // WeightsRanges are the ranges of its tuning parameters.
 var WeightsRanges = backwardTileRanges.Of("weights_")
 
-// ChooseWeights takes the first row of tiles that fits. taken is that row's word on whether a device takes the kernel where the caller says nothing.
-func ChooseWeights(c *kernel.Capabilities, p *attn.Problem, l *kernel.FragmentLayout, f kernel.Fragment, form int, t *kernel.Tuning) (w *Weights, taken bool, err error) {
+// ChooseWeights takes the first row of tiles that fits. taken is that row's word on whether a device takes the kernel where the caller says
+// nothing.
+func ChooseWeights(c *kernel.Capabilities, p *attn.Problem, l *kernel.FragmentLayout, f kernel.Fragment, form int,
+	t *kernel.Tuning) (w *Weights, taken bool, err error) {
 	tile, err := chooseBackwardTile(c, p, l, f, form, "weights_", weightsLabel, t)
 	if err != nil {
 		return nil, false, err
@@ -68,9 +70,10 @@ func (w *Weights) Model(p *attn.Problem) traffic.BackwardTile {
 	return m
 }
 
-// Record makes P and dS of the heads from first on, heads of them, rows of pitch elements. What each workgroup has is told from its number among
-// those of all heads, so these begin behind the slabs before.
-func (w *Weights) Record(r *kernel.Recorder, k *pipeline.Kernel, p *attn.Problem, g *kernel.Gradients, delta *kernel.Operand, first, heads, pitch int, step uint32, weights, gradients pipeline.Binding) error {
+// Record makes P and dS of the heads from first on, heads of them, rows of pitch elements. What each workgroup has is told from its number
+// among those of all heads, so these begin behind the slabs before.
+func (w *Weights) Record(r *kernel.Recorder, k *pipeline.Kernel, p *attn.Problem, g *kernel.Gradients, delta *kernel.Operand, first, heads,
+	pitch int, step uint32, weights, gradients pipeline.Binding) error {
 	x := kernel.Operand{Binding: weights, Strides: [3]uint32{uint32(first), uint32(p.QueryLen * pitch), uint32(pitch)}}
 	at := r.Push.Backward(p, g, delta, &x, &g.DBias)
 	r.BackwardInputs(g, delta)
@@ -81,5 +84,6 @@ func (w *Weights) Record(r *kernel.Recorder, k *pipeline.Kernel, p *attn.Problem
 		access[14] = g.Output(&g.DBias)
 	}
 	blocks := attn.CeilDiv(p.QueryLen, w.Tile.rows())
-	return r.DispatchPart(k, access, at, uint32(first*blocks), kernel.Grid{Total: uint32((first + heads) * blocks), Step: step}, weightsLabel)
+	return r.DispatchPart(k, access, at, uint32(first*blocks), kernel.Grid{Total: uint32((first + heads) * blocks), Step: step},
+		weightsLabel)
 }

@@ -24,7 +24,8 @@ var Decode = &kernel.Kernel{
 		Can:            attn.OfScores | attn.WithSinks | attn.WithLengths | attn.WithPacked | attn.WithPages | attn.WithQuantised,
 		MostRows:       DecodeRows,
 		Parameters: kernel.GroupBound.And(kernel.SideRanges, kernel.IndirectRange, kernel.Parameters{
-			kernel.DecodeParameter: kernel.OnOff, "rows": kernel.Between(1, DecodeRows), "w": kernel.Between(1, 32), "keys": kernel.Between(1, 256), "parts": kernel.PartsRange,
+			kernel.DecodeParameter: kernel.OnOff, "rows": kernel.Between(1, DecodeRows), "w": kernel.Between(1, 32),
+			"keys": kernel.Between(1, 256), "parts": kernel.PartsRange,
 		}),
 		Yields:      true,
 		Reserved:    kernel.ReservedOnCPU,
@@ -34,8 +35,8 @@ var Decode = &kernel.Kernel{
 	Candidates: decodeCandidates,
 }
 
-// DecodeRows is the most rows of a key head, queries of all query heads that read it, that matrix_decode takes: with 16 of them matrix_forward,
-// which stages keys for many rows, is as fast, and with 32 faster.
+// DecodeRows is the most rows of a key head, queries of all query heads that read it, that matrix_decode takes: with 16 of them
+// matrix_forward, which stages keys for many rows, is as fast, and with 32 faster.
 const DecodeRows = 16
 
 // DecodeKernel is the kernel's name, and the label of its dispatches.
@@ -72,7 +73,8 @@ func planDecode(e *kernel.Env, p *attn.Problem, t *kernel.Tuning) (kernel.Progra
 	if err := prog.Fit(e, p, DecodeKernel, tile.workgroups(p), p.ForwardFLOPs(), kernel.MatrixPace, t); err != nil {
 		return nil, err
 	}
-	prog.CheckedKernels = kernel.CheckedKernels{Env: e, For: &prog.Problem, Module: kernel.CacheModule(DecodeKernel, p) + "." + p.DType.Suffix(), Named: tile.String(),
+	prog.CheckedKernels = kernel.CheckedKernels{Env: e, For: &prog.Problem, Module: kernel.CacheModule(DecodeKernel, p) + "." +
+		p.DType.Suffix(), Named: tile.String(),
 		Describe: prog.Describe, Try: prog.try}
 	return prog, prog.Usual(p)
 }
@@ -133,19 +135,21 @@ func (s *DecodeProgram) Model() traffic.Model {
 // Describe gives the specialization constants of a variant, and what else its pipeline is made with.
 func (s *DecodeProgram) Describe(v kernel.Variant) (kernel.Constants, pipeline.KernelInfo) {
 	t, f := &s.Shape, &s.Shape.Fragment
-	c := kernel.Constants{"WG": t.Threads(), "ROWS": t.Rows, "FM": f.M, "FN": f.N, "FK": f.K, "SG": f.Lanes, "RN": t.fragments(), "KEYS": t.Keys,
+	c := kernel.Constants{"WG": t.Threads(), "ROWS": t.Rows, "FM": f.M, "FN": f.N, "FK": f.K, "SG": f.Lanes, "RN": t.fragments(),
+		"KEYS":  t.Keys,
 		"PARTS": t.Parts, "MEET": t.Meet}
 	if s.Problem.Cached() {
 		c["PATCH"] = max(t.patch(&s.Problem), 1)
 		c["K_BYTES"], c["K_WIDE"] = stagedRow(s.Problem.KeyType, s.Problem.HeadDim, v.Aligned)
 		c["V_BYTES"], c["V_WIDE"] = stagedRow(s.Problem.ValueType, s.Problem.ValueDim, v.Aligned)
 	}
-	return c.And(columnConstants(&s.Layout, f), s.Layout.Constants(), kernel.ForwardConstants(&s.Problem, v), kernel.LengthConstants(&s.Problem)),
+	return c.And(columnConstants(&s.Layout, f), s.Layout.Constants(), kernel.ForwardConstants(&s.Problem, v),
+			kernel.LengthConstants(&s.Problem)),
 		pipeline.KernelInfo{SubgroupSize: uint32(f.Lanes), FullSubgroups: true}
 }
 
-// stagedRow is the bytes of a row of a quantised tensor, and the words that are loaded at a time: attn.Layout.Aligned says where rows begin. What is
-// not quantised has one.
+// stagedRow is the bytes of a row of a quantised tensor, and the words that are loaded at a time: attn.Layout.Aligned says where rows
+// begin. What is not quantised has one.
 func stagedRow(t attn.DType, columns int, aligned bool) (bytes, wide int) {
 	if !t.Quantised() {
 		return 1, 1
@@ -194,7 +198,8 @@ func decodeCandidates(c *kernel.Capabilities, p *attn.Problem) []map[string]int 
 	for _, w := range []int{2, 4, 8} {
 		for _, keys := range []int{16, 32} {
 			for _, beside := range []int{1, 2, 3, 4} {
-				m := map[string]int{"w": w, "keys": keys, "parts": decodeParts(c, p, row, beside*4/w*c.Prediction().Count, uint64(p.Batch*p.KeyHeads))}
+				m := map[string]int{"w": w, "keys": keys, "parts": decodeParts(c, p, row, beside*4/w*c.Prediction().Count,
+					uint64(p.Batch*p.KeyHeads))}
 				if !slices.ContainsFunc(out, func(o map[string]int) bool { return maps.Equal(o, m) }) {
 					out = append(out, m)
 				}
@@ -287,7 +292,8 @@ func (t *DecodeTile) Check(p *attn.Problem, c *kernel.Capabilities) (name, why s
 
 // ChooseDecodeTile takes the first row, cuts rows into blocks until Q and O fit the registers that it names, and keys into parts until the
 // device is full. Overrides from t replace single numbers.
-func ChooseDecodeTile(c *kernel.Capabilities, p *attn.Problem, s kernel.Fragment, l *kernel.FragmentLayout, t *kernel.Tuning) (DecodeTile, error) {
+func ChooseDecodeTile(c *kernel.Capabilities, p *attn.Problem, s kernel.Fragment, l *kernel.FragmentLayout,
+	t *kernel.Tuning) (DecodeTile, error) {
 	row := c.First(p, s, DecodeKernel)
 	tile := DecodeTile{Fragment: s, W: row.Get("w"), Keys: attn.CeilDiv(row.Get("keys"), max(s.M, s.K)) * max(s.M, s.K)}
 	all, registers := p.QueryLen*p.Group(), row.Get("registers")
@@ -311,5 +317,6 @@ const decodeMostBytes = 8 << 20
 // decodeParts is the number of parts for a problem whose kernel has this number of workgroups without parts: enough that as many workgroups
 // run as can at the same time.
 func decodeParts(c *kernel.Capabilities, p *attn.Problem, row *tiles.Row, beside int, groups uint64) int {
-	return int(max(1, min(uint64(beside)/groups, uint64(p.MostKeys()/row.Get("part_keys")), decodeMostBytes/kernel.PartBytes(p), kernel.MostParts)))
+	return int(max(1, min(uint64(beside)/groups, uint64(p.MostKeys()/row.Get("part_keys")), decodeMostBytes/kernel.PartBytes(p),
+		kernel.MostParts)))
 }

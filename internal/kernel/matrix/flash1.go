@@ -15,9 +15,10 @@ var Flash1 = &kernel.Kernel{
 		Tier:           kernel.TierMatrix,
 		MostDim:        kernel.PlainDims,
 		Can:            attn.WithDropout | attn.OfScores | attn.WithSinks | attn.WithLengths,
-		Parameters:     tileRanges.And(kernel.Parameters{"prefetch": kernel.OnOff, "max_key_blocks": kernel.Between(0, kernel.AllKeyBlocks)}),
-		Reserved:       kernel.ReservedOnCPU,
-		Unsupported:    kernel.MatrixLacks,
+		Parameters: tileRanges.And(kernel.Parameters{"prefetch": kernel.OnOff,
+			"max_key_blocks": kernel.Between(0, kernel.AllKeyBlocks)}),
+		Reserved:    kernel.ReservedOnCPU,
+		Unsupported: kernel.MatrixLacks,
 	},
 	Plan:       planFlash1,
 	Candidates: Flash1Candidates,
@@ -39,7 +40,8 @@ func planFlash1(e *kernel.Env, p *attn.Problem, t *kernel.Tuning) (kernel.Progra
 	if prog.grid, prog.keyBlocks, err = kernel.Flash1Grid(&e.Caps, p, tile.BC, kernel.PaddedFLOPs(p), kernel.MatrixPace, t); err != nil {
 		return nil, err
 	}
-	prog.CheckedKernels = kernel.CheckedKernels{Env: e, For: &prog.Problem, Module: "matrix_flash1." + p.DType.Suffix(), Named: tile.String(), Describe: prog.Describe, Try: prog.try}
+	prog.CheckedKernels = kernel.CheckedKernels{Env: e, For: &prog.Problem, Module: "matrix_flash1." + p.DType.Suffix(),
+		Named: tile.String(), Describe: prog.Describe, Try: prog.try}
 	return prog, prog.Usual(p)
 }
 
@@ -74,7 +76,8 @@ func (m *Flash1Program) Dispatches() int   { return m.grid.Dispatches() }
 
 func (m *Flash1Program) Model() traffic.Model {
 	t := &m.Shape
-	return traffic.KeysOutside{Label: matrixFlash1Label, Rows: t.Rows(), Keys: t.BC, RowReaders: t.rowReaders(&m.layout), Fragment: t.Fragment.N}
+	return traffic.KeysOutside{Label: matrixFlash1Label, Rows: t.Rows(), Keys: t.BC, RowReaders: t.rowReaders(&m.layout),
+		Fragment: t.Fragment.N}
 }
 
 // Describe gives the specialization constants of a variant, and what else its pipeline is made with.
@@ -112,7 +115,8 @@ func (m *Flash1Program) try(k *pipeline.Kernel, v kernel.Variant) (wrong string,
 	if small.grid, err = kernel.NewGrid(heads*uint64(parts), heads); err != nil {
 		return "", err
 	}
-	return m.Env.TryForward(&small.Problem, v, m.Shape.Flash1Scratch(&small.Problem), func(r *kernel.Recorder, f *kernel.Operands) error { return small.run(r, f, k) })
+	return m.Env.TryForward(&small.Problem, v, m.Shape.Flash1Scratch(&small.Problem),
+		func(r *kernel.Recorder, f *kernel.Operands) error { return small.run(r, f, k) })
 }
 
 // ChooseFlash1Tile takes the first row that fits, with fewer rows where there are few queries; overrides from t

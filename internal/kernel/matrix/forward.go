@@ -14,10 +14,12 @@ var Forward = &kernel.Kernel{
 		Implementation: kernel.Flash,
 		Tier:           kernel.TierMatrix,
 		MostDim:        kernel.PlainDims,
-		Can:            attn.WithDropout | attn.WithPartsOfWholes | attn.OfScores | attn.WithSinks | attn.WithLengths | attn.WithPacked | attn.WithPages | attn.WithQuantised,
-		Parameters:     tileRanges.And(headRanges, kernel.IndirectRange, kernel.Parameters{kernel.DecodeParameter: kernel.OnOff, keyTermsParameter: kernel.Between(1, 2)}),
-		Reserved:       kernel.ReservedOnCPU,
-		Unsupported:    kernel.MatrixLacks,
+		Can: attn.WithDropout | attn.WithPartsOfWholes | attn.OfScores | attn.WithSinks | attn.WithLengths | attn.WithPacked |
+			attn.WithPages | attn.WithQuantised,
+		Parameters: tileRanges.And(headRanges, kernel.IndirectRange, kernel.Parameters{kernel.DecodeParameter: kernel.OnOff,
+			keyTermsParameter: kernel.Between(1, 2)}),
+		Reserved:    kernel.ReservedOnCPU,
+		Unsupported: kernel.MatrixLacks,
 	},
 	Plan:       planForward,
 	Candidates: ForwardCandidates,
@@ -27,7 +29,8 @@ func planForward(e *kernel.Env, p *attn.Problem, t *kernel.Tuning) (kernel.Progr
 	return fitForward("matrix_forward", "matrix_forward", p.DType, e, p, t, ChooseTile)
 }
 
-// fitForward plans the kernel of this name, with a block mask or without, of a module with operands of a type, and a tile that choose takes.
+// fitForward plans the kernel of this name, with a block mask or without, of a module with operands of a type, and a tile that choose
+// takes.
 func fitForward(name, module string, operands attn.DType, e *kernel.Env, p *attn.Problem, t *kernel.Tuning,
 	choose func(*kernel.Capabilities, *attn.Problem, kernel.Fragment, int, *kernel.Tuning) (Tile, error)) (kernel.Program, error) {
 	fragment, layout, form, err := e.ChooseForm(operands, t)
@@ -50,7 +53,8 @@ func fitForward(name, module string, operands attn.DType, e *kernel.Env, p *attn
 		module += "_parts"
 	}
 	prog.Shape = tile
-	prog.CheckedKernels = kernel.CheckedKernels{Env: e, For: &prog.Problem, Module: module + "." + operands.Suffix(), Named: tile.String(), Describe: prog.Describe, Try: prog.try}
+	prog.CheckedKernels = kernel.CheckedKernels{Env: e, For: &prog.Problem, Module: module + "." + operands.Suffix(), Named: tile.String(),
+		Describe: prog.Describe, Try: prog.try}
 	return prog, prog.Usual(p)
 }
 
@@ -82,7 +86,8 @@ func (m *ForwardProgram) Describe(v kernel.Variant) (kernel.Constants, pipeline.
 	if m.Problem.Cached() {
 		c["KEY_TERMS"] = m.Shape.KeyTerms
 	}
-	return c.And(kernel.PartsOrBlocks(&m.Problem, m.Combine, m.Shape.Parts), kernel.WithinConstants(&m.Problem)), pipeline.KernelInfo{SubgroupSize: uint32(m.Shape.Fragment.Lanes), FullSubgroups: true}
+	return c.And(kernel.PartsOrBlocks(&m.Problem, m.Combine, m.Shape.Parts), kernel.WithinConstants(&m.Problem)),
+		pipeline.KernelInfo{SubgroupSize: uint32(m.Shape.Fragment.Lanes), FullSubgroups: true}
 }
 
 // constants are those that matrix_forward and matrix_flash1 have in common.
@@ -93,7 +98,8 @@ func (t *Tile) constants(p *attn.Problem, l *kernel.FragmentLayout, v kernel.Var
 		"PACK": kernel.BoolInt(t.Pack), "HEADS_TOGETHER": t.HeadsTogether, "K_PITCH": sh.KPitch, "V_PITCH": sh.VPitch, "KV_LEN": sh.Kv,
 		"Q_REG": t.QReg, "Q_PITCH": sh.QPitch, "Q_LEN": sh.Q, "X_LEN": sh.X, "H_LEN": sh.H, "PATCH": sh.Patch,
 		"MASKS": kernel.BoolInt(t.masks(p)), "DROPOUT": kernel.BoolInt(t.Drop), "DROP_LEN": sh.Drop,
-		"BY_LANE": kernel.BoolInt(t.Drop && l.ColumnsOfDraws(t.Form) && kernel.SharesDraws(t.BC)), "STEPS": kernel.BoolInt(t.Steps), "RAGGED": kernel.BoolInt(t.Ragged(p)),
+		"BY_LANE": kernel.BoolInt(t.Drop && l.ColumnsOfDraws(t.Form) && kernel.SharesDraws(t.BC)), "STEPS": kernel.BoolInt(t.Steps),
+		"RAGGED":     kernel.BoolInt(t.Ragged(p)),
 		"BIAS_PAIRS": kernel.BoolInt(v.Aligned && !t.Ahead && l.PairsOfBias(p, t.Form))}
 	if t.Ahead {
 		c["BIAS_EIGHTS"] = kernel.BoolInt(v.Aligned)

@@ -137,9 +137,11 @@ func drawGroups(n int) int {
 	return n/64 + 2
 }
 
-// readsBiasAhead says whether a build for it is taken (shaders/include/matrix_bias_ahead.glsl): there is none of sums of terms, and none with a block mask.
+// readsBiasAhead says whether a build for it is taken (shaders/include/matrix_bias_ahead.glsl): there is none of sums of terms, and none
+// with a block mask.
 func (t *Tile) readsBiasAhead(p *attn.Problem, l *kernel.FragmentLayout) bool {
-	return l.PairsOfBias(p, t.Form) && l.ColumnsOfDraws(t.Form) && t.BC%32 == 0 && (t.CK%32 == 0 || 32%t.CK == 0) && t.MaxFirst == 1 && t.W&(t.W-1) == 0 &&
+	return l.PairsOfBias(p, t.Form) && l.ColumnsOfDraws(t.Form) && t.BC%32 == 0 && (t.CK%32 == 0 || 32%t.CK == 0) && t.MaxFirst == 1 &&
+		t.W&(t.W-1) == 0 &&
 		!t.Drop && t.Parts <= 1 && t.Terms == 0 && p.Blocks.None() && !p.Cached()
 }
 
@@ -175,8 +177,8 @@ func (t *Tile) Check(d, dv int, c *kernel.Capabilities) string {
 	return kernel.CheckSubgroups(t.W, t.Fragment.Lanes, t.Shared(d, dv).Bytes(), c)
 }
 
-// TileOf is the tile that a row of matrix_forward or matrix_flash1 says. What is given for fragments of 16×16×16 goes for others: chunks and
-// tiles of keys are rounded up to whole fragments.
+// TileOf is the tile that a row of matrix_forward or matrix_flash1 says. What is given for fragments of 16×16×16 goes for others: chunks
+// and tiles of keys are rounded up to whole fragments.
 func TileOf(r *tiles.Row) Tile {
 	return Tile{W: r.Get("w"), RM: r.Get("rm"), BC: r.Get("bc"), CK: r.Get("ck"), Prefetch: r.Get("prefetch"), Pipe: r.Get("pipe"),
 		MaxFirst: r.Get("max_first"), QReg: r.Get("q_reg"), HeadsTogether: r.Get("heads_together"), KeepMasks: r.On("keep_masks"),
@@ -266,8 +268,8 @@ func (t *Tile) cut(p *attn.Problem, s kernel.Fragment, form int) {
 	}
 }
 
-// keyTerms is the number of elements that a key is staged as. Those of fp8 are exact in one, and so nearly are those of blocks in fp16's eleven
-// bits; bf16's eight move lse by several times what it may be off.
+// keyTerms is the number of elements that a key is staged as. Those of fp8 are exact in one, and so nearly are those of blocks in fp16's
+// eleven bits; bf16's eight move lse by several times what it may be off.
 func keyTerms(p *attn.Problem, t *kernel.Tuning) (int, error) {
 	if p.KeyType.Block() > 1 {
 		return t.Get(keyTermsParameter, 1+kernel.BoolInt(p.DType == attn.BF16)), nil
@@ -359,9 +361,9 @@ func (t *Tile) predict(k *kernel.Prediction, p *attn.Problem, pace float64) floa
 	return predict(k, p, t.Rows(), t.W, t.Groups(p), t.Parts, pace)
 }
 
-// predict gives the cost of a pass with this number of workgroups for each part of the keys, of these rows and subgroups, in pairs of a row and
-// a key on one multiprocessor; pace is the cost of a pair. A multiprocessor's workgroups share it. They take as long as the one with most
-// keys, or as all of them together. docs/notes.md has the measurements that the constants are from.
+// predict gives the cost of a pass with this number of workgroups for each part of the keys, of these rows and subgroups, in pairs of a row
+// and a key on one multiprocessor; pace is the cost of a pair. A multiprocessor's workgroups share it. They take as long as the one with
+// most keys, or as all of them together. docs/notes.md has the measurements that the constants are from.
 func predict(k *kernel.Prediction, p *attn.Problem, rows, subgroups int, workgroups uint64, inParts int, pace float64) float64 {
 	count := float64(k.Count)
 	beside := float64(max(1, k.ResidentSubgroups/subgroups)) // workgroups on a multiprocessor

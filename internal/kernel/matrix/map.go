@@ -60,7 +60,8 @@ func (t *MapTile) String() string {
 // Constants are the specialization constants of matrix_map.
 func (t *MapTile) Constants(p *attn.Problem, l *kernel.FragmentLayout, v kernel.MapVariant) kernel.Constants {
 	f := &t.Fragment
-	return kernel.Constants{"WG": t.threads(), "BR": t.W * t.rows(), "BC": t.BC, "FM": f.M, "FN": f.N, "FK": f.K, "SG": f.Lanes, "RM": t.RM, "CK": t.CK,
+	return kernel.Constants{"WG": t.threads(), "BR": t.W * t.rows(), "BC": t.BC, "FM": f.M, "FN": f.N, "FK": f.K, "SG": f.Lanes, "RM": t.RM,
+		"CK":      t.CK,
 		"K_PITCH": t.keyPitch(p.HeadDim), "KV_LEN": t.staged(p.HeadDim)}.And(kernel.MapConstants(p, v), l.Constants())
 }
 
@@ -94,8 +95,9 @@ func NewMap(e *kernel.Env, problem *attn.Problem) (*kernel.MapProgram, error) {
 		return nil, err
 	}
 	info := pipeline.KernelInfo{SubgroupSize: uint32(fragment.Lanes), FullSubgroups: true}
-	return kernel.MapsOf(&kernel.MapProgram{Env: e, Problem: p, Module: MapLabel + "." + p.DType.Suffix(), Label: MapLabel, Named: t.String(),
-		Tier: kernel.TierMatrix, Rows: t.rows(), Groups: t.W, Keys: t.BC, Pace: kernel.MatrixPace,
+	return kernel.MapsOf(&kernel.MapProgram{Env: e, Problem: p, Module: MapLabel + "." + p.DType.Suffix(), Label: MapLabel,
+		Named: t.String(),
+		Tier:  kernel.TierMatrix, Rows: t.rows(), Groups: t.W, Keys: t.BC, Pace: kernel.MatrixPace,
 		Describe: func(v kernel.MapVariant) (kernel.Constants, pipeline.KernelInfo) {
 			return t.Constants(&p, &layout, v), info
 		}})

@@ -14,23 +14,30 @@ import (
 // TestRefusals: what each kernel cannot compute it refuses by name, and computes the rest.
 func TestRefusals(t *testing.T) {
 	kerneltest.Refuses(t, &Forward.Offer, attn.Problem{}, "block mask")
-	kerneltest.Refuses(t, &Flash1.Offer, attn.Problem{}, "block mask", "pages of keys and values", "quantised keys or values", "packed sequences")
-	kerneltest.Refuses(t, &BlockSparse.Offer, attn.Problem{Blocks: attn.Blocks{Queries: 16, Keys: 16}}, "pages of keys and values", "quantised keys or values", "packed sequences")
-	kerneltest.Refuses(t, &ForwardWide.Offer, attn.Problem{HeadDim: 300}, "dropout", "block mask", "lengths of keys or queries", "pages of keys and values",
+	kerneltest.Refuses(t, &Flash1.Offer, attn.Problem{}, "block mask", "pages of keys and values", "quantised keys or values",
+		"packed sequences")
+	kerneltest.Refuses(t, &BlockSparse.Offer, attn.Problem{Blocks: attn.Blocks{Queries: 16, Keys: 16}}, "pages of keys and values",
+		"quantised keys or values", "packed sequences")
+	kerneltest.Refuses(t, &ForwardWide.Offer, attn.Problem{HeadDim: 300}, "dropout", "block mask", "lengths of keys or queries",
+		"pages of keys and values",
 		"quantised keys or values", "packed sequences")
 	kerneltest.Refuses(t, &ForwardSplit.Offer, attn.Problem{}, "block mask", "pages of keys and values", "quantised keys or values")
 	kerneltest.Refuses(t, &Backward.Offer, attn.Problem{}, "pages of keys and values", "quantised keys or values")
 
 	require.False(t, ForwardWide.Exists(kerneltest.Problem(attn.Problem{HeadDim: 256})), "another kernel does as many columns for less")
 	require.True(t, ForwardWide.Exists(kerneltest.Problem(attn.Problem{HeadDim: 8, ValueDim: 257})))
-	require.Contains(t, Forward.Unsupported(kerneltest.Hopper(), kerneltest.Problem(attn.Problem{})), "rounding fp32 to them would not be exact")
+	require.Contains(t, Forward.Unsupported(kerneltest.Hopper(), kerneltest.Problem(attn.Problem{})),
+		"rounding fp32 to them would not be exact")
 	require.True(t, ForwardSplit.Exists(kerneltest.Problem(attn.Problem{})))
 	require.False(t, ForwardSplit.Exists(kerneltest.Problem(attn.Problem{DType: attn.BF16})), "matrices take it as it is")
-	require.Equal(t, "the device lacks the feature cooperativeMatrix", ForwardSplit.Unsupported(kerneltest.Hopper(), kerneltest.Problem(attn.Problem{})))
-	require.Equal(t, "the device lacks the feature cooperativeMatrix", Forward.Unsupported(kerneltest.Hopper(), kerneltest.Problem(attn.Problem{DType: attn.F16})))
+	require.Equal(t, "the device lacks the feature cooperativeMatrix", ForwardSplit.Unsupported(kerneltest.Hopper(),
+		kerneltest.Problem(attn.Problem{})))
+	require.Equal(t, "the device lacks the feature cooperativeMatrix",
+		Forward.Unsupported(kerneltest.Hopper(), kerneltest.Problem(attn.Problem{DType: attn.F16})))
 	require.Contains(t, Forward.Unsupported(kerneltest.Least(), kerneltest.Problem(attn.Problem{DType: attn.F16})), "1.3 is needed")
 	require.Empty(t, Forward.Reserved(kerneltest.Hopper(), kerneltest.Problem(attn.Problem{DType: attn.F16})))
-	require.Contains(t, Forward.Reserved(kerneltest.CPU(), kerneltest.Problem(attn.Problem{DType: attn.F16})), "WithTier(TierMatrix) insists")
+	require.Contains(t, Forward.Reserved(kerneltest.CPU(), kerneltest.Problem(attn.Problem{DType: attn.F16})),
+		"WithTier(TierMatrix) insists")
 }
 
 // fragmented is a device with a fragment that it offers.
@@ -56,7 +63,8 @@ func everyProblem(least, most int, f func(d fragmented, form int, p *attn.Proble
 			for _, queries := range []int{1, 40, 5000} {
 				for form := kernel.FormRegisters; form <= kernel.FormShared; form++ {
 					for _, causal := range []attn.Causal{attn.CausalNone, attn.CausalBottomRight} {
-						p := kerneltest.Problem(attn.Problem{Batch: 2, Heads: 16, KeyHeads: 8, QueryLen: queries, KeyLen: queries + 100, HeadDim: dim, DType: attn.F16, Causal: causal})
+						p := kerneltest.Problem(attn.Problem{Batch: 2, Heads: 16, KeyHeads: 8, QueryLen: queries, KeyLen: queries + 100,
+							HeadDim: dim, DType: attn.F16, Causal: causal})
 						f(d, form, p, fmt.Sprintf("%s, form %d: %d, %d queries, causal %v", d.name, form, dim, queries, causal))
 					}
 				}
@@ -65,8 +73,8 @@ func everyProblem(least, most int, f func(d fragmented, form int, p *attn.Proble
 	}
 }
 
-// TestTiles: every device gets a tile for every form, whose shared memory and subgroups it has, and whose numbers are those that pipelines are
-// specialized with.
+// TestTiles: every device gets a tile for every form, whose shared memory and subgroups it has, and whose numbers are those that pipelines
+// are specialized with.
 func TestTiles(t *testing.T) {
 	everyProblem(1, Forward.MostDim, func(d fragmented, form int, p *attn.Problem, what string) {
 		tile, err := ChooseTile(d.caps, p, d.fragment, form, kernel.NewTuning(nil))
@@ -74,7 +82,8 @@ func TestTiles(t *testing.T) {
 		require.Empty(t, tile.Check(p.HeadDim, p.ValueDim, d.caps), what)
 		require.LessOrEqual(t, tile.Shared(p.HeadDim, p.ValueDim).Bytes(), int(d.caps.Facts.Limits.MaxSharedMemory), what)
 		c, info := (&ForwardProgram{ForwardPass: kernel.ForwardPass{Problem: *p}, Shape: tile}).Describe(kernel.Variant{LSE: true})
-		require.Equal(t, []int{tile.W * d.fragment.Lanes, tile.W * tile.RM * d.fragment.M, tile.BC, form, d.fragment.M, d.fragment.N, d.fragment.K},
+		require.Equal(t, []int{tile.W * d.fragment.Lanes, tile.W * tile.RM * d.fragment.M, tile.BC, form, d.fragment.M, d.fragment.N,
+			d.fragment.K},
 			[]int{c["WG"], c["BR"], c["BC"], c["FORM"], c["FM"], c["FN"], c["FK"]}, what)
 		require.Equal(t, kernel.BoolInt(p.Causal != attn.CausalNone), c["UPPER_BOUND"], what)
 		require.Equal(t, uint32(d.fragment.Lanes), info.SubgroupSize, what)
@@ -127,8 +136,8 @@ func TestSplitTiles(t *testing.T) {
 	})
 }
 
-// TestSplitThatDoesNotFit: a kernel of which no tile fits declines, whatever terms and form it is asked for; numbers of a tile that do not fit are the
-// caller's mistake.
+// TestSplitThatDoesNotFit: a kernel of which no tile fits declines, whatever terms and form it is asked for; numbers of a tile that do not
+// fit are the caller's mistake.
 func TestSplitThatDoesNotFit(t *testing.T) {
 	d := devices[0]
 	choose := func(dim int, given map[string]int) error {
@@ -148,7 +157,8 @@ func TestSplitThatDoesNotFit(t *testing.T) {
 	}
 }
 
-// TestSplitIsCutByItsOwnPace: where a device would not be full, keys are cut into parts before subgroups share the splitting of a tile with fewer.
+// TestSplitIsCutByItsOwnPace: where a device would not be full, keys are cut into parts before subgroups share the splitting of a tile with
+// fewer.
 func TestSplitIsCutByItsOwnPace(t *testing.T) {
 	d := devices[0]
 	for dim, keys := range map[int]int{64: 32, 128: 16} {
@@ -176,7 +186,8 @@ func TestWideTiles(t *testing.T) {
 func TestTuning(t *testing.T) {
 	d := devices[0]
 	p := kerneltest.Problem(attn.Problem{QueryLen: 1000, Heads: 8, KeyHeads: 8, DType: attn.F16})
-	tile, err := ChooseTile(d.caps, p, d.fragment, kernel.FormRegisters, kernel.NewTuning(map[string]int{"w": 2, "rm": 3, "bc": 48, "ck": 16, "prefetch": 2, "parts": 5}))
+	tile, err := ChooseTile(d.caps, p, d.fragment, kernel.FormRegisters,
+		kernel.NewTuning(map[string]int{"w": 2, "rm": 3, "bc": 48, "ck": 16, "prefetch": 2, "parts": 5}))
 	require.NoError(t, err)
 	require.Equal(t, [7]int{2, 3, 48, 16, 2, 5, 96}, [7]int{tile.W, tile.RM, tile.BC, tile.CK, tile.Prefetch, tile.Parts, tile.Rows()})
 	for rule, given := range map[string]map[string]int{
@@ -199,7 +210,8 @@ func TestPacks(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, packs, tile.Pack, "%d queries", queries)
 	}
-	_, err := ChooseBlockTile(d.caps, kerneltest.Problem(attn.Problem{QueryLen: 1, Heads: 8, Blocks: attn.Blocks{Queries: 16, Keys: 16}, DType: attn.F16}), d.fragment,
+	_, err := ChooseBlockTile(d.caps, kerneltest.Problem(attn.Problem{QueryLen: 1, Heads: 8, Blocks: attn.Blocks{Queries: 16, Keys: 16},
+		DType: attn.F16}), d.fragment,
 		kernel.FormRegisters, kernel.NewTuning(map[string]int{"pack": 1}))
 	require.ErrorContains(t, err, "must be 0 with a block mask")
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/vkattn/vkattn/internal/kernel"
 )
 
-// Attention of fp32 tensors on matrices of a narrower type: every operand is a sum of two or three numbers of it, and a product is the sum of
-// three or six (shaders/include/matrix_split.glsl, which has the papers; docs/notes.md has the errors).
+// Attention of fp32 tensors on matrices of a narrower type: every operand is a sum of two or three numbers of it, and a product is the sum
+// of three or six (shaders/include/matrix_split.glsl, which has the papers; docs/notes.md has the errors).
 //
 //	operands  terms  products  errors beside those of the scalar tier
 //	bf16      3      6         not above them, with exponents as fp32 has them
@@ -33,8 +33,8 @@ var ForwardSplit = &kernel.Kernel{
 	Candidates: splitCandidates,
 }
 
-// A trial of it has scores of eight times the usual size, and o this close to what it should be. Errors of scores are those of weights: a term
-// that is lost shows ten times as large, and fp32's own are a tenth.
+// A trial of it has scores of eight times the usual size, and o this close to what it should be. Errors of scores are those of weights: a
+// term that is lost shows ten times as large, and fp32's own are a tenth.
 const (
 	splitTrialScores = 8
 	splitTrialBound  = 2e-5
@@ -49,7 +49,8 @@ func splitLacks(c *kernel.Capabilities, _ *attn.Problem) string {
 	return why
 }
 
-// splitReserved is why a device does not take it by itself. Three terms of bf16 alone may stand for fp32 unasked, and where a row of tiles says so.
+// splitReserved is why a device does not take it by itself. Three terms of bf16 alone may stand for fp32 unasked, and where a row of tiles
+// says so.
 func splitReserved(c *kernel.Capabilities, p *attn.Problem) string {
 	if why := kernel.ReservedOnCPU(c, p); why != "" {
 		return why
@@ -62,7 +63,8 @@ func splitReserved(c *kernel.Capabilities, p *attn.Problem) string {
 		return err.Error()
 	}
 	if !t.Rows[0].On(byDefault) {
-		return "for such problems it was not measured to be faster than the scalar tier on devices of this family; WithTier(TierMatrix) insists"
+		return "for such problems it was not measured to be faster than the scalar tier on devices of this family; WithTier(TierMatrix) " +
+			"insists"
 	}
 	return ""
 }
@@ -105,7 +107,8 @@ func PlanTerms(e *kernel.Env, p *attn.Problem, t *kernel.Tuning, operands attn.D
 }
 
 // ChooseSplitTile is ChooseTile for a number of terms.
-func ChooseSplitTile(c *kernel.Capabilities, p *attn.Problem, terms int, scaled bool, s kernel.Fragment, form int, t *kernel.Tuning) (Tile, error) {
+func ChooseSplitTile(c *kernel.Capabilities, p *attn.Problem, terms int, scaled bool, s kernel.Fragment, form int,
+	t *kernel.Tuning) (Tile, error) {
 	if scaled && form == kernel.FormShared {
 		return Tile{}, &kernel.Declined{Why: "rows are scaled back in registers, and nothing is known of where accumulators lie in form 3"}
 	}

@@ -47,7 +47,8 @@ func planWide(e *kernel.Env, p *attn.Problem, t *kernel.Tuning) (kernel.Program,
 	if tile.Parts > 1 {
 		module += "_parts"
 	}
-	prog.CheckedKernels = kernel.CheckedKernels{Env: e, For: &prog.Problem, Module: module + "." + p.DType.Suffix(), Named: tile.String(), Describe: prog.Describe, Try: prog.try}
+	prog.CheckedKernels = kernel.CheckedKernels{Env: e, For: &prog.Problem, Module: module + "." + p.DType.Suffix(), Named: tile.String(),
+		Describe: prog.Describe, Try: prog.try}
 	return prog, prog.Usual(p)
 }
 
@@ -61,7 +62,8 @@ type WideProgram struct {
 // Model: nothing is fetched beyond the last tile, and Q comes again with each.
 func (m *WideProgram) Model() traffic.Model {
 	t := &m.Shape
-	return traffic.QueriesOutside{Label: wideKernel, Rows: t.Rows(), Keys: t.Keys(), Packed: t.Pack, Parts: t.Parts, Combine: m.Combine.Label(), QAgain: true, NoneUnseen: true}
+	return traffic.QueriesOutside{Label: wideKernel, Rows: t.Rows(), Keys: t.Keys(), Packed: t.Pack, Parts: t.Parts,
+		Combine: m.Combine.Label(), QAgain: true, NoneUnseen: true}
 }
 
 // Describe gives the specialization constants of a variant, and what else its pipeline is made with.
@@ -69,7 +71,8 @@ func (m *WideProgram) Describe(v kernel.Variant) (kernel.Constants, pipeline.Ker
 	t, p, f := &m.Shape, &m.Problem, &m.Shape.Fragment
 	sh := t.Shared(p.HeadDim, p.ValueDim)
 	c := kernel.Constants{"WG": t.Threads(), "BR": t.Rows(), "BC": t.Keys(), "FM": f.M, "FN": f.N, "FK": f.K, "SG": f.Lanes, "FORM": t.Form,
-		"RM": t.RM, "CK": t.CK, "PREFETCH": t.Prefetch, "SPLIT": t.Split, "SLICE": t.Slice, "V_KEYS": t.VKeys, "PACK": kernel.BoolInt(t.Pack),
+		"RM": t.RM, "CK": t.CK, "PREFETCH": t.Prefetch, "SPLIT": t.Split, "SLICE": t.Slice, "V_KEYS": t.VKeys,
+		"PACK":           kernel.BoolInt(t.Pack),
 		"HEADS_TOGETHER": t.HeadsTogether, "S_PITCH": sh.SPitch, "V_PITCH": sh.VPitch, "P_PITCH": sh.PPitch, "STEP_LEN": sh.Step,
 		"STAGED_LEN": sh.Staged, "X_LEN": sh.X, "P_LEN": sh.P, "WORDS": kernel.BoolInt(t.Words),
 		"MASKS": kernel.BoolInt(p.Masked() || p.KeyLen%t.Keys() != 0)}.And(kernel.ForwardConstants(p, v), m.layout.Constants())
@@ -110,7 +113,8 @@ func wideCandidates(c *kernel.Capabilities, _ *attn.Problem) []map[string]int {
 	for _, row := range slices.Concat(f.Rows(wideKernel), f.Candidates(wideKernel)) {
 		if row.SuitsLanes(lanes) {
 			t := wideOf(row)
-			out.add(c, t.W, t.RM, map[string]int{"w": t.W, "split": t.Split, "rm": t.RM, "ck": t.CK, "slice": t.Slice, "v_keys": t.VKeys, "prefetch": t.Prefetch})
+			out.add(c, t.W, t.RM, map[string]int{"w": t.W, "split": t.Split, "rm": t.RM, "ck": t.CK, "slice": t.Slice, "v_keys": t.VKeys,
+				"prefetch": t.Prefetch})
 		}
 	}
 	return out

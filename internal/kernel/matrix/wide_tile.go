@@ -52,8 +52,8 @@ func (s wideShared) Bytes() int { return 16*(s.Staged+s.P) + 4*s.X + 4*2 }
 // leastExchange is the least length of the array of floats, for the reason of leastDrop.
 const leastExchange = 64
 
-// Shared lays shared memory out for a value dimension dv; D passes through it in slices. Rows have an odd pitch, which spreads them over the
-// banks.
+// Shared lays shared memory out for a value dimension dv; D passes through it in slices. Rows have an odd pitch, which spreads them over
+// the banks.
 func (t *WideTile) Shared(_, dv int) wideShared {
 	f := &t.Fragment
 	fragments := attn.CeilDiv(attn.CeilDiv(dv, f.N), t.Split) * t.Split
@@ -105,7 +105,8 @@ func wideOf(r *tiles.Row) WideTile {
 }
 
 // ChooseWideTile takes the first row that fits once it is cut to the problem; overrides from t replace single numbers.
-func ChooseWideTile(c *kernel.Capabilities, p *attn.Problem, s kernel.Fragment, l *kernel.FragmentLayout, form int, t *kernel.Tuning) (WideTile, error) {
+func ChooseWideTile(c *kernel.Capabilities, p *attn.Problem, s kernel.Fragment, l *kernel.FragmentLayout, form int,
+	t *kernel.Tuning) (WideTile, error) {
 	k, why := c.Prediction(), "no row of tiles is for the problem"
 	for _, row := range c.Suiting(kernel.Asked(p, s), wideKernel) {
 		tile := wideOf(row)

@@ -18,9 +18,11 @@ var Backward = &kernel.BackwardKernel{
 		Implementation: kernel.Flash,
 		Tier:           kernel.TierScalar,
 		MostDim:        kernel.PlainDims,
-		Can:            attn.WithDropout | attn.WithPartsOfWholes | attn.WithBlocks | attn.OfScores | attn.WithSinks | attn.WithLengths | attn.WithPacked,
-		Parameters:     kernel.GroupBound.And(backwardRanges.And(kernel.IndirectRange).Of("kv_"), backwardRanges.And(kernel.IndirectRange).Of("q_")),
-		Unsupported:    backwardLacks,
+		Can: attn.WithDropout | attn.WithPartsOfWholes | attn.WithBlocks | attn.OfScores | attn.WithSinks | attn.WithLengths |
+			attn.WithPacked,
+		Parameters: kernel.GroupBound.And(backwardRanges.And(kernel.IndirectRange).Of("kv_"),
+			backwardRanges.And(kernel.IndirectRange).Of("q_")),
+		Unsupported: backwardLacks,
 	},
 	Plan: planBackward,
 }
@@ -57,7 +59,8 @@ func planBackward(e *kernel.Env, p *attn.Problem, _ kernel.Program, t *kernel.Tu
 	}
 	// The usual case is dense tensors, gradients overwritten.
 	aligned := p.HeadDim*p.DType.Size()%16 == 0 && p.ValueDim*p.DType.Size()%16 == 0
-	err = kernel.Together(func() error { _, err := s.delta.Kernel(aligned, false); return err }, func() error { return s.build(aligned, false) })
+	err = kernel.Together(func() error { _, err := s.delta.Kernel(aligned, false); return err },
+		func() error { return s.build(aligned, false) })
 	if e.Attached && kernel.HasFunctions(p) { // to a device of the caller's, whose queue recording must leave alone
 		for i := range 4 {
 			if err == nil && (aligned || i&1 == 0) {
@@ -68,8 +71,8 @@ func planBackward(e *kernel.Env, p *attn.Problem, _ kernel.Program, t *kernel.Tu
 	return s, err
 }
 
-// build makes the pipelines of a variant. Those with functions of the user's in them prove themselves where they were never run on this device
-// and driver.
+// build makes the pipelines of a variant. Those with functions of the user's in them prove themselves where they were never run on this
+// device and driver.
 func (s *BackwardProgram) build(aligned, accumulate bool) error {
 	i := kernel.BoolInt(aligned) + 2*kernel.BoolInt(accumulate)
 	if s.checked[i].Load() {
@@ -79,7 +82,8 @@ func (s *BackwardProgram) build(aligned, accumulate bool) error {
 	var makes []func() error
 	for _, part := range []*BackwardPart{&s.Kv, &s.Q} {
 		makes = append(makes, func() error { _, err := s.Kernel(part, aligned, accumulate); return err })
-		made = append(made, kernel.Compiled{Module: part.module, Constants: s.Constants(part, aligned, accumulate), Functions: s.Problem.Code()})
+		made = append(made, kernel.Compiled{Module: part.module, Constants: s.Constants(part, aligned, accumulate),
+			Functions: s.Problem.Code()})
 	}
 	if err := kernel.Together(makes...); err != nil {
 		return err
@@ -209,7 +213,8 @@ func (t *BackwardTile) constants(p *attn.Problem, sh backwardShared, aligned, ac
 	return kernel.Constants{"WG": t.threads(), "BR": t.BR, "BC": t.BC, "D": p.HeadDim, "DV": p.ValueDim,
 		"ALIGNED": kernel.BoolInt(aligned), "ACCUMULATE": kernel.BoolInt(accumulate),
 		"MR": t.MR, "MC": t.MC, "DK": t.DK, "VC": t.VC, "PC": t.PC, "C_AT": sh.cAt, "V_AT": 0, "P_AT": sh.pAt,
-		"SHARED_V4": sh.length, "DROPOUT": kernel.BoolInt(p.DropThreshold() > 0)}.And(kernel.MaskConstants(p), kernel.ScoreConstants(p), kernel.BlockConstants(p.Blocks), kernel.LengthConstants(p), kernel.WithinConstants(p))
+		"SHARED_V4": sh.length, "DROPOUT": kernel.BoolInt(p.DropThreshold() > 0)}.And(kernel.MaskConstants(p), kernel.ScoreConstants(p),
+		kernel.BlockConstants(p.Blocks), kernel.LengthConstants(p), kernel.WithinConstants(p))
 }
 
 func (s *BackwardProgram) Record(r *kernel.Recorder, g *kernel.Gradients) error {

@@ -58,7 +58,8 @@ func (s *BiasGradient) groups(p *attn.Problem) uint64 {
 	return n
 }
 
-// build makes the pipeline of a variant. One with functions of the user's in it proves itself where it was never run on this device and driver.
+// build makes the pipeline of a variant. One with functions of the user's in it proves itself where it was never run on this device and
+// driver.
 func (s *BiasGradient) build(aligned, accumulate bool) (*pipeline.Kernel, error) {
 	k, err := s.kernel(aligned, accumulate)
 	i := kernel.BoolInt(aligned) + 2*kernel.BoolInt(accumulate)
@@ -66,7 +67,8 @@ func (s *BiasGradient) build(aligned, accumulate bool) (*pipeline.Kernel, error)
 		return k, err
 	}
 	if kernel.HasFunctions(&s.problem) {
-		made := []kernel.Compiled{{Module: s.module(), Constants: BiasConstants(&s.problem, s.of.Of(&s.problem), &s.tile, aligned, accumulate), Functions: s.problem.Code()}}
+		made := []kernel.Compiled{{Module: s.module(), Constants: BiasConstants(&s.problem, s.of.Of(&s.problem), &s.tile, aligned,
+			accumulate), Functions: s.problem.Code()}}
 		try := func() (string, error) { return s.try(k, aligned, accumulate) }
 		if err := s.env.Prove(fmt.Sprintf("%s %v", BiasLabel, &s.tile), made, try); err != nil {
 			return nil, err
@@ -93,16 +95,17 @@ func (s *BiasGradient) try(k *pipeline.Kernel, aligned, accumulate bool) (wrong 
 		return "", err
 	}
 	variant := kernel.GradientVariant{Aligned: aligned, Accumulate: accumulate, By: s.of.Name}
-	return s.env.TryBackward(p, variant, nil, append([]uint64{delta.Bytes()}, rows.Scratch()...), func(r *kernel.Recorder, g *kernel.Gradients) error {
-		at := kernel.Operand{Binding: r.Scratch[0]}
-		if err := rows.Record(r, &g.Scores, r.Scratch[1:]); err != nil {
-			return err
-		}
-		if err := delta.Record(r, g, &at); err != nil {
-			return err
-		}
-		return mine.dispatch(r, k, g, &at)
-	})
+	return s.env.TryBackward(p, variant, nil, append([]uint64{delta.Bytes()}, rows.Scratch()...),
+		func(r *kernel.Recorder, g *kernel.Gradients) error {
+			at := kernel.Operand{Binding: r.Scratch[0]}
+			if err := rows.Record(r, &g.Scores, r.Scratch[1:]); err != nil {
+				return err
+			}
+			if err := delta.Record(r, g, &at); err != nil {
+				return err
+			}
+			return mine.dispatch(r, k, g, &at)
+		})
 }
 
 // Dispatches is the number of its dispatches.
@@ -121,7 +124,8 @@ func (s *BiasGradient) kernel(aligned, accumulate bool) (*pipeline.Kernel, error
 func BiasConstants(p *attn.Problem, of *attn.PerScore, t *BackwardTile, aligned, accumulate bool) kernel.Constants {
 	sh := t.shared(p.HeadDim)
 	sh.length = max(sh.length, attn.CeilDiv(t.BR/t.MR*t.BC, 4)) // partial sums, where a bias has one row for all queries
-	return t.constants(p, sh, aligned, accumulate).And(kernel.Constants{"GRADIENT_32": kernel.BoolInt(of.DType == attn.F32), "OWN_BATCH": kernel.BoolInt(of.Own[0]),
+	return t.constants(p, sh, aligned, accumulate).And(kernel.Constants{"GRADIENT_32": kernel.BoolInt(of.DType == attn.F32),
+		"OWN_BATCH": kernel.BoolInt(of.Own[0]),
 		"OWN_HEADS": kernel.BoolInt(of.Own[1]), "OWN_QUERIES": kernel.BoolInt(of.Own[2])})
 }
 

@@ -11,8 +11,8 @@ import (
 	"github.com/vkattn/vkattn/pipeline"
 )
 
-// CapturedGradient is the gradient by a tensor that the score functions capture, in fp32 arithmetic and sums that do not depend on the order:
-// shaders/scalar/scalar_backward_captured.comp, between two dispatches of shaders/common/backward_captured.comp.
+// CapturedGradient is the gradient by a tensor that the score functions capture, in fp32 arithmetic and sums that do not depend on the
+// order: shaders/scalar/scalar_backward_captured.comp, between two dispatches of shaders/common/backward_captured.comp.
 type CapturedGradient struct {
 	env      *kernel.Env
 	problem  attn.Problem
@@ -42,15 +42,18 @@ const (
 	largestTable = 8192
 )
 
-// PlanCaptured fits it to a problem, behind a backward pass of an implementation. Its tile is that of scalar_backward_q, whose products it makes twice.
+// PlanCaptured fits it to a problem, behind a backward pass of an implementation. Its tile is that of scalar_backward_q, whose products it
+// makes twice.
 func PlanCaptured(e *kernel.Env, p *attn.Problem, by score.Gradient, of kernel.Implementation) (*CapturedGradient, error) {
-	s, t := &CapturedGradient{env: e, problem: *p, by: by, rounded: of == kernel.Standard, elements: by.Tensor().Elements()}, kernel.NewBackwardTuning(nil)
+	s, t := &CapturedGradient{env: e, problem: *p, by: by, rounded: of == kernel.Standard, elements: by.Tensor().Elements()},
+		kernel.NewBackwardTuning(nil)
 	var err error
 	if s.tile, err = ChooseBackwardTile(&e.Caps, p, "q_", t); err != nil {
 		return nil, err
 	}
 	// Beside the tile, and the maximum's word for each invocation, which is elsewhere, there may be room for the sums.
-	if room := int(e.Caps.Facts.Limits.MaxSharedMemory) - 16*s.tile.shared(p.HeadDim).length - 4; s.elements <= largestTable && 8*s.elements <= room {
+	if room := int(e.Caps.Facts.Limits.MaxSharedMemory) - 16*s.tile.shared(p.HeadDim).length - 4; s.elements <= largestTable &&
+		8*s.elements <= room {
 		s.table = s.elements
 	}
 	const atomics = 4 // what sums cost beside the products, at worst
@@ -72,9 +75,10 @@ func PlanCaptured(e *kernel.Env, p *attn.Problem, by score.Gradient, of kernel.I
 	return s, nil
 }
 
-// NewScoreTables makes the table of packed sequences for the kernels of gradients by what goes with scores: with the blocks of CapturedGradient, for
-// one of those that the problem has, which all have the same tile and grid, or for none (nil). The others take of the table where sequences lie alone.
-// As in the kernel of queries, whose tile that is, workgroups are counted on the device where counted says so.
+// NewScoreTables makes the table of packed sequences for the kernels of gradients by what goes with scores: with the blocks of
+// CapturedGradient, for one of those that the problem has, which all have the same tile and grid, or for none (nil). The others take of the
+// table where sequences lie alone. As in the kernel of queries, whose tile that is, workgroups are counted on the device where counted says
+// so.
 func NewScoreTables(e *kernel.Env, p *attn.Problem, of *CapturedGradient, counted bool) (kernel.RowTables, error) {
 	if p.Packed.None() {
 		return nil, nil
@@ -141,16 +145,19 @@ func (s *CapturedGradient) build(aligned bool) error {
 		c, code := s.describe(sums, aligned)
 		made = append(made, kernel.Compiled{Module: s.module(), Constants: c, Functions: code})
 	}
-	if err := s.env.Prove(fmt.Sprintf("%s %v", CapturedLabel, &s.tile), made, func() (string, error) { return s.try(aligned) }); err != nil {
+	if err := s.env.Prove(fmt.Sprintf("%s %v", CapturedLabel, &s.tile), made,
+		func() (string, error) { return s.try(aligned) }); err != nil {
 		return err
 	}
 	s.checked[i].Store(true)
 	return nil
 }
 
-// try runs the pipelines of a variant on a small problem, of no more workgroups than they are built for, and says what is wrong with the gradient.
+// try runs the pipelines of a variant on a small problem, of no more workgroups than they are built for, and says what is wrong with the
+// gradient.
 func (s *CapturedGradient) try(aligned bool) (wrong string, err error) {
-	mine := &CapturedGradient{env: s.env, problem: trialOf(&s.problem, &s.tile), by: s.by, elements: s.elements, table: s.table, tile: s.tile, ends: s.ends}
+	mine := &CapturedGradient{env: s.env, problem: trialOf(&s.problem, &s.tile), by: s.by, elements: s.elements, table: s.table,
+		tile: s.tile, ends: s.ends}
 	p := &mine.problem
 	p.Heads, p.QueryLen = min(p.Heads, s.problem.Heads), min(p.QueryLen, s.problem.QueryLen)
 	p.Batch = min(p.Batch, s.problem.Batch)

@@ -41,15 +41,16 @@ func (t *BackwardTile) Check(prefix string, wide, elem int, l *vk.Limits) string
 	}
 	switch {
 	case t.PC < 1 || t.PC%(4*t.tx()) != 0 || t.BC%t.PC != 0:
-		return fmt.Sprintf("%[1]spc = %[2]d must be a multiple of 4·%[1]sbc/%[1]smc = %[3]d that divides %[1]sbc = %[4]d", prefix, t.PC, 4*t.tx(), t.BC)
+		return fmt.Sprintf("%[1]spc = %[2]d must be a multiple of 4·%[1]sbc/%[1]smc = %[3]d that divides %[1]sbc = %[4]d", prefix, t.PC,
+			4*t.tx(), t.BC)
 	case t.VC < 4 || t.VC%4 != 0 || t.PC%t.VC != 0:
 		return fmt.Sprintf("%[1]svc = %[2]d must be a multiple of 4 that divides %[1]spc = %[3]d", prefix, t.VC, t.PC)
 	}
 	return kernel.CheckLimits(t.threads(), 16*t.shared(wide).length, l)
 }
 
-// ChooseBackwardTile takes the first row that fits, with the staging that needs the fewest passes, DK and VC of 0 as large as fit; overrides from t, whose
-// names begin with prefix, replace single numbers.
+// ChooseBackwardTile takes the first row that fits, with the staging that needs the fewest passes, DK and VC of 0 as large as fit;
+// overrides from t, whose names begin with prefix, replace single numbers.
 func ChooseBackwardTile(c *kernel.Capabilities, p *attn.Problem, prefix string, t *kernel.Tuning) (BackwardTile, error) {
 	dim, limits := max(p.HeadDim, p.ValueDim), &c.Facts.Limits
 	forced := func() bool {

@@ -38,7 +38,8 @@ const DecodeKernel = "scalar_decode"
 
 // decodeRanges are its parameters.
 var decodeRanges = kernel.GroupBound.And(kernel.IndirectRange, kernel.Parameters{
-	kernel.DecodeParameter: kernel.OnOff, "rows": kernel.Between(1, DecodeRows), "w": kernel.Between(1, 32), "lpr": kernel.Powers(1, 128), "u": kernel.Between(1, 16), "parts": kernel.PartsRange,
+	kernel.DecodeParameter: kernel.OnOff, "rows": kernel.Between(1, DecodeRows), "w": kernel.Between(1, 32), "lpr": kernel.Powers(1, 128),
+	"u": kernel.Between(1, 16), "parts": kernel.PartsRange,
 })
 
 func decodeLacks(c *kernel.Capabilities, p *attn.Problem) string {
@@ -57,7 +58,8 @@ func planDecode(e *kernel.Env, p *attn.Problem, t *kernel.Tuning) (kernel.Progra
 	if err := prog.Fit(e, p, DecodeKernel, tile.workgroups(p), p.ForwardFLOPs(), kernel.ScalarPace, t); err != nil {
 		return nil, err
 	}
-	prog.CheckedKernels = kernel.CheckedKernels{Env: e, For: &prog.Problem, Module: kernel.CacheModule(DecodeKernel, p) + "." + p.DType.Suffix(), Named: tile.String(), Trusted: true,
+	prog.CheckedKernels = kernel.CheckedKernels{Env: e, For: &prog.Problem, Module: kernel.CacheModule(DecodeKernel, p) + "." +
+		p.DType.Suffix(), Named: tile.String(), Trusted: true,
 		Describe: prog.Describe, Try: prog.try}
 	return prog, prog.Usual(p)
 }
@@ -70,8 +72,9 @@ type DecodeProgram struct {
 
 func (s *DecodeProgram) Model() traffic.Model {
 	t := &s.Shape // lanes that take a key together load all queries of the workgroup
-	return traffic.QueriesOutside{Label: DecodeKernel, Rows: t.Rows, Keys: 1, Batch: t.batch(), Packed: true, NoneUnseen: true, QReaders: t.Threads() / t.LPR,
-		Parts: t.Parts, Combine: s.Combine.Label()}
+	return traffic.QueriesOutside{Label: DecodeKernel, Rows: t.Rows, Keys: 1, Batch: t.batch(), Packed: true, NoneUnseen: true,
+		QReaders: t.Threads() / t.LPR,
+		Parts:    t.Parts, Combine: s.Combine.Label()}
 }
 
 func (s *DecodeProgram) Describe(v kernel.Variant) (kernel.Constants, pipeline.KernelInfo) {
@@ -144,7 +147,8 @@ func (t *DecodeTile) blocks(p *attn.Problem) kernel.RowBlocks {
 	return kernel.RowBlocks{Rows: t.Rows, Columns: t.batch(), Members: p.Group()}
 }
 
-// decodePiece is what a lane takes of a row at a time: so many elements, in so many words while they are on their way. 16 bytes, or half a block.
+// decodePiece is what a lane takes of a row at a time: so many elements, in so many words while they are on their way. 16 bytes, or half a
+// block.
 func decodePiece(t attn.DType) (elements, words int) {
 	switch t {
 	case attn.Q8_0:
@@ -199,7 +203,8 @@ func (t *DecodeTile) Check(p *attn.Problem, l *vk.Limits) (name, why string) {
 	case t.LPR < 1 || t.LPR > t.Lanes || t.Lanes%t.LPR != 0 || t.LPR&(t.LPR-1) != 0:
 		return "lpr", fmt.Sprintf("must be a power of two that divides the %d lanes of a subgroup", t.Lanes)
 	case t.registers(p) > decodeMostSpilled:
-		return "lpr", fmt.Sprintf("%d words of Q and O in a lane pass %d: more lanes must share a row, or fewer rows a workgroup", t.registers(p), decodeMostSpilled)
+		return "lpr", fmt.Sprintf("%d words of Q and O in a lane pass %d: more lanes must share a row, or fewer rows a workgroup",
+			t.registers(p), decodeMostSpilled)
 	}
 	return "w", kernel.CheckLimits(t.Threads(), t.shared(p), l)
 }

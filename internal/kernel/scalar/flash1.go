@@ -18,8 +18,9 @@ var Flash1 = &kernel.Kernel{
 		Tier:           kernel.TierScalar,
 		MostDim:        kernel.PlainDims,
 		Can:            attn.WithDropout | attn.OfScores | attn.WithSinks | attn.WithLengths,
-		Parameters:     pieceRanges.And(kernel.GroupBound, kernel.Parameters{"subgroup": kernel.OnOff, "max_key_blocks": kernel.Between(0, kernel.AllKeyBlocks)}),
-		Unsupported:    kernel.ScalarLacks,
+		Parameters: pieceRanges.And(kernel.GroupBound,
+			kernel.Parameters{"subgroup": kernel.OnOff, "max_key_blocks": kernel.Between(0, kernel.AllKeyBlocks)}),
+		Unsupported: kernel.ScalarLacks,
 	},
 	Plan: planFlash1,
 }
@@ -40,7 +41,8 @@ func planFlash1(e *kernel.Env, p *attn.Problem, t *kernel.Tuning) (kernel.Progra
 	if prog.grid, prog.keyBlocks, err = kernel.Flash1Grid(&e.Caps, p, tile.BC, p.ForwardFLOPs(), kernel.ScalarPace, t); err != nil {
 		return nil, err
 	}
-	prog.CheckedKernels = kernel.CheckedKernels{Env: e, For: &prog.Problem, Module: name + "." + p.DType.Suffix(), Named: tile.String(), Trusted: true,
+	prog.CheckedKernels = kernel.CheckedKernels{Env: e, For: &prog.Problem, Module: name + "." + p.DType.Suffix(), Named: tile.String(),
+		Trusted:  true,
 		Describe: prog.Describe, Try: prog.try}
 	return prog, prog.Usual(p)
 }
@@ -70,7 +72,8 @@ func (s *Flash1Program) Scratch() []uint64 { return s.sizes }
 func (s *Flash1Program) Dispatches() int   { return s.grid.Dispatches() }
 
 func (s *Flash1Program) Model() traffic.Model {
-	return traffic.KeysOutside{Label: flash1Label, Rows: s.Shape.BR, Keys: s.Shape.BC, VAgain: s.Shape.VC < s.Shape.BC, RowReaders: s.Shape.Tx()}
+	return traffic.KeysOutside{Label: flash1Label, Rows: s.Shape.BR, Keys: s.Shape.BC, VAgain: s.Shape.VC < s.Shape.BC,
+		RowReaders: s.Shape.Tx()}
 }
 
 // Describe gives the specialization constants of a variant, and what else its pipeline is made with.
@@ -79,7 +82,8 @@ func (s *Flash1Program) Describe(v kernel.Variant) (kernel.Constants, pipeline.K
 	sh := t.Shared(p.HeadDim, p.ValueDim)
 	return kernel.Constants{"WG": t.Threads(), "BR": t.BR, "BC": t.BC, "MR": t.MR, "MC": t.MC, "DK": t.DK, "VC": t.VC,
 		"KEY_BLOCKS": s.keyBlocks, "K_AT": sh.KAt, "V_AT": sh.VAt, "P_AT": sh.PAt, "SHARED_V4": sh.Length,
-		"REDUCE_LEN": sh.reduce, "DROPOUT": kernel.BoolInt(p.DropThreshold() > 0)}.And(kernel.ForwardConstants(p, v), kernel.LengthConstants(p)), s.Env.Subgroups(t.Subgroup)
+		"REDUCE_LEN": sh.reduce, "DROPOUT": kernel.BoolInt(p.DropThreshold() > 0)}.And(kernel.ForwardConstants(p, v),
+		kernel.LengthConstants(p)), s.Env.Subgroups(t.Subgroup)
 }
 
 func (s *Flash1Program) Record(r *kernel.Recorder, f *kernel.Operands) error {

@@ -14,9 +14,10 @@ var Forward = &kernel.Kernel{
 		Implementation: kernel.Flash,
 		Tier:           kernel.TierScalar,
 		MostDim:        attn.MostDim,
-		Can:            attn.WithDropout | attn.WithPartsOfWholes | attn.OfScores | attn.WithSinks | attn.WithLengths | attn.WithPacked | attn.WithPages | attn.WithQuantised,
-		Parameters:     forwardRanges.And(kernel.IndirectRange, kernel.Parameters{kernel.DecodeParameter: kernel.OnOff}),
-		Unsupported:    kernel.ScalarLacks,
+		Can: attn.WithDropout | attn.WithPartsOfWholes | attn.OfScores | attn.WithSinks | attn.WithLengths | attn.WithPacked |
+			attn.WithPages | attn.WithQuantised,
+		Parameters:  forwardRanges.And(kernel.IndirectRange, kernel.Parameters{kernel.DecodeParameter: kernel.OnOff}),
+		Unsupported: kernel.ScalarLacks,
 	},
 	Plan:       planForward,
 	Candidates: forwardCandidates,
@@ -43,7 +44,8 @@ func fitForward(name string, e *kernel.Env, p *attn.Problem, t *kernel.Tuning) (
 	if tile.Subgroup {
 		module += "_subgroup"
 	}
-	prog.CheckedKernels = kernel.CheckedKernels{Env: e, For: &prog.Problem, Module: module + "." + p.DType.Suffix(), Named: tile.String(), Trusted: true,
+	prog.CheckedKernels = kernel.CheckedKernels{Env: e, For: &prog.Problem, Module: module + "." + p.DType.Suffix(), Named: tile.String(),
+		Trusted:  true,
 		Describe: prog.Describe, Try: prog.try}
 	return prog, prog.Usual(p)
 }
@@ -55,7 +57,8 @@ type ForwardProgram struct {
 }
 
 func (s *ForwardProgram) Model() traffic.Model {
-	return traffic.QueriesOutside{Label: s.Label, Rows: s.Shape.BR, Keys: s.Shape.BC, QAgain: !s.Shape.QResident, Parts: s.Shape.Parts, Combine: s.Combine.Label()}
+	return traffic.QueriesOutside{Label: s.Label, Rows: s.Shape.BR, Keys: s.Shape.BC, QAgain: !s.Shape.QResident, Parts: s.Shape.Parts,
+		Combine: s.Combine.Label()}
 }
 
 // Describe gives the specialization constants of a variant, and what else its pipeline is made with.
@@ -64,7 +67,8 @@ func (s *ForwardProgram) Describe(v kernel.Variant) (kernel.Constants, pipeline.
 	sh := t.Shared(p.HeadDim, p.ValueDim)
 	c := kernel.Constants{"WG": t.Threads(), "BR": t.BR, "BC": t.BC, "MR": t.MR, "MC": t.MC, "DK": t.DK, "VC": t.VC,
 		"PC": t.PC, "Q_RESIDENT": kernel.BoolInt(t.QResident), "V_EARLY": kernel.BoolInt(t.VEarly), "K_AT": sh.KAt, "V_AT": sh.VAt,
-		"P_AT": sh.PAt, "SHARED_V4": sh.Length, "REDUCE_LEN": sh.reduce, "DROPOUT": kernel.BoolInt(p.DropThreshold() > 0)}.And(kernel.ForwardConstants(p, v), kernel.WithinConstants(p))
+		"P_AT": sh.PAt, "SHARED_V4": sh.Length, "REDUCE_LEN": sh.reduce,
+		"DROPOUT": kernel.BoolInt(p.DropThreshold() > 0)}.And(kernel.ForwardConstants(p, v), kernel.WithinConstants(p))
 	return c.And(kernel.PartsOrBlocks(p, s.Combine, t.Parts)), s.Env.Subgroups(t.Subgroup)
 }
 

@@ -138,8 +138,8 @@ func ChooseForwardTile(c *kernel.Capabilities, p *attn.Problem, t *kernel.Tuning
 	return firstForwardTile(c, p, t, func(*ForwardTile) bool { return true })
 }
 
-// partsToFill is the number of parts with which almost ScalarBeside workgroups fall to each multiprocessor, more where some blocks see few keys and
-// others many, and never a few workgroups too many, which would run alone.
+// partsToFill is the number of parts with which almost ScalarBeside workgroups fall to each multiprocessor, more where some blocks see few
+// keys and others many, and never a few workgroups too many, which would run alone.
 func (t *ForwardTile) partsToFill(c *kernel.Capabilities, p *attn.Problem) int {
 	k := c.Prediction()
 	if !k.Fill || p.Cached() {
@@ -156,7 +156,8 @@ func firstForwardTile(c *kernel.Capabilities, p *attn.Problem, t *kernel.Tuning,
 		names = []string{"scalar_forward_blocks", "scalar_forward"}
 	}
 	for _, r := range c.Suiting(kernel.Asked(p, c.Lanes()), names...) {
-		tile := ForwardTile{BR: r.Get("br"), BC: r.Get("bc"), MR: r.Get("mr"), MC: r.Get("mc"), DK: r.Get("dk"), VC: r.Get("vc"), PC: r.Get("pc"),
+		tile := ForwardTile{BR: r.Get("br"), BC: r.Get("bc"), MR: r.Get("mr"), MC: r.Get("mc"), DK: r.Get("dk"), VC: r.Get("vc"),
+			PC:        r.Get("pc"),
 			QResident: r.On("q_resident"), VEarly: r.On("v_early")}
 		tile.BR, tile.BC = t.Get("br", tile.BR), t.Get("bc", tile.BC)
 		tile.MR, tile.MC = t.Get("mr", tile.MR), t.Get("mc", tile.MC)
@@ -166,7 +167,8 @@ func firstForwardTile(c *kernel.Capabilities, p *attn.Problem, t *kernel.Tuning,
 		if why = tile.fit(c, p, t); why == "" {
 			tile.Parts = t.Get("parts", tile.partsToFill(c, p))
 			if why = kernel.CheckParts(tile.Parts, p); why == "" && tile.Parts > 1 && p.Cached() {
-				why = fmt.Sprintf("parts = %d must be 1 where keys and values lie in a cache: scalar_decode takes them in parts, and matrix_forward", tile.Parts)
+				why = fmt.Sprintf("parts = %d must be 1 where keys and values lie in a cache: scalar_decode takes them in parts, and "+
+					"matrix_forward", tile.Parts)
 			}
 			if why == "" {
 				t.Took(r)

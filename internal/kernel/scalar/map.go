@@ -28,7 +28,8 @@ func (t *MapTile) sharedV4() int { return max((t.BR+t.BC)*(t.DK/4|1), t.BR*(t.BC
 
 // Constants are the specialization constants of scalar_map.
 func (t *MapTile) Constants(p *attn.Problem, v kernel.MapVariant) kernel.Constants {
-	return kernel.Constants{"WG": t.BR, "BR": t.BR, "BC": t.BC, "MR": t.MR, "MC": t.MC, "DK": t.DK, "SHARED_V4": t.sharedV4()}.And(kernel.MapConstants(p, v))
+	return kernel.Constants{"WG": t.BR, "BR": t.BR, "BC": t.BC, "MR": t.MR, "MC": t.MC, "DK": t.DK,
+		"SHARED_V4": t.sharedV4()}.And(kernel.MapConstants(p, v))
 }
 
 // MapLacks says what the device or the problem lacks for maps, "" when it can make them.
@@ -42,8 +43,10 @@ func MapLacks(c *kernel.Capabilities, p *attn.Problem) string {
 // NewMap plans maps of a problem's weights in fp32 arithmetic: shaders/scalar/scalar_map.comp.
 func NewMap(e *kernel.Env, problem *attn.Problem) (*kernel.MapProgram, error) {
 	t, p := TileOfMaps(&e.Caps), kernel.MapProblem(problem)
-	return kernel.MapsOf(&kernel.MapProgram{Env: e, Problem: p, Module: kernel.CacheModule(MapLabel, &p) + "." + p.DType.Suffix(), Label: MapLabel,
-		Named: fmt.Sprintf("%dx%d", t.BR, t.BC), Tier: kernel.TierScalar, Trusted: true, Rows: t.BR, Groups: 1, Keys: t.BC, Pace: kernel.ScalarPace,
+	return kernel.MapsOf(&kernel.MapProgram{Env: e, Problem: p, Module: kernel.CacheModule(MapLabel, &p) + "." + p.DType.Suffix(),
+		Label: MapLabel,
+		Named: fmt.Sprintf("%dx%d", t.BR, t.BC), Tier: kernel.TierScalar, Trusted: true, Rows: t.BR, Groups: 1, Keys: t.BC,
+		Pace: kernel.ScalarPace,
 		Describe: func(v kernel.MapVariant) (kernel.Constants, pipeline.KernelInfo) {
 			return t.Constants(&p, v), pipeline.KernelInfo{}
 		}})

@@ -9,7 +9,8 @@ import (
 var (
 	pieceRanges   = kernel.PieceRanges.And(kernel.Parameters{"dk": kernel.Multiples(4, 256, 4), "vc": kernel.Multiples(4, 1024, 4)})
 	forwardRanges = pieceRanges.And(kernel.GroupBound, kernel.Parameters{
-		"dk": kernel.Multiples(4, attn.MostDim, 4), "pc": kernel.Multiples(16, 1024, 4), "q_resident": kernel.OnOff, "v_early": kernel.OnOff, "subgroup": kernel.OnOff, "parts": kernel.PartsRange,
+		"dk": kernel.Multiples(4, attn.MostDim, 4), "pc": kernel.Multiples(16, 1024, 4), "q_resident": kernel.OnOff,
+		"v_early": kernel.OnOff, "subgroup": kernel.OnOff, "parts": kernel.PartsRange,
 	})
 	backwardRanges = pieceRanges.And(kernel.Parameters{"pc": kernel.Multiples(16, 1024, 4)})
 )

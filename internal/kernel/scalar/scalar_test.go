@@ -15,7 +15,8 @@ import (
 func TestRefusals(t *testing.T) {
 	blocks := attn.Problem{Blocks: attn.Blocks{Queries: 16, Keys: 16}}
 	kerneltest.Refuses(t, &Forward.Offer, attn.Problem{}, "block mask")
-	kerneltest.Refuses(t, &Flash1.Offer, attn.Problem{}, "block mask", "pages of keys and values", "quantised keys or values", "packed sequences")
+	kerneltest.Refuses(t, &Flash1.Offer, attn.Problem{}, "block mask", "pages of keys and values", "quantised keys or values",
+		"packed sequences")
 	kerneltest.Refuses(t, &BlockSparse.Offer, blocks, "pages of keys and values", "quantised keys or values", "packed sequences")
 	kerneltest.Refuses(t, &Decode.Offer, attn.Problem{QueryLen: 4}, "dropout", "block mask")
 	kerneltest.Refuses(t, &Backward.Offer, attn.Problem{}, "pages of keys and values", "quantised keys or values")
@@ -23,8 +24,10 @@ func TestRefusals(t *testing.T) {
 
 	require.Contains(t, Decode.Refuses(kerneltest.Problem(attn.Problem{QueryLen: 5})), "10 rows for each key head: it takes up to 8")
 	require.Contains(t, Decode.Unsupported(kerneltest.Least(), kerneltest.Problem(attn.Problem{QueryLen: 1})), "no subgroup shuffles")
-	require.Empty(t, Forward.Unsupported(kerneltest.Least(), kerneltest.Problem(attn.Problem{})), "fp32 needs nothing that a device may lack")
-	require.Contains(t, Forward.Unsupported(kerneltest.Least(), kerneltest.Problem(attn.Problem{DType: attn.F16})), "storageBuffer16BitAccess")
+	require.Empty(t, Forward.Unsupported(kerneltest.Least(), kerneltest.Problem(attn.Problem{})),
+		"fp32 needs nothing that a device may lack")
+	require.Contains(t, Forward.Unsupported(kerneltest.Least(), kerneltest.Problem(attn.Problem{DType: attn.F16})),
+		"storageBuffer16BitAccess")
 }
 
 // everyProblem calls f with problems of all sizes of heads that kernels take, on every device.
@@ -36,7 +39,8 @@ func everyProblem(t *testing.T, mostDim int, f func(c *kernel.Capabilities, p *a
 			}
 			for _, queries := range []int{1, 7, 100, 5000} {
 				for _, dtype := range []attn.DType{attn.F32, attn.F16} {
-					p := kerneltest.Problem(attn.Problem{QueryLen: queries, KeyLen: queries + 90, HeadDim: dim, ValueDim: max(1, dim-2), DType: dtype})
+					p := kerneltest.Problem(attn.Problem{QueryLen: queries, KeyLen: queries + 90, HeadDim: dim, ValueDim: max(1, dim-2),
+						DType: dtype})
 					f(c, p, fmt.Sprintf("%s: %d of %v, %d queries", name, dim, dtype, queries))
 				}
 			}
@@ -56,10 +60,12 @@ func TestForwardTiles(t *testing.T) {
 		require.LessOrEqual(t, 16*sh.Length+4*sh.reduce, int(l.MaxSharedMemory), what)
 		require.False(t, tile.Subgroup, what+": no device here has shuffles")
 		require.Equal(t, tile.BR*tile.Tx(), sh.reduce, what)
-		prog := &ForwardProgram{ForwardPass: kernel.ForwardPass{CheckedKernels: kernel.CheckedKernels{Env: &kernel.Env{Caps: *c}}, Problem: *p}, Shape: tile}
+		prog := &ForwardProgram{ForwardPass: kernel.ForwardPass{CheckedKernels: kernel.CheckedKernels{Env: &kernel.Env{Caps: *c}},
+			Problem: *p}, Shape: tile}
 		constants, _ := prog.Describe(kernel.Variant{LSE: true})
 		require.Equal(t, []int{tile.Threads(), sh.KAt, sh.VAt, sh.PAt, sh.Length, p.HeadDim, p.ValueDim, 1},
-			[]int{constants["WG"], constants["K_AT"], constants["V_AT"], constants["P_AT"], constants["SHARED_V4"], constants["D"], constants["DV"], constants["WRITE_LSE"]}, what)
+			[]int{constants["WG"], constants["K_AT"], constants["V_AT"], constants["P_AT"], constants["SHARED_V4"], constants["D"],
+				constants["DV"], constants["WRITE_LSE"]}, what)
 		require.NotContains(t, constants, "PARTS", what)
 		require.Empty(t, prog.Scratch(), what+": keys in one piece need no workspace")
 	})
@@ -106,12 +112,14 @@ func TestBackwardTiles(t *testing.T) {
 			require.NoError(t, err, what)
 			require.Empty(t, part.Tile.Check(prefix, max(p.HeadDim, p.ValueDim), p.DType.Size(), &c.Facts.Limits), what)
 			constants := prog.Constants(part, true, true)
-			require.Equal(t, [3]int{part.Tile.threads(), 1, 1}, [3]int{constants["WG"], constants["ALIGNED"], constants["ACCUMULATE"]}, what)
+			require.Equal(t, [3]int{part.Tile.threads(), 1, 1}, [3]int{constants["WG"], constants["ALIGNED"], constants["ACCUMULATE"]},
+				what)
 			require.LessOrEqual(t, 16*constants["SHARED_V4"], int(c.Facts.Limits.MaxSharedMemory), what)
 			require.Greater(t, constants["SHARED_V4"], max(constants["C_AT"], constants["P_AT"]), what)
 		}
 	})
-	_, err := ChooseBackwardTile(kerneltest.Hopper(), kerneltest.Problem(attn.Problem{}), "q_", kernel.NewBackwardTuning(map[string]int{"q_br": 33, "q_mr": 2}))
+	_, err := ChooseBackwardTile(kerneltest.Hopper(), kerneltest.Problem(attn.Problem{}), "q_",
+		kernel.NewBackwardTuning(map[string]int{"q_br": 33, "q_mr": 2}))
 	require.ErrorContains(t, err, "q_br = 33 must be a multiple of q_mr = 2")
 }
 
@@ -120,7 +128,8 @@ func TestDecodeTiles(t *testing.T) {
 	for _, dtype := range []attn.DType{attn.F32, attn.F16} {
 		for _, cache := range []attn.DType{dtype, attn.Q8_0, attn.Q4_0, attn.F8E4M3} {
 			for _, dim := range []int{8, 64, 128, 576} {
-				p := kerneltest.Problem(attn.Problem{QueryLen: 1, KeyLen: 1 << 16, Heads: 8, HeadDim: dim, DType: dtype, KeyType: cache, ValueType: cache})
+				p := kerneltest.Problem(attn.Problem{QueryLen: 1, KeyLen: 1 << 16, Heads: 8, HeadDim: dim, DType: dtype, KeyType: cache,
+					ValueType: cache})
 				tile, err := ChooseDecodeTile(kerneltest.Hopper(), p, kernel.NewTuning(nil))
 				require.NoError(t, err)
 				name, why := tile.Check(p, &kerneltest.Hopper().Facts.Limits)
@@ -128,7 +137,8 @@ func TestDecodeTiles(t *testing.T) {
 				require.LessOrEqual(t, tile.registers(p), decodeMostSpilled)
 				require.Greater(t, tile.Parts, 8, "%v %v %d: one key head of 65,536 keys", dtype, cache, dim)
 				constants, info := (&DecodeProgram{ForwardPass: kernel.ForwardPass{Problem: *p}, Shape: tile}).Describe(kernel.Variant{})
-				require.Equal(t, [5]int{tile.W * 32, tile.Rows, tile.LPR, tile.U, tile.Parts}, [5]int{constants["WG"], constants["ROWS"], constants["LPR"], constants["U"], constants["PARTS"]})
+				require.Equal(t, [5]int{tile.W * 32, tile.Rows, tile.LPR, tile.U, tile.Parts},
+					[5]int{constants["WG"], constants["ROWS"], constants["LPR"], constants["U"], constants["PARTS"]})
 				require.Equal(t, uint32(32), info.SubgroupSize)
 				require.True(t, info.FullSubgroups)
 			}

@@ -13,9 +13,10 @@ import (
 )
 
 // Backward is the backward pass of wide heads on cooperative matrices, in five products: shaders/common/backward_delta.comp,
-// matrix_backward_q.comp built with TO_MEMORY, which makes P and dS from lse as FlashAttention does (Dao 2023, algorithm 2) and puts them into
-// memory, and the products of standard attention's backward pass. In matrix.Backward, sums of wide heads leave no room in registers for what they
-// are made of, and P and dS are made two or three times. What stands in memory is bounded: some heads at a time, of a share of the device's memory.
+// matrix_backward_q.comp built with TO_MEMORY, which makes P and dS from lse as FlashAttention does (Dao 2023, algorithm 2) and puts them
+// into memory, and the products of standard attention's backward pass. In matrix.Backward, sums of wide heads leave no room in registers
+// for what they are made of, and P and dS are made two or three times. What stands in memory is bounded: some heads at a time, of a share
+// of the device's memory.
 var Backward = &kernel.BackwardKernel{
 	Offer: kernel.Offer{
 		Name:           name,
@@ -55,7 +56,8 @@ func plan(e *kernel.Env, p *attn.Problem, _ kernel.Program, t *kernel.Tuning) (k
 	case use == 0 && given:
 		return nil, &kernel.Declined{Why: "WithBackwardTuning[" + kernel.SlabsParameter + "] is 0"}
 	case use == 0:
-		return nil, &kernel.Declined{Why: "P and dS in memory are not measured to be faster here; WithBackwardTuning[" + kernel.SlabsParameter + "] = 1 insists"}
+		return nil, &kernel.Declined{Why: "P and dS in memory are not measured to be faster here; WithBackwardTuning[" +
+			kernel.SlabsParameter + "] = 1 insists"}
 	}
 	if s.products, err = standard.ChooseProducts(&e.Caps, p, fragment, t); err != nil {
 		return nil, err
@@ -96,7 +98,8 @@ type program struct {
 	checked [32]atomic.Bool                                          // by variant
 }
 
-// variant is what pipelines are built for: GradientVariant for the products, and for the kernel of weights whether the gradient by the bias is wanted.
+// variant is what pipelines are built for: GradientVariant for the products, and for the kernel of weights whether the gradient by the bias
+// is wanted.
 type variant struct {
 	kernel.GradientVariant
 	dBias, alignedBias bool
@@ -161,7 +164,8 @@ func (s *program) Scratch() []uint64 {
 }
 
 func (s *program) Model() traffic.Model {
-	m := traffic.BackwardSlabs{Delta: kernel.DeltaLabel, Weights: s.weights.Model(&s.problem), Behind: s.products.Behind(), DBias: s.weights.MakesBias()}
+	m := traffic.BackwardSlabs{Delta: kernel.DeltaLabel, Weights: s.weights.Model(&s.problem), Behind: s.products.Behind(),
+		DBias: s.weights.MakesBias()}
 	m.Values, m.Queries, m.Keys = s.products.Models()
 	return m
 }
@@ -196,8 +200,8 @@ func (s *program) build(v variant) error {
 	return nil
 }
 
-// usual builds the variants of dense tensors, gradients overwritten, with and without that by the bias where it is made here. On a device of the
-// caller's, whose queue recording must leave alone, the others are looked at now too.
+// usual builds the variants of dense tensors, gradients overwritten, with and without that by the bias where it is made here. On a device
+// of the caller's, whose queue recording must leave alone, the others are looked at now too.
 func (s *program) usual() error {
 	size := s.problem.DType.Size()
 	aligned := s.problem.HeadDim*size%16 == 0 && s.problem.ValueDim*size%16 == 0
@@ -275,5 +279,6 @@ func (s *program) try(v variant) (wrong string, err error) {
 	if v.dBias {
 		tried.With, tried.AlignedBy = "Bias", v.alignedBias
 	}
-	return s.env.TryBackward(&p, tried, nil, mine.Scratch(), func(r *kernel.Recorder, g *kernel.Gradients) error { return mine.run(r, g, v) })
+	return s.env.TryBackward(&p, tried, nil, mine.Scratch(),
+		func(r *kernel.Recorder, g *kernel.Gradients) error { return mine.run(r, g, v) })
 }

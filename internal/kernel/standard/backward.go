@@ -58,7 +58,8 @@ type BackwardProgram struct {
 	checked [8]atomic.Bool                                        // the same
 }
 
-func newStandardBackward(e *kernel.Env, p *attn.Problem, forward *Program, shape standardBackwardShape, t *kernel.Tuning) (*BackwardProgram, error) {
+func newStandardBackward(e *kernel.Env, p *attn.Problem, forward *Program, shape standardBackwardShape,
+	t *kernel.Tuning) (*BackwardProgram, error) {
 	s := &BackwardProgram{env: e, problem: *p, forward: forward, shape: shape, slopes: p.Features()&attn.WithSlopes != 0}
 	var err error
 	matrices, rule := uint64(2), "the device's memory, for the matrices P and dP"
@@ -175,12 +176,13 @@ func (s *BackwardProgram) build(v kernel.GradientVariant) error {
 // buildPart makes the pipeline of a kernel for a variant.
 func (s *BackwardProgram) buildPart(part gradient, v kernel.GradientVariant) error {
 	w := s.shape.Kernel(part, &s.problem, v)
-	_, err := s.env.Variant(&s.kernels[part][v.Index()], w.module, &s.problem, func() (kernel.Constants, pipeline.KernelInfo) { return w.Spec, w.info })
+	_, err := s.env.Variant(&s.kernels[part][v.Index()], w.module, &s.problem,
+		func() (kernel.Constants, pipeline.KernelInfo) { return w.Spec, w.info })
 	return err
 }
 
-// usual builds the usual variant. Where variants are checked, on a device of the caller's, whose queue recording must leave alone, the others
-// are looked at now too.
+// usual builds the usual variant. Where variants are checked, on a device of the caller's, whose queue recording must leave alone, the
+// others are looked at now too.
 func (s *BackwardProgram) usual() error {
 	dense := s.dense()
 	err := s.build(dense)
@@ -196,8 +198,8 @@ func (s *BackwardProgram) usual() error {
 	return err
 }
 
-// verify lets pipelines of the kernels of a name that were never run on this device and driver prove themselves on a small problem, on weights
-// that the scalar tier keeps.
+// verify lets pipelines of the kernels of a name that were never run on this device and driver prove themselves on a small problem, on
+// weights that the scalar tier keeps.
 func (s *BackwardProgram) verify(name string, v kernel.GradientVariant) error {
 	var tried []kernel.Compiled
 	for part := range standardGradients {
@@ -254,7 +256,8 @@ func (s *BackwardProgram) scores(r *kernel.Recorder, i int) pipeline.Binding {
 }
 
 // recordPart records a kernel over slab i, whose P and dP (later dS) are weights and grads.
-func (s *BackwardProgram) recordPart(r *kernel.Recorder, g *kernel.Gradients, v kernel.GradientVariant, i int, part gradient, weights, grads pipeline.Binding) error {
+func (s *BackwardProgram) recordPart(r *kernel.Recorder, g *kernel.Gradients, v kernel.GradientVariant, i int, part gradient, weights,
+	grads pipeline.Binding) error {
 	b, w := &s.forward.slabs[i], &r.Push
 	total := s.grids[i][part].Total
 	read := func(n int, from pipeline.Binding) { r.Access[n] = pipeline.Access{Binding: from, Mode: pipeline.Read} }

@@ -68,7 +68,8 @@ func ChooseMatrixGradients(c *kernel.Capabilities, p *attn.Problem, f kernel.Fra
 }
 
 // chooseMatrixGradients leaves the tile of dP out where weights is not set.
-func chooseMatrixGradients(c *kernel.Capabilities, p *attn.Problem, f kernel.Fragment, t *kernel.Tuning, weights bool) (*matrixGradients, error) {
+func chooseMatrixGradients(c *kernel.Capabilities, p *attn.Problem, f kernel.Fragment, t *kernel.Tuning,
+	weights bool) (*matrixGradients, error) {
 	s := new(matrixGradients)
 	turned := *p // sums over queries
 	turned.QueryLen, turned.KeyLen = p.KeyLen, p.QueryLen
@@ -80,7 +81,8 @@ func chooseMatrixGradients(c *kernel.Capabilities, p *attn.Problem, f kernel.Fra
 		p    attn.Problem
 		dim  int
 		turn bool
-	}{{"dp_", &s.weights, *p, p.ValueDim, false}, {"dq_", &s.queries, *p, p.HeadDim, false}, {"dv_", &s.values, turned, p.ValueDim, true}, {"dk_", &s.keys, turned, p.HeadDim, true}} {
+	}{{"dp_", &s.weights, *p, p.ValueDim, false}, {"dq_", &s.queries, *p, p.HeadDim, false}, {"dv_", &s.values, turned, p.ValueDim, true},
+		{"dk_", &s.keys, turned, p.HeadDim, true}} {
 		if x.to == &s.weights && !weights {
 			continue
 		}
@@ -144,7 +146,8 @@ func (s *matrixGradients) Model() traffic.BackwardStandard {
 func (s *matrixGradients) String() string {
 	f := &s.weights.fragment
 	keys, _ := s.keys.productBlock()
-	return fmt.Sprintf("dp %dx%d, dk %dx%d %v", s.weights.scoresTile.rows(f), s.weights.scoresTile.Tile(f), keys, s.keys.ProductTile.stage, s.keys.fragment)
+	return fmt.Sprintf("dp %dx%d, dk %dx%d %v", s.weights.scoresTile.rows(f), s.weights.scoresTile.Tile(f), keys, s.keys.ProductTile.stage,
+		s.keys.fragment)
 }
 
 func (s *matrixGradients) pace() kernel.Pace { return s.weights.pace() }
@@ -171,13 +174,17 @@ func (s *matrixGradients) Kernel(part gradient, p *attn.Problem, v kernel.Gradie
 		return s.weights.Scores(p, v.Aligned)
 	case gradScores:
 		return standardKernel{"standard_backward_softmax_subgroup." + p.DType.Suffix(),
-			BackwardSoftmaxSpec(p, v, s.weights.RowThreads, s.weights.RowKeep, p.Mask().ReadBehind(s.queries.productBlock()), s.weights.fragment.Lanes), s.weights.subgroups()}
+			BackwardSoftmaxSpec(p, v, s.weights.RowThreads, s.weights.RowKeep, p.Mask().ReadBehind(s.queries.productBlock()),
+				s.weights.fragment.Lanes), s.weights.subgroups()}
 	case gradValues:
-		return s.values.Kernel("standard_backward_product_matrix", &s.values.ProductTile, p.ValueDim, s.values.turnedShared(), p, v.Aligned, v.Accumulate, true)
+		return s.values.Kernel("standard_backward_product_matrix", &s.values.ProductTile, p.ValueDim, s.values.turnedShared(), p, v.Aligned,
+			v.Accumulate, true)
 	case gradQueries:
-		return s.queries.Kernel("standard_product_matrix", &s.queries.ProductTile, p.HeadDim, s.queries.productShared(), p, v.Aligned, v.Accumulate, false)
+		return s.queries.Kernel("standard_product_matrix", &s.queries.ProductTile, p.HeadDim, s.queries.productShared(), p, v.Aligned,
+			v.Accumulate, false)
 	}
-	return s.keys.Kernel("standard_backward_product_matrix", &s.keys.ProductTile, p.HeadDim, s.keys.turnedShared(), p, v.Aligned, v.Accumulate, false)
+	return s.keys.Kernel("standard_backward_product_matrix", &s.keys.ProductTile, p.HeadDim, s.keys.turnedShared(), p, v.Aligned,
+		v.Accumulate, false)
 }
 
 // trial is a small problem for the kernels, whose rows must not be longer than the kernel of dS keeps.

@@ -55,7 +55,8 @@ func chooseStandardBackwardTile(c *kernel.Capabilities, p *attn.Problem) (t stan
 		p    attn.Problem
 		dim  int
 		turn bool
-	}{{&t.weights, *p, p.ValueDim, false}, {&t.queries, *p, p.HeadDim, false}, {&t.values, turned, p.ValueDim, true}, {&t.keys, turned, p.HeadDim, true}} {
+	}{{&t.weights, *p, p.ValueDim, false}, {&t.queries, *p, p.HeadDim, false}, {&t.values, turned, p.ValueDim, true},
+		{&t.keys, turned, p.HeadDim, true}} {
 		x.p.HeadDim, x.p.ValueDim = x.dim, x.dim
 		if *x.to, err = ChooseScalarTile(c, &x.p, kernel.NewTuning(nil)); err != nil {
 			return t, err
@@ -115,7 +116,8 @@ func (t *standardBackwardTile) Kernel(part gradient, p *attn.Problem, v kernel.G
 		return t.weights.Scores(&byValues, v.Aligned)
 	case gradScores:
 		return standardKernel{"standard_backward_softmax." + p.DType.Suffix(),
-			BackwardSoftmaxSpec(p, v, t.weights.RowThreads, t.weights.RowKeep, p.Mask().ReadBehind(t.queries.productBlock()), 0), pipeline.KernelInfo{}}
+			BackwardSoftmaxSpec(p, v, t.weights.RowThreads, t.weights.RowKeep, p.Mask().ReadBehind(t.queries.productBlock()), 0),
+			pipeline.KernelInfo{}}
 	case gradValues:
 		return t.values.Sums("standard_backward_product", p, p.ValueDim, v.Aligned, v.Accumulate, true)
 	case gradQueries:

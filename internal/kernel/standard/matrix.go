@@ -97,7 +97,8 @@ func (t *MatrixTile) Check(p *attn.Problem, c *kernel.Capabilities) string {
 	}
 	switch {
 	case t.ProductTile.cols(&t.fragment) < p.ValueDim:
-		return fmt.Sprintf("product_wc·product_fc·n = %d must be at least the value dimension %d", t.ProductTile.cols(&t.fragment), p.ValueDim)
+		return fmt.Sprintf("product_wc·product_fc·n = %d must be at least the value dimension %d", t.ProductTile.cols(&t.fragment),
+			p.ValueDim)
 	case t.RowThreads < 1 || t.RowThreads&(t.RowThreads-1) != 0 || t.RowThreads > softmaxThreads:
 		return fmt.Sprintf("row_threads = %d must be a power of two up to %d", t.RowThreads, softmaxThreads)
 	}
@@ -126,7 +127,8 @@ const mostOfBlock = 1 << 10 // keeps products of such numbers small
 // halfAccumulators says whether the device has accumulators of fp16 in the fragment's shape. There are none of bf16.
 func halfAccumulators(c *kernel.Capabilities, t attn.DType, f *kernel.Fragment) bool {
 	for _, m := range c.Facts.Matrices {
-		if t == attn.F16 && int(m.M) == f.M && int(m.N) == f.N && int(m.K) == f.K && m.A == vk.ComponentF16 && m.Scope == vk.ScopeSubgroup &&
+		if t == attn.F16 && int(m.M) == f.M && int(m.N) == f.N && int(m.K) == f.K && m.A == vk.ComponentF16 &&
+			m.Scope == vk.ScopeSubgroup &&
 			m.C == vk.ComponentF16 && m.Result == vk.ComponentF16 {
 			return true
 		}
@@ -148,7 +150,8 @@ func (t *MatrixTile) aim(c *kernel.Capabilities, p *attn.Problem, o *kernel.Tuni
 	t.scoresTile.run = attn.CeilDiv(min(r.Get("run"), p.KeyLen), t.scoresTile.Tile(f))
 	r = c.First(across(p.ValueDim), *f, "standard_product_matrix")
 	o.Took(r)
-	t.ProductTile = matrixBlock{r.Get("wr"), r.Get("wc"), attn.CeilDiv(r.Get("rows"), f.M), attn.CeilDiv(attn.CeilDiv(p.ValueDim, f.N), r.Get("wc")),
+	t.ProductTile = matrixBlock{r.Get("wr"), r.Get("wc"), attn.CeilDiv(r.Get("rows"), f.M),
+		attn.CeilDiv(attn.CeilDiv(p.ValueDim, f.N), r.Get("wc")),
 		attn.CeilDiv(min(p.KeyLen, r.Get("keys")), f.K) * f.K}
 	if !k.Fill {
 		return
@@ -251,7 +254,8 @@ func planMatrix(e *kernel.Env, p *attn.Problem, t *kernel.Tuning) (kernel.Progra
 func (t *MatrixTile) Model() traffic.Standard {
 	f, b := &t.fragment, &t.scoresTile
 	rows, keys := t.productBlock()
-	return traffic.Standard{Scores: traffic.Product{Rows: b.rows(f), Columns: b.Tile(f), Run: b.run, Unit: 8}, Softmax: traffic.Rows{ReadTwice: t.RowKeep == 0},
+	return traffic.Standard{Scores: traffic.Product{Rows: b.rows(f), Columns: b.Tile(f), Run: b.run, Unit: 8},
+		Softmax: traffic.Rows{ReadTwice: t.RowKeep == 0},
 		Product: traffic.Product{Rows: rows, Columns: keys}}
 }
 
@@ -266,8 +270,10 @@ func (t *MatrixTile) pace() kernel.Pace { return kernel.Pace{Discrete: 10e12, Ot
 
 // Kernel is one of the products: its block, its dimension and its shared memory; accumulate says that the result is added to what is
 // there, weights that the matrix is P, of which some may be dropped.
-func (t *MatrixTile) Kernel(name string, b *matrixBlock, dim, shared int, p *attn.Problem, aligned, accumulate, weights bool) standardKernel {
-	return standardKernel{t.module(name, p), t.spec(p, b, dim, kernel.Constants{"BK": b.stage}, shared, aligned, accumulate, weights && p.DropThreshold() > 0), t.subgroups()}
+func (t *MatrixTile) Kernel(name string, b *matrixBlock, dim, shared int, p *attn.Problem, aligned, accumulate,
+	weights bool) standardKernel {
+	return standardKernel{t.module(name, p), t.spec(p, b, dim, kernel.Constants{"BK": b.stage}, shared, aligned, accumulate, weights &&
+		p.DropThreshold() > 0), t.subgroups()}
 }
 
 func (t *MatrixTile) module(name string, p *attn.Problem) string {
@@ -279,7 +285,8 @@ func (t *MatrixTile) module(name string, p *attn.Problem) string {
 }
 
 // spec are the specialization constants of include/standard_matrix.glsl; step is the kernel's own constant for how far it goes at a time.
-func (t *MatrixTile) spec(p *attn.Problem, b *matrixBlock, dim int, step kernel.Constants, shared int, aligned, accumulate, dropout bool) kernel.Constants {
+func (t *MatrixTile) spec(p *attn.Problem, b *matrixBlock, dim int, step kernel.Constants, shared int, aligned, accumulate,
+	dropout bool) kernel.Constants {
 	f := &t.fragment
 	return kernel.Constants{"WG": b.subgroups() * f.Lanes, "M": f.M, "N": f.N, "K": f.K, "WR": b.WR, "WC": b.WC, "FR": b.FR, "FC": b.FC,
 		"D": dim, "ALIGNED": kernel.BoolInt(aligned), "SHARED": shared,
@@ -293,7 +300,8 @@ func (t *MatrixTile) subgroups() pipeline.KernelInfo {
 func (t *MatrixTile) Scores(p *attn.Problem, aligned bool) standardKernel {
 	s := &t.scoresTile
 	b := &matrixBlock{WR: s.WR, WC: 1, FR: s.FR, FC: s.FC}
-	return standardKernel{t.module("standard_scores_matrix", p), t.spec(p, b, t.dim, kernel.Constants{"RUN": s.run}, t.scoresShared(), aligned, false, false), t.subgroups()}
+	return standardKernel{t.module("standard_scores_matrix", p), t.spec(p, b, t.dim, kernel.Constants{"RUN": s.run}, t.scoresShared(),
+		aligned, false, false), t.subgroups()}
 }
 
 func (t *MatrixTile) Product(p *attn.Problem, aligned bool) standardKernel {
@@ -301,7 +309,8 @@ func (t *MatrixTile) Product(p *attn.Problem, aligned bool) standardKernel {
 }
 
 func (t *MatrixTile) Softmax(p *attn.Problem, lse bool) standardKernel {
-	return standardKernel{"standard_softmax_subgroup." + p.DType.Suffix(), softmaxConstants(p, lse, t.RowThreads, t.RowKeep, p.Mask().ReadBehind(t.productBlock()), t.fragment.Lanes),
+	return standardKernel{"standard_softmax_subgroup." + p.DType.Suffix(), softmaxConstants(p, lse, t.RowThreads, t.RowKeep,
+		p.Mask().ReadBehind(t.productBlock()), t.fragment.Lanes),
 		t.subgroups()}
 }
 

@@ -7,8 +7,8 @@ import (
 	"github.com/vkattn/vkattn/pipeline"
 )
 
-// Products are the sums of a backward pass of which P and dS stand in memory, slab by slab: dV = Pᵀ dO, dQ = dS K and dK = dSᵀ Q, on cooperative
-// matrices, as those of MatrixBackward. Who has made P and dS, another kernel's program, says.
+// Products are the sums of a backward pass of which P and dS stand in memory, slab by slab: dV = Pᵀ dO, dQ = dS K and dK = dSᵀ Q, on
+// cooperative matrices, as those of MatrixBackward. Who has made P and dS, another kernel's program, says.
 type Products struct {
 	tiles   *matrixGradients
 	program BackwardProgram
@@ -18,7 +18,8 @@ type Products struct {
 var products = [...]gradient{gradValues, gradQueries, gradKeys}
 
 // ProductRanges are the ranges of their tuning parameters, the largest slab among them.
-var ProductRanges = slabRanges.And(blockRanges.Of("dq_"), blockRanges.Of("dv_"), blockRanges.Of("dk_"), kernel.Parameters{"half": kernel.OnOff})
+var ProductRanges = slabRanges.And(blockRanges.Of("dq_"), blockRanges.Of("dv_"), blockRanges.Of("dk_"),
+	kernel.Parameters{"half": kernel.OnOff})
 
 // ChooseProducts chooses their tiles.
 func ChooseProducts(c *kernel.Capabilities, p *attn.Problem, f kernel.Fragment, t *kernel.Tuning) (*Products, error) {
@@ -80,7 +81,8 @@ func (s *Products) Rows() (queries, keys int) {
 // Models are those of dV, dQ and dK, with the labels of their dispatches.
 func (s *Products) Models() (values, queries, keys traffic.Product) {
 	values, queries, keys = s.tiles.values.Model().Product, s.tiles.queries.Model().Product, s.tiles.keys.Model().Product
-	values.Label, queries.Label, keys.Label = standardGradientLabels[gradValues], standardGradientLabels[gradQueries], standardGradientLabels[gradKeys]
+	values.Label, queries.Label, keys.Label = standardGradientLabels[gradValues], standardGradientLabels[gradQueries],
+		standardGradientLabels[gradKeys]
 	return values, queries, keys
 }
 
@@ -103,7 +105,8 @@ func (s *Products) Build(v kernel.GradientVariant) error {
 }
 
 // Record makes the gradients of slab i of P, weights, and dS, gradients, with the pipelines of a variant.
-func (s *Products) Record(r *kernel.Recorder, g *kernel.Gradients, v kernel.GradientVariant, i int, weights, gradients pipeline.Binding) error {
+func (s *Products) Record(r *kernel.Recorder, g *kernel.Gradients, v kernel.GradientVariant, i int, weights,
+	gradients pipeline.Binding) error {
 	for _, part := range products {
 		if err := s.program.recordPart(r, g, v, i, part, weights, gradients); err != nil {
 			return err

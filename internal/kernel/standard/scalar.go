@@ -60,7 +60,8 @@ func (t *ScalarTile) Check(p *attn.Problem, l *vk.Limits) string {
 	case t.scoresThreads() > threads || t.productThreads() > threads:
 		return fmt.Sprintf("workgroups of %d and %d invocations pass the device's %d", t.scoresThreads(), t.productThreads(), threads)
 	case 16*t.scoresShared() > shared || 16*t.productShared(p.ValueDim) > shared:
-		return fmt.Sprintf("%d and %d bytes of shared memory pass the device's %d", 16*t.scoresShared(), 16*t.productShared(p.ValueDim), shared)
+		return fmt.Sprintf("%d and %d bytes of shared memory pass the device's %d", 16*t.scoresShared(),
+			16*t.productShared(p.ValueDim), shared)
 	case t.productBR < 1 || t.productBR%t.productMR != 0:
 		return fmt.Sprintf("product_br = %d must be a multiple of product_mr = %d", t.productBR, t.productMR)
 	case t.productBC < 8 || t.productBC%8 != 0:
@@ -110,7 +111,8 @@ func ChooseScalarTile(c *kernel.Capabilities, p *attn.Problem, t *kernel.Tuning)
 	for _, r := range c.Suiting(kernel.Asked(p, c.Lanes()), "standard_scalar") {
 		br, pm := r.Get("br"), max(1, r.Get("mr")/wide)
 		tile := ScalarTile{
-			scoresBR: t.Get("br", br), scoresBC: t.Get("bc", r.Get("bc")), scoresMR: t.Get("mr", r.Get("mr")), scoresMC: t.Get("mc", r.Get("mc")),
+			scoresBR: t.Get("br", br), scoresBC: t.Get("bc", r.Get("bc")), scoresMR: t.Get("mr", r.Get("mr")),
+			scoresMC: t.Get("mc", r.Get("mc")),
 			scoresDK: t.Get("dk", r.Get("dk")), productBR: t.Get("product_br", min(br, min(threads, 256)*pm/tx)),
 			productBC: t.Get("product_bc", r.Get("product_bc")), productMR: t.Get("product_mr", pm), productTX: t.Get("product_tx", tx),
 			RowThreads: t.Get("row_threads", lanes),
@@ -162,14 +164,16 @@ func (t *ScalarTile) Trial(p *attn.Problem) attn.Problem {
 }
 
 func (t *ScalarTile) Model() traffic.Standard {
-	return traffic.Standard{Scores: traffic.Product{Rows: t.scoresBR, Columns: t.scoresBC}, Softmax: traffic.Rows{ReadTwice: t.RowKeep == 0},
+	return traffic.Standard{Scores: traffic.Product{Rows: t.scoresBR, Columns: t.scoresBC},
+		Softmax: traffic.Rows{ReadTwice: t.RowKeep == 0},
 		Product: traffic.Product{Rows: t.productBR, Columns: t.productBC}}
 }
 
 func (t *ScalarTile) Scores(p *attn.Problem, aligned bool) standardKernel {
 	return standardKernel{"standard_scores." + p.DType.Suffix(),
 		kernel.Constants{"WG": t.scoresThreads(), "BR": t.scoresBR, "BC": t.scoresBC, "D": p.HeadDim,
-			"ALIGNED": kernel.BoolInt(aligned), "MR": t.scoresMR, "MC": t.scoresMC, "DK": t.scoresDK, "SHARED_V4": t.scoresShared()}.And(kernel.MaskConstants(p)), pipeline.KernelInfo{}}
+			"ALIGNED": kernel.BoolInt(aligned), "MR": t.scoresMR, "MC": t.scoresMC, "DK": t.scoresDK,
+			"SHARED_V4": t.scoresShared()}.And(kernel.MaskConstants(p)), pipeline.KernelInfo{}}
 }
 
 func (t *ScalarTile) Softmax(p *attn.Problem, lse bool) standardKernel {
@@ -181,7 +185,8 @@ func (t *ScalarTile) Softmax(p *attn.Problem, lse bool) standardKernel {
 // reads up to zero columns beyond a row's last key, and lanes is the size of a subgroup, 0 where none is used.
 func softmaxConstants(p *attn.Problem, lse bool, rowThreads, keep, zero, lanes int) kernel.Constants {
 	return withLanes(kernel.Constants{"WG": softmaxThreads, "TPR": rowThreads, "KEEP": keep,
-		"WRITE_LSE": kernel.BoolInt(lse), "ZERO": zero, "DROPOUT": kernel.BoolInt(p.DropThreshold() > 0), "SCORES_ONLY": 0}.And(kernel.MaskConstants(p), kernel.ScoreConstants(p), kernel.SinkConstants(p)), lanes)
+		"WRITE_LSE": kernel.BoolInt(lse), "ZERO": zero, "DROPOUT": kernel.BoolInt(p.DropThreshold() > 0),
+		"SCORES_ONLY": 0}.And(kernel.MaskConstants(p), kernel.ScoreConstants(p), kernel.SinkConstants(p)), lanes)
 }
 
 func (t *ScalarTile) Product(p *attn.Problem, aligned bool) standardKernel {
@@ -193,6 +198,7 @@ func (t *ScalarTile) Product(p *attn.Problem, aligned bool) standardKernel {
 func (t *ScalarTile) Sums(name string, p *attn.Problem, dim int, aligned, accumulate, weights bool) standardKernel {
 	return standardKernel{name + "." + p.DType.Suffix(),
 		kernel.Constants{"WG": t.productThreads(), "BR": t.productBR, "BC": t.productBC, "D": dim,
-			"ALIGNED": kernel.BoolInt(aligned), "MR": t.productMR, "SHARED_V4": t.productShared(dim), "ACCUMULATE": kernel.BoolInt(accumulate),
-			"DROPOUT": kernel.BoolInt(weights && p.DropThreshold() > 0)}.And(kernel.MaskConstants(p)), pipeline.KernelInfo{}}
+			"ALIGNED": kernel.BoolInt(aligned), "MR": t.productMR, "SHARED_V4": t.productShared(dim),
+			"ACCUMULATE": kernel.BoolInt(accumulate),
+			"DROPOUT":    kernel.BoolInt(weights && p.DropThreshold() > 0)}.And(kernel.MaskConstants(p)), pipeline.KernelInfo{}}
 }

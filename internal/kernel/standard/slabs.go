@@ -20,7 +20,8 @@ type Slab struct {
 // costs in memory is the point of measuring it. The error names what one row needs when not even that fits.
 func CutSlabs(heads, rows int, rowBytes, most uint64) ([]Slab, error) {
 	if rowBytes > most {
-		return nil, &pipeline.MemoryError{Label: "workspace", Needed: rowBytes, Available: most, Rule: "what one binding can hold, for one row of scores"}
+		return nil, &pipeline.MemoryError{Label: "workspace", Needed: rowBytes, Available: most,
+			Rule: "what one binding can hold, for one row of scores"}
 	}
 	rowsEach := most / rowBytes
 	if n := rowsEach / uint64(rows); n >= 1 {

@@ -130,10 +130,12 @@ func (s *Program) cut(t *kernel.Tuning) error {
 		if !ok {
 			total = 1<<64 - 1
 		}
-		return &pipeline.MemoryError{Label: "workspace", Needed: total, Available: memory, Rule: "the device's memory, for the matrix of scores"}
+		return &pipeline.MemoryError{Label: "workspace", Needed: total, Available: memory,
+			Rule: "the device's memory, for the matrix of scores"}
 	}
 	if cut > 0 && (cut < rowBytes || total/min(total, cut) > mostSlabs) {
-		return t.Bad("max_slab", "must hold a row of scores, %d bytes, and cut their %d bytes into %d buffers at most", rowBytes, total, mostSlabs)
+		return t.Bad("max_slab", "must hold a row of scores, %d bytes, and cut their %d bytes into %d buffers at most", rowBytes,
+			total, mostSlabs)
 	}
 	var err error
 	if s.slabs, err = CutSlabs(heads, p.QueryLen, rowBytes, most); err != nil {
@@ -156,13 +158,15 @@ func (s *Program) divide(t *kernel.Tuning) error {
 		var g slabGrids
 		var err error
 		// Few columns are not much faster than 64: then the matrix of scores is what moves.
-		if g.scores, err = kernel.GridFor(s.env, heads*uint64(attn.CeilDiv(rows, scoresRows))*uint64(attn.CeilDiv(p.KeyLen, scoresCols)), 2*pairs*float64(max(64, p.HeadDim)), s.Shape.pace(), t); err != nil {
+		if g.scores, err = kernel.GridFor(s.env, heads*uint64(attn.CeilDiv(rows, scoresRows))*uint64(attn.CeilDiv(p.KeyLen, scoresCols)),
+			2*pairs*float64(max(64, p.HeadDim)), s.Shape.pace(), t); err != nil {
 			return err
 		}
 		if g.softmax, err = kernel.GridFor(s.env, (heads*uint64(rows)+perRow-1)/perRow, 16*pairs, kernel.ScalarPace, t); err != nil {
 			return err
 		}
-		if g.product, err = kernel.GridFor(s.env, heads*uint64(attn.CeilDiv(rows, productRows)), 2*pairs*float64(max(64, p.ValueDim)), s.Shape.pace(), t); err != nil {
+		if g.product, err = kernel.GridFor(s.env, heads*uint64(attn.CeilDiv(rows, productRows)), 2*pairs*float64(max(64, p.ValueDim)),
+			s.Shape.pace(), t); err != nil {
 			return err
 		}
 		s.grids = append(s.grids, g)
@@ -174,7 +178,8 @@ func (s *Program) divide(t *kernel.Tuning) error {
 // Build gives the pipelines of a variant, built and checked at the first call.
 func (s *Program) Build(v Variant) (pipelines, error) {
 	if s.checked[v.index()].Load() {
-		return pipelines{s.scoresKernels[kernel.BoolInt(v.QK)].Load(), s.softmaxKernels[kernel.BoolInt(v.LSE)].Load(), s.productKernels[kernel.BoolInt(v.VO)].Load()}, nil
+		return pipelines{s.scoresKernels[kernel.BoolInt(v.QK)].Load(), s.softmaxKernels[kernel.BoolInt(v.LSE)].Load(),
+			s.productKernels[kernel.BoolInt(v.VO)].Load()}, nil
 	}
 	return s.buildFirst(v)
 }
@@ -222,7 +227,8 @@ func (s *Program) usual() error {
 
 // verify lets pipelines of the kernel of a name that were never run on this device and driver prove themselves on a small problem.
 func (s *Program) verify(name string, v Variant, k *pipelines) error {
-	tried := []kernel.Compiled{s.Shape.Scores(&s.Problem, v.QK).Compiled(&s.Problem), s.Shape.Softmax(&s.Problem, v.LSE).Compiled(&s.Problem),
+	tried := []kernel.Compiled{s.Shape.Scores(&s.Problem, v.QK).Compiled(&s.Problem),
+		s.Shape.Softmax(&s.Problem, v.LSE).Compiled(&s.Problem),
 		s.Shape.Product(&s.Problem, v.VO).Compiled(&s.Problem)}
 	return s.env.Prove(fmt.Sprintf("%s %v", name, s.Shape), tried, func() (wrong string, err error) {
 		p := s.Shape.Trial(&s.Problem)
@@ -230,7 +236,8 @@ func (s *Program) verify(name string, v Variant, k *pipelines) error {
 		if err != nil {
 			return "", err
 		}
-		return s.env.TryForward(&p, v.trial(), small.sizes, func(r *kernel.Recorder, f *kernel.Operands) error { return small.run(r, f, k) })
+		return s.env.TryForward(&p, v.trial(), small.sizes,
+			func(r *kernel.Recorder, f *kernel.Operands) error { return small.run(r, f, k) })
 	})
 }
 
@@ -281,7 +288,8 @@ func (s *Program) recordSlab(r *kernel.Recorder, f *kernel.Operands, i int, k *p
 }
 
 // recordScores is the first of a slab's dispatches.
-func (s *Program) recordScores(r *kernel.Recorder, q, key *kernel.Operand, i int, matrix pipeline.Binding, k *pipelines, label string) error {
+func (s *Program) recordScores(r *kernel.Recorder, q, key *kernel.Operand, i int, matrix pipeline.Binding, k *pipelines,
+	label string) error {
 	g := &s.grids[i]
 	at := s.scoresArgs(&r.Push, &s.slabs[i], q, key, s.Problem.Scale)
 	r.Access[0] = pipeline.Access{Binding: q.Binding, Mode: pipeline.Read}
@@ -305,7 +313,10 @@ func (s *Program) RecordScores(r *kernel.Recorder, f *kernel.Operands) error {
 	if s.Problem.Features()&attn.OfScores != 0 {
 		w := s.Shape.Softmax(&s.Problem, false)
 		w.Spec["SCORES_ONLY"] = 1
-		if made, err = s.env.Variant(&s.scoresOnly, w.module, &s.Problem, func() (kernel.Constants, pipeline.KernelInfo) { return w.Spec, w.info }); err != nil {
+		if made, err = s.env.Variant(&s.scoresOnly, w.module, &s.Problem, func() (kernel.Constants, pipeline.KernelInfo) {
+			return w.Spec,
+				w.info
+		}); err != nil {
 			return err
 		}
 		if err := s.verifyScores(w, &k, made); err != nil {
@@ -315,8 +326,8 @@ func (s *Program) RecordScores(r *kernel.Recorder, f *kernel.Operands) error {
 	return s.runScores(r, f, &k, made)
 }
 
-// verifyScores lets the kernel that makes scores of products prove itself, where functions of the user's are in it and it was never run on this
-// device and driver.
+// verifyScores lets the kernel that makes scores of products prove itself, where functions of the user's are in it and it was never run on
+// this device and driver.
 func (s *Program) verifyScores(w standardKernel, k *pipelines, made *pipeline.Kernel) error {
 	if !kernel.HasFunctions(&s.Problem) || s.scoresTried.Load() {
 		return nil
@@ -328,9 +339,10 @@ func (s *Program) verifyScores(w standardKernel, k *pipelines, made *pipeline.Ke
 			return "", err
 		}
 		// Tensors as pipelines of aligned ones need them, which all can read.
-		return s.env.TryScores(&p, kernel.Variant{Aligned: true}, small.Pitch, small.sizes, func(r *kernel.Recorder, f *kernel.Operands) error {
-			return small.runScores(r, f, k, made)
-		})
+		return s.env.TryScores(&p, kernel.Variant{Aligned: true}, small.Pitch, small.sizes,
+			func(r *kernel.Recorder, f *kernel.Operands) error {
+				return small.runScores(r, f, k, made)
+			})
 	})
 	s.scoresTried.Store(err == nil)
 	return err

@@ -18,7 +18,8 @@ import (
 // TestRefusals: what standard attention cannot compute it refuses by name, in both tiers and passes, and computes the rest.
 func TestRefusals(t *testing.T) {
 	for _, o := range []*kernel.Offer{&Scalar.Offer, &Matrix.Offer, &ScalarBackward.Offer, &MatrixBackward.Offer} {
-		kerneltest.Refuses(t, o, attn.Problem{}, "block mask", "lengths of keys or queries", "pages of keys and values", "quantised keys or values", "packed sequences")
+		kerneltest.Refuses(t, o, attn.Problem{}, "block mask", "lengths of keys or queries", "pages of keys and values",
+			"quantised keys or values", "packed sequences")
 	}
 	require.Empty(t, Scalar.Unsupported(kerneltest.Least(), kerneltest.Problem(attn.Problem{})))
 	require.Contains(t, Matrix.Unsupported(kerneltest.Least(), kerneltest.Problem(attn.Problem{DType: attn.F16})), "1.3 is needed")
@@ -27,7 +28,8 @@ func TestRefusals(t *testing.T) {
 // TestSlabs: slabs have every row of every head once, none is larger than it may be, and none is smaller than it need be but the last.
 func TestSlabs(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		heads, rows, rowBytes := rapid.IntRange(1, 40).Draw(t, "heads"), rapid.IntRange(1, 60).Draw(t, "rows"), uint64(rapid.IntRange(1, 500).Draw(t, "bytes of a row"))
+		heads, rows, rowBytes := rapid.IntRange(1, 40).Draw(t, "heads"), rapid.IntRange(1, 60).Draw(t, "rows"),
+			uint64(rapid.IntRange(1, 500).Draw(t, "bytes of a row"))
 		most := rowBytes + uint64(rapid.IntRange(0, 40000).Draw(t, "more"))
 		slabs, err := CutSlabs(heads, rows, rowBytes, most)
 		require.NoError(t, err)
@@ -57,8 +59,8 @@ func withMemory(c *kernel.Capabilities, memory, binding uint64) *kernel.Env {
 	return &kernel.Env{Caps: *c}
 }
 
-// TestWorkspace: the matrix of scores is the workspace, all of it, in as many buffers as bindings ask for; what the device has no memory for is
-// refused with what it needs.
+// TestWorkspace: the matrix of scores is the workspace, all of it, in as many buffers as bindings ask for; what the device has no memory
+// for is refused with what it needs.
 func TestWorkspace(t *testing.T) {
 	p := kerneltest.Problem(attn.Problem{Batch: 3, Heads: 4, KeyHeads: 2, QueryLen: 100, KeyLen: 61, DType: attn.F16})
 	const all = 3 * 4 * 100 * 64 * 2 // rows of whole eights
@@ -103,7 +105,8 @@ func TestTiles(t *testing.T) {
 				require.Empty(t, tile.Check(p, &c.Facts.Limits), what)
 				rows, columns := tile.scoresBlock()
 				scores := tile.Scores(p, true).Spec
-				require.Equal(t, [4]int{tile.scoresThreads(), rows, columns, 1}, [4]int{scores["WG"], scores["BR"], scores["BC"], scores["ALIGNED"]}, what)
+				require.Equal(t, [4]int{tile.scoresThreads(), rows, columns, 1}, [4]int{scores["WG"], scores["BR"], scores["BC"],
+					scores["ALIGNED"]}, what)
 				require.LessOrEqual(t, 16*tile.scoresShared(), int(c.Facts.Limits.MaxSharedMemory), what)
 				require.LessOrEqual(t, 16*tile.productShared(p.ValueDim), int(c.Facts.Limits.MaxSharedMemory), what)
 			}

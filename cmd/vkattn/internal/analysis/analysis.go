@@ -108,7 +108,8 @@ func forward(m Machine, row bench.Row, p flash.Problem, call flash.Call) (Entry,
 	return e, nil
 }
 
-// flopsOf counts the operations of a forward pass, of all blocks: of a mask, which is no part of the row's lengths, the pairs that are seen.
+// flopsOf counts the operations of a forward pass, of all blocks: of a mask, which is no part of the row's lengths, the pairs that are
+// seen.
 func flopsOf(row bench.Row, p flash.Problem) float64 {
 	if row.Mask == "" {
 		return p.ForwardFLOPs()

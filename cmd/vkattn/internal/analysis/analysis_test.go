@@ -20,7 +20,8 @@ var machine = Machine{Device: "GPU", Peaks: bench.Peaks{MatrixTFLOPS: 100, FP32T
 
 func row(impl string) bench.Row {
 	c := bench.Case{Impl: impl, DType: "float16", B: 1, H: 1, Hkv: 1, Nq: 1024, N: 1024, D: 64, Dv: 64}
-	return bench.Row{Library: "vkattn 1", Case: c, Tier: "matrix", Kernel: "k 128x64", Fwd: bench.Pass{Ms: 0.01, TFLOPS: c.ForwardFLOPs() / 0.01 / 1e9}}
+	return bench.Row{Library: "vkattn 1", Case: c, Tier: "matrix", Kernel: "k 128x64",
+		Fwd: bench.Pass{Ms: 0.01, TFLOPS: c.ForwardFLOPs() / 0.01 / 1e9}}
 }
 
 // with is a row with a model of its forward pass.
@@ -103,15 +104,18 @@ func TestLectureTables(t *testing.T) {
 	}
 	tile := traffic.BackwardTile{Rows: 64, Columns: 64}
 	models := []Model{forwardModel("flash2", of(traffic.QueriesOutside{Rows: 64, Keys: 64}), flash.Blocks{}, 0),
-		forwardModel("standard", of(traffic.Standard{Scores: traffic.Product{Rows: 64, Columns: 64}, Product: traffic.Product{Rows: 64, Columns: 32}}), flash.Blocks{}, 0),
+		forwardModel("standard", of(traffic.Standard{Scores: traffic.Product{Rows: 64, Columns: 64},
+			Product: traffic.Product{Rows: 64, Columns: 32}}), flash.Blocks{}, 0),
 		backwardModel("flash2", of(traffic.BackwardFused{Keys: tile, Queries: tile}))}
-	rows, err := IntensityTable(flash.Problem{Batch: 9, Heads: 9, QueryLen: 1, HeadDim: 64, DType: flash.F16}, models, []int{256, 4096, 16384})
+	rows, err := IntensityTable(flash.Problem{Batch: 9, Heads: 9, QueryLen: 1, HeadDim: 64, DType: flash.F16}, models,
+		[]int{256, 4096, 16384})
 	require.NoError(t, err)
 	// K and V are loaded for every 64 queries: 4·64·64 operations on a pair of rows of 2·64·2 bytes, 64 in the limit.
 	require.InDelta(t, 64, rows[2].Intensity["flash2"], 1)
 	require.Less(t, rows[0].Intensity["flash2"], rows[1].Intensity["flash2"])
 	require.Less(t, rows[2].Intensity["standard"], rows[2].Intensity["flash2"])
-	// Backward: rows of four tensors, 128 bytes each, for each of two kernels, and lse and δ for one: 10·64 operations on 2·2·128 + 8 bytes a pair of blocks.
+	// Backward: rows of four tensors, 128 bytes each, for each of two kernels, and lse and δ for one: 10·64 operations on 2·2·128 + 8 bytes
+	// a pair of blocks.
 	require.InDelta(t, 10*64*64/(4*128.0+8), rows[2].Intensity["flash2 backward"], 1)
 
 	// GPT-3's block: embedding 12,288, 2048 tokens. 24·N·e² + 4·N²·e operations.
@@ -185,7 +189,8 @@ func TestFromFile(t *testing.T) {
 	}
 	require.Empty(t, r.Intensity)
 	require.NotEmpty(t, r.Block)
-	require.Equal(t, []string{"rows of an older vkattn lack the models of their kernels: bytes by step, and of other lengths, are not known"}, r.Notes)
+	require.Equal(t,
+		[]string{"rows of an older vkattn lack the models of their kernels: bytes by step, and of other lengths, are not known"}, r.Notes)
 
 	_, err = FromFile(f, 0.25, func(bench.Case) bool { return false })
 	require.ErrorContains(t, err, "no measured row")

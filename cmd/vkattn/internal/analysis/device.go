@@ -10,7 +10,8 @@ import (
 )
 
 // FromDevice plans jobs on a device, and measures them where measurer is not nil. Models are those of the plans.
-func FromDevice(ctx context.Context, dev *flash.Device, peaks bench.Peaks, measurer *bench.Device, jobs []bench.Job, nonzero float64) (*Result, error) {
+func FromDevice(ctx context.Context, dev *flash.Device, peaks bench.Peaks, measurer *bench.Device, jobs []bench.Job,
+	nonzero float64) (*Result, error) {
 	r := &Result{Machine: Machine{Device: dev.Info().Name, CPU: bench.IsCPU(dev.Info()), Peaks: peaks}}
 	var met models
 	for _, j := range jobs {
@@ -59,7 +60,8 @@ func FromDevice(ctx context.Context, dev *flash.Device, peaks bench.Peaks, measu
 			return nil, err
 		}
 		p.Blocks = s.blocks
-		e, err := forward(r.Machine, bench.Row{Case: c, Tier: r.tierOf("flash2"), Kernel: s.kernel, Fwd: bench.Pass{Model: s.model}}, p, flash.Call{LSE: true, Nonzero: nonzero})
+		e, err := forward(r.Machine, bench.Row{Case: c, Tier: r.tierOf("flash2"), Kernel: s.kernel, Fwd: bench.Pass{Model: s.model}}, p,
+			flash.Call{LSE: true, Nonzero: nonzero})
 		if err != nil {
 			return nil, err
 		}

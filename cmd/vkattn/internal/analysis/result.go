@@ -73,7 +73,8 @@ func (r *Result) text() string {
 			peaks = append(peaks, "fp32 "+fp32)
 		}
 		fmt.Fprintf(&b, "measured peaks: %s\n", strings.Join(append(peaks, "copy "+report.Digits(p.CopyGBps)+" GB/s"), " · "))
-		fmt.Fprintf(&b, "ridge: %s operations a byte on matrices, %s in fp32\n", number(r.Ridge("float16", "matrix")), number(r.Ridge("float32", "scalar")))
+		fmt.Fprintf(&b, "ridge: %s operations a byte on matrices, %s in fp32\n", number(r.Ridge("float16", "matrix")),
+			number(r.Ridge("float32", "scalar")))
 	}
 	var shapes []bench.Case
 	for _, e := range r.Entries {
@@ -102,7 +103,8 @@ asked ms  the same with MB: were there no cache
 		}
 	}
 	if len(r.Intensity) > 0 {
-		fmt.Fprintf(&b, "\nArithmetic intensity against the sequence length: operations for each byte asked for, and MB asked for\n(one head of dimension %d, with the kernels above)\n\n", r.HeadDim)
+		fmt.Fprintf(&b, "\nArithmetic intensity against the sequence length: operations for each byte asked for, and MB asked for\n(one "+
+			"head of dimension %d, with the kernels above)\n\n", r.HeadDim)
 		header := []string{"N"}
 		for _, name := range r.Models {
 			header = append(header, strings.Replace(name, " backward", " bwd", 1), "MB")
@@ -122,7 +124,8 @@ asked ms  the same with MB: were there no cache
 		if r.Causal {
 			mask = "causal"
 		}
-		fmt.Fprintf(&b, "\nOperations of a transformer block, GFLOP for one sequence (embedding %d, MLP 4 × as wide, %s)\n\n", r.Embedding, mask)
+		fmt.Fprintf(&b, "\nOperations of a transformer block, GFLOP for one sequence (embedding %d, MLP 4 × as wide, %s)\n\n",
+			r.Embedding, mask)
 		t := report.NewText([]string{"N", "projections", "attention", "MLP", "forward", "backward", "attention's share"}, "rrrrrrr")
 		for _, row := range r.Block {
 			t.Row(figure.Number(float64(row.N)), number(row.Projections/1e9), number(row.Attention/1e9), number(row.MLP/1e9),
@@ -139,7 +142,8 @@ asked ms  the same with MB: were there no cache
 // stepTable shows the operations and bytes of each step of what ran, or would run, here. Steps of which nothing is known but
 // their operations are the same for all, and shown once.
 func (r *Result) stepTable(shape bench.Case) string {
-	t := report.NewText([]string{"impl", "pass", "kernel", "step", "GFLOP", "read MB", "written MB", "FLOP/B"}, "llllrrrr").Fit(r.Width, "FLOP/B", "kernel")
+	t := report.NewText([]string{"impl", "pass", "kernel", "step", "GFLOP", "read MB", "written MB", "FLOP/B"}, "llllrrrr").Fit(r.Width,
+		"FLOP/B", "kernel")
 	bare := map[string]bool{}
 	first := true
 	for _, e := range r.Entries {
@@ -166,7 +170,8 @@ func (r *Result) stepTable(shape bench.Case) string {
 
 // boundTable shows what bounds each entry of a shape.
 func (r *Result) boundTable(shape bench.Case) string {
-	t := report.NewText([]string{"impl", "pass", "kernel", "GFLOP", "MB", "FLOP/B", "least MB", "ideal FLOP/B", "ridge", "bound", "least ms", "asked ms", "ms", "× least"}, "lllrrrrrrlrrrr").
+	t := report.NewText([]string{"impl", "pass", "kernel", "GFLOP", "MB", "FLOP/B", "least MB", "ideal FLOP/B", "ridge", "bound",
+		"least ms", "asked ms", "ms", "× least"}, "lllrrrrrrlrrrr").
 		Fit(r.Width, "ridge", "FLOP/B", "ideal FLOP/B", "asked ms", "least MB", "kernel", "MB", "GFLOP")
 	for _, e := range r.Entries {
 		if e.Case.Shape() != shape {
@@ -178,7 +183,8 @@ func (r *Result) boundTable(shape bench.Case) string {
 		} else if e.Case.Tuning != "" {
 			kernel += " " + string(e.Case.Tuning)
 		}
-		t.Row(e.Impl, e.Pass, kernel, number(e.FLOPs/1e9), number(e.Bytes/1e6), number(e.Intensity), number(e.Least/1e6), number(e.Ideal), number(e.Ridge), e.Bound,
+		t.Row(e.Impl, e.Pass, kernel, number(e.FLOPs/1e9), number(e.Bytes/1e6), number(e.Intensity), number(e.Least/1e6), number(e.Ideal),
+			number(e.Ridge), e.Bound,
 			number(e.LeastMs), number(e.NoCacheMs), number(e.Ms), number(e.Over))
 	}
 	return r.table(t)
@@ -198,8 +204,9 @@ func number(v float64) string {
 // Roofline places every measured entry under the device's ceilings, by the bytes that must cross memory; a thin line leads
 // to where the bytes that its kernel asks for would put it, were there no cache.
 func (r *Result) Roofline() *figure.Roofline {
-	f := &figure.Roofline{Device: r.Device, CopyGBps: r.Peaks.CopyGBps, Intensity: "operations a byte that must cross memory (+: a byte asked for)",
-		Ceilings: []figure.Ceiling{{Name: "matrix", TFLOPS: r.Peaks.MatrixTFLOPS}, {Name: "fp32", TFLOPS: r.Peaks.FP32TFLOPS}}}
+	f := &figure.Roofline{Device: r.Device, CopyGBps: r.Peaks.CopyGBps,
+		Intensity: "operations a byte that must cross memory (+: a byte asked for)",
+		Ceilings:  []figure.Ceiling{{Name: "matrix", TFLOPS: r.Peaks.MatrixTFLOPS}, {Name: "fp32", TFLOPS: r.Peaks.FP32TFLOPS}}}
 	for _, e := range r.Entries {
 		if e.TFLOPS <= 0 {
 			continue
@@ -212,7 +219,8 @@ func (r *Result) Roofline() *figure.Roofline {
 		if e.Pass == "backward" {
 			name, v = name+", backward", figure.Backward
 		}
-		f.Points = append(f.Points, figure.RooflinePoint{Name: name, Impl: e.Impl, Peer: !Ours(e), Variant: v, X: e.Ideal, Y: e.TFLOPS, Asked: e.Intensity})
+		f.Points = append(f.Points, figure.RooflinePoint{Name: name, Impl: e.Impl, Peer: !Ours(e), Variant: v, X: e.Ideal, Y: e.TFLOPS,
+			Asked: e.Intensity})
 	}
 	return f
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestCachedRows: rows of pages and of quantised keys are timed and checked against the numbers that their tensors hold. What a kernel has not learned
-// yet is unsupported, with the reason, and a backward pass always is.
+// TestCachedRows: rows of pages and of quantised keys are timed and checked against the numbers that their tensors hold. What a kernel has
+// not learned yet is unsupported, with the reason, and a backward pass always is.
 func TestCachedRows(t *testing.T) {
 	ctx := context.Background()
 	d := NewDevice(testDevice(t), "test", Peaks{CopyGBps: 1})

@@ -136,7 +136,8 @@ func expect(ctx context.Context, c Case, in *inputs, rows []ref.Row, offset uint
 	return e, nil
 }
 
-// headsAtOnce is how many heads are computed at the same time: a core each, while their keys and values, which the host makes anew, fit headsMemory.
+// headsAtOnce is how many heads are computed at the same time: a core each, while their keys and values, which the host makes anew, fit
+// headsMemory.
 func headsAtOnce(c Case) int {
 	head := 4 * c.N * (c.D + c.Dv)
 	return min(max(headsMemory/head, 1), runtime.GOMAXPROCS(0))

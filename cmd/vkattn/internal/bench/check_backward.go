@@ -114,11 +114,13 @@ func (g *gradientHead) round(x []float64) []float64 {
 }
 
 // gradientHead reads what one key head needs.
-func (s *deviceShape) gradientHead(ctx context.Context, set *tensorSet, n int, seedOffset uint32, blocks *ref.BlockMask) (*gradientHead, error) {
+func (s *deviceShape) gradientHead(ctx context.Context, set *tensorSet, n int, seedOffset uint32,
+	blocks *ref.BlockMask) (*gradientHead, error) {
 	p, in := s.problem, set.in
 	b, hk, group := n/p.KeyHeads, n%p.KeyHeads, p.Heads/p.KeyHeads
 	own := s.c.entry(b)
-	g := &gradientHead{dtype: in.dtype, scale: p.Scale, blocks: blocks, left: math.MaxInt32, right: math.MaxInt32, nq: own.Nq, nk: own.N, d: p.HeadDim, dv: p.ValueDim, head0: b*p.Heads + hk*group}
+	g := &gradientHead{dtype: in.dtype, scale: p.Scale, blocks: blocks, left: math.MaxInt32, right: math.MaxInt32, nq: own.Nq, nk: own.N,
+		d: p.HeadDim, dv: p.ValueDim, head0: b*p.Heads + hk*group}
 	g.rounded = func(x float64) float64 { return float64(in.dtype.Round(float32(x))) }
 	if s.c.Window > 0 {
 		g.left, g.right = s.c.Window, s.c.Window

@@ -127,7 +127,8 @@ func TestParsePasses(t *testing.T) {
 	for _, c := range []struct {
 		list []string
 		want Passes
-	}{{nil, Passes{}}, {[]string{"fwd"}, Passes{Fwd: true}}, {[]string{"bwd"}, Passes{Bwd: true}}, {[]string{"both"}, Passes{true, true}}, {[]string{"fwd", " BWD"}, Passes{true, true}}} {
+	}{{nil, Passes{}}, {[]string{"fwd"}, Passes{Fwd: true}}, {[]string{"bwd"}, Passes{Bwd: true}}, {[]string{"both"}, Passes{true, true}},
+		{[]string{"fwd", " BWD"}, Passes{true, true}}} {
 		got, err := ParsePasses(c.list)
 		require.NoError(t, err)
 		require.Equal(t, c.want, got)
@@ -136,8 +137,8 @@ func TestParsePasses(t *testing.T) {
 	require.ErrorContains(t, err, "sideways")
 }
 
-// TestBlockSparseBackwardRow: a backward pass with a block mask is timed by the operations of its nonzero blocks, its bytes are counted, and its
-// gradients are compared with those of the masked reference, which those of another mask are not.
+// TestBlockSparseBackwardRow: a backward pass with a block mask is timed by the operations of its nonzero blocks, its bytes are counted,
+// and its gradients are compared with those of the masked reference, which those of another mask are not.
 func TestBlockSparseBackwardRow(t *testing.T) {
 	ctx := context.Background()
 	d := NewDevice(testDevice(t), "test", Peaks{})

@@ -89,7 +89,8 @@ func ends(n int, all bool, random *rand.Rand) []int {
 
 // biasGradients adds rows of dbias to lists of what the device gave, what is right and the yardstick, and says how many: whole
 // rows, but single keys where one row is summed over all queries. What the bias is broadcast over is summed.
-func (s *deviceShape) biasGradients(ctx context.Context, set *tensorSet, offset uint32, blocks *ref.BlockMask, full bool, pick func(int) []int, random *rand.Rand, to [3]*[]float64) (rows int, err error) {
+func (s *deviceShape) biasGradients(ctx context.Context, set *tensorSet, offset uint32, blocks *ref.BlockMask, full bool,
+	pick func(int) []int, random *rand.Rand, to [3]*[]float64) (rows int, err error) {
 	p, shape := s.problem, s.c.biasShape()
 	keys := upTo(p.KeyLen)
 	if shape[2] == 1 {
@@ -146,7 +147,8 @@ func (s *deviceShape) biasGradients(ctx context.Context, set *tensorSet, offset 
 
 // sinkGradients does the same for dsinks, each a sum over batch and queries: −Σ exp(sink − lse)·δ. The yardstick has δ in the
 // inputs' own dtype and sums in fp32, one after the other.
-func (s *deviceShape) sinkGradients(ctx context.Context, set *tensorSet, full bool, random *rand.Rand, to [3]*[]float64) (rows int, err error) {
+func (s *deviceShape) sinkGradients(ctx context.Context, set *tensorSet, full bool, random *rand.Rand, to [3]*[]float64) (rows int,
+	err error) {
 	p, in := s.problem, set.in
 	all, err := readHead(ctx, s.c, set.grad.dsinks, 0, 0, 0, 1)
 	if err != nil {

@@ -9,22 +9,32 @@ import (
 // Columns is all that is known of rows, in the order of tables for people: the axes of the problem, who computed it, then the
 // figures of each pass.
 var Columns = slices.Concat(
-	inOrder(axisColumns(problemLoops), []string{"dtype", "head dim", "emb dim", "batch", "heads", "q len", "seq", "causal", "window", "dropout"}, nameOf),
-	inOrder(slices.Concat(axisColumns(ownLoops), about, passColumns(false), passColumns(true), remarks), []string{"impl", "kernel"}, nameOf))
+	inOrder(axisColumns(problemLoops), []string{"dtype", "head dim", "emb dim", "batch", "heads", "q len", "seq", "causal", "window",
+		"dropout"}, nameOf),
+	inOrder(slices.Concat(axisColumns(ownLoops), about, passColumns(false), passColumns(true), remarks),
+		[]string{"impl", "kernel"}, nameOf))
 
 func nameOf(c Column) string { return c.Name }
 
 // Files that people and programs have keep the order of their keys: these first, in the order in which they came to be, and what is
 // not named here after them. A new column needs no place here.
 var (
-	fileOrder = []string{"library", "impl", "dtype", "B", "H", "Hkv", "Nq", "N", "D", "Dv", "causal", "window", "dropout", "density", "tuning", "tier", "kernel", "device", "driver",
-		"fwd_peak_MiB", "fwd_block_MiB", "fwd_total_MiB", "fwd_ms", "fwd_tflops", "fwd_p20_ms", "fwd_p80_ms", "fwd_wall_ms", "fwd_rounds_ms", "n", "fwd_bytes", "fwd_model",
-		"bwd_peak_MiB", "bwd_block_MiB", "bwd_total_MiB", "bwd_ms", "bwd_tflops", "bwd_p20_ms", "bwd_p80_ms", "bwd_wall_ms", "bwd_rounds_ms", "bwd_n", "bwd_bytes", "bwd_model",
-		"bwd_kernel", "bwd_max_err", "bwd_err_bound", "bwd_err_rows", "bwd_error", "bwd_reason", "max_err", "err_bound", "err_rows", "note", "error", "reason", "predicted_ms"}
-	csvOrder = []string{"library", "impl", "dtype", "B", "H", "Hkv", "Nq", "N", "D", "Dv", "emb_dim", "causal", "tier", "kernel", "device", "driver",
-		"fwd_ms", "fwd_p20_ms", "fwd_p80_ms", "fwd_wall_ms", "fwd_tflops", "pct_peak", "fwd_peak_MiB", "fwd_block_MiB", "fwd_total_MiB", "n", "max_err", "err_bound", "err_rows",
-		"vs_standard", "vs_{peer}", "dropout", "density", "tuning", "fwd_bytes", "bwd_bytes", "bwd_kernel", "bwd_ms", "bwd_p20_ms", "bwd_p80_ms", "bwd_wall_ms", "bwd_tflops",
-		"bwd_peak_MiB", "bwd_block_MiB", "bwd_total_MiB", "bwd_n", "bwd_max_err", "bwd_err_bound", "bwd_err_rows", "bwd_error", "note", "error"}
+	fileOrder = []string{"library", "impl", "dtype", "B", "H", "Hkv", "Nq", "N", "D", "Dv", "causal", "window", "dropout", "density",
+		"tuning", "tier", "kernel", "device", "driver",
+		"fwd_peak_MiB", "fwd_block_MiB", "fwd_total_MiB", "fwd_ms", "fwd_tflops", "fwd_p20_ms", "fwd_p80_ms", "fwd_wall_ms",
+		"fwd_rounds_ms", "n", "fwd_bytes", "fwd_model",
+		"bwd_peak_MiB", "bwd_block_MiB", "bwd_total_MiB", "bwd_ms", "bwd_tflops", "bwd_p20_ms", "bwd_p80_ms", "bwd_wall_ms",
+		"bwd_rounds_ms", "bwd_n", "bwd_bytes", "bwd_model",
+		"bwd_kernel", "bwd_max_err", "bwd_err_bound", "bwd_err_rows", "bwd_error", "bwd_reason", "max_err", "err_bound", "err_rows", "note",
+		"error", "reason", "predicted_ms"}
+	csvOrder = []string{"library", "impl", "dtype", "B", "H", "Hkv", "Nq", "N", "D", "Dv", "emb_dim", "causal", "tier", "kernel",
+		"device", "driver",
+		"fwd_ms", "fwd_p20_ms", "fwd_p80_ms", "fwd_wall_ms", "fwd_tflops", "pct_peak", "fwd_peak_MiB", "fwd_block_MiB", "fwd_total_MiB",
+		"n", "max_err", "err_bound", "err_rows",
+		"vs_standard", "vs_{peer}", "dropout", "density", "tuning", "fwd_bytes", "bwd_bytes", "bwd_kernel", "bwd_ms", "bwd_p20_ms",
+		"bwd_p80_ms", "bwd_wall_ms", "bwd_tflops",
+		"bwd_peak_MiB", "bwd_block_MiB", "bwd_total_MiB", "bwd_n", "bwd_max_err", "bwd_err_bound", "bwd_err_rows", "bwd_error",
+		"note", "error"}
 )
 
 // axisColumns are columns that show axes.
@@ -52,7 +62,8 @@ func axisColumns(axes []Axis) (out []Column) {
 var about = []Column{
 	{Key: "library", sure: true, field: func(r *Row) any { return &r.Library }},
 	{Key: "tier", field: func(r *Row) any { return &r.Tier }},
-	{Name: "tiles", Key: "classes", Left: true, Legend: "blocks of scores by what the mask leaves of them: none is not computed, whole is without the mask",
+	{Name: "tiles", Key: "classes", Left: true, Legend: "blocks of scores by what the mask leaves of them: none is not computed, whole " +
+		"is without the mask",
 		field: func(r *Row) any { return &r.Classes }, show: func(c *Cell) string { return c.Row.Classes }},
 	{Key: "device", field: func(r *Row) any { return &r.Device }},
 	{Key: "driver", field: func(r *Row) any { return &r.Driver }},
@@ -87,7 +98,8 @@ func passColumns(backward bool) (out []Column) {
 	}
 	figures := []figure{
 		{Column: Column{Name: "kernel", Key: "kernel", Left: true}, bare: true, once: true,
-			of: func(r *Row, _ *Pass) any { return []*string{&r.Kernel, &r.BwdKernel}[at] }, show: func(c *Cell, _ *Pass) string { return c.Row.ran() }},
+			of:   func(r *Row, _ *Pass) any { return []*string{&r.Kernel, &r.BwdKernel}[at] },
+			show: func(c *Cell, _ *Pass) string { return c.Row.ran() }},
 		{Column: Column{Name: "ms", Key: "ms", positive: true}, of: func(_ *Row, p *Pass) any { return &p.Ms },
 			show: func(c *Cell, p *Pass) string {
 				if r := c.Row; backward && r.BwdError != "" {
@@ -104,15 +116,18 @@ func passColumns(backward bool) (out []Column) {
 		{Column: Column{Name: "±", Legend: "half of 20th–80th percentile"}, show: func(_ *Cell, p *Pass) string { return p.spread() }},
 		{Column: Column{Name: "{rate}", Key: "tflops", positive: true}, of: func(_ *Row, p *Pass) any { return &p.TFLOPS },
 			show: func(c *Cell, p *Pass) string { return Digits(p.TFLOPS * c.Rate[at].Scale) }},
-		{Column: Column{Name: "% peak", Key: "pct_peak", Legend: "of the arithmetic peak that the row's own run measured"}, bare: true, once: true,
+		{Column: Column{Name: "% peak", Key: "pct_peak", Legend: "of the arithmetic peak that the row's own run measured"}, bare: true,
+			once: true,
 			show: func(c *Cell, p *Pass) string { return c.percentOfPeak(p) }},
-		{Column: Column{Name: "peak MiB", Key: "peak_MiB", Legend: "beyond inputs and outputs, in all: with them"}, of: func(_ *Row, p *Pass) any { return &p.PeakMiB },
+		{Column: Column{Name: "peak MiB", Key: "peak_MiB", Legend: "beyond inputs and outputs, in all: with them"},
+			of:   func(_ *Row, p *Pass) any { return &p.PeakMiB },
 			show: func(_ *Cell, p *Pass) string { return optional(p.PeakMiB, mib) }},
 		{Column: Column{Name: "fwd+bwd ms"}, both: true, show: func(c *Cell, _ *Pass) string { return c.Row.together() }},
 		{Column: Column{Key: "block_MiB"}, of: func(_ *Row, p *Pass) any { return &p.BlockMiB }},
 		{Column: Column{Name: "in all", Key: "total_MiB"}, once: true, of: func(_ *Row, p *Pass) any { return &p.TotalMiB },
 			show: func(_ *Cell, p *Pass) string { return unlessZero(p.TotalMiB, mib) }},
-		{Column: Column{Name: "GB asked for", Key: "bytes", Legend: "of device memory by the workgroups, as the tiling counts; caches serve part of it"}, once: true,
+		{Column: Column{Name: "GB asked for", Key: "bytes", Legend: "of device memory by the workgroups, as the tiling counts; caches " +
+			"serve part of it"}, once: true,
 			of: func(_ *Row, p *Pass) any { return &p.Bytes },
 			show: func(c *Cell, p *Pass) string {
 				if !c.Tuned { // what tiles are compared by
@@ -128,9 +143,11 @@ func passColumns(backward bool) (out []Column) {
 				}
 				return Digits(p.LeastBytes / 1e6)
 			}},
-		{Column: Column{Name: "% copy", Key: "pct_copy", Legend: "of the measured bandwidth of copying, were no more moved than that"}, bare: true, once: true,
+		{Column: Column{Name: "% copy", Key: "pct_copy", Legend: "of the measured bandwidth of copying, were no more moved than that"},
+			bare: true, once: true,
 			show: func(c *Cell, p *Pass) string { return c.percentOfCopy(p) }},
-		{Column: Column{Name: "tokens/s", Key: "tokens_per_s", Legend: "queries of all batch entries, of this attention alone"}, bare: true, once: true,
+		{Column: Column{Name: "tokens/s", Key: "tokens_per_s", Legend: "queries of all batch entries, of this attention alone"}, bare: true,
+			once: true,
 			show: func(c *Cell, p *Pass) string {
 				if !c.Row.readsKeys() || p.Ms <= 0 {
 					return ""
@@ -144,15 +161,20 @@ func passColumns(backward bool) (out []Column) {
 			show: func(c *Cell, _ *Pass) string {
 				return optional([]*float64{c.Row.MaxErr, c.Row.BwdMaxErr}[at], scientific)
 			}},
-		{Column: Column{Key: "err_bound", exact: true}, bare: true, of: func(r *Row, _ *Pass) any { return []**float64{&r.ErrMax, &r.BwdErrMax}[at] }},
-		{Column: Column{Name: "checked", Key: "err_rows"}, bare: true, once: true, of: func(r *Row, _ *Pass) any { return []*int{&r.ErrRows, &r.BwdErrRows}[at] },
+		{Column: Column{Key: "err_bound", exact: true}, bare: true,
+			of: func(r *Row, _ *Pass) any { return []**float64{&r.ErrMax, &r.BwdErrMax}[at] }},
+		{Column: Column{Name: "checked", Key: "err_rows"}, bare: true, once: true,
+			of:   func(r *Row, _ *Pass) any { return []*int{&r.ErrRows, &r.BwdErrRows}[at] },
 			show: func(c *Cell, _ *Pass) string { return unlessZero(float64(c.Row.ErrRows), whole) }},
-		{Column: Column{Name: "× standard", Key: "vs_standard", csv: func(c *Cell) string { return number(c.Ratios[at].Standard) }}, bare: true,
+		{Column: Column{Name: "× standard", Key: "vs_standard", csv: func(c *Cell) string { return number(c.Ratios[at].Standard) }},
+			bare: true,
 			show: func(c *Cell, _ *Pass) string { return Times(c.Ratios[at].Standard) }},
-		{Column: Column{Name: "× plain", Key: "vs_plain", Legend: "rate over that without score, bias, mask, sinks, window, packing, unused keys, pages and quantised keys, each rate on the pairs that are seen",
+		{Column: Column{Name: "× plain", Key: "vs_plain", Legend: "rate over that without score, bias, mask, sinks, window, packing, " +
+			"unused keys, pages and quantised keys, each rate on the pairs that are seen",
 			csv: func(c *Cell) string { return number(c.Ratios[at].Plain) }}, bare: true,
 			show: func(c *Cell, _ *Pass) string { return Times(c.Ratios[at].Plain) }},
-		{Column: Column{Name: "× {peer}", Key: "vs_{peer}", PerPeer: true, csv: func(c *Cell) string { return number(c.Ratios[at].peer(c.Peer)) }}, bare: true,
+		{Column: Column{Name: "× {peer}", Key: "vs_{peer}", PerPeer: true,
+			csv: func(c *Cell) string { return number(c.Ratios[at].peer(c.Peer)) }}, bare: true,
 			show: func(c *Cell, _ *Pass) string { return Times(c.Ratios[at].peer(c.Peer)) }},
 	}
 	for _, f := range figures {

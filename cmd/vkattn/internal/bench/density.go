@@ -31,7 +31,8 @@ func (c Case) blockMask() *ref.BlockMask {
 	if c.Density == 0 {
 		return nil
 	}
-	m := &ref.BlockMask{B: 1, H: 1, Rows: (c.Nq + maskBlock - 1) / maskBlock, Cols: (c.N + maskBlock - 1) / maskBlock, BQ: maskBlock, BK: maskBlock}
+	m := &ref.BlockMask{B: 1, H: 1, Rows: (c.Nq + maskBlock - 1) / maskBlock, Cols: (c.N + maskBlock - 1) / maskBlock, BQ: maskBlock,
+		BK: maskBlock}
 	m.Data = make([]bool, m.Rows*m.Cols)
 	due := 0.0
 	for r := range m.Rows {
@@ -63,7 +64,8 @@ func (c Case) emptyMask() string {
 	if c.Density == 0 || c.computed() > 0 {
 		return ""
 	}
-	return fmt.Sprintf("no block is nonzero, so there is no rate: a density of %g leaves less than one block of %d × %d", c.Density, maskBlock, maskBlock)
+	return fmt.Sprintf("no block is nonzero, so there is no rate: a density of %g leaves less than one block of %d × %d", c.Density,
+		maskBlock, maskBlock)
 }
 
 // masks are what a case's passes take of the blocks of its scores: a block mask, or the classes that its mask function makes of them.
@@ -100,7 +102,8 @@ func (m masks) shares(ctx context.Context) (string, error) {
 	return fmt.Sprintf("none %.1f%%, whole %.1f%%, edge %.1f%%", percent(none), percent(whole), percent(edge)), err
 }
 
-// classes says of what blocks a case's mask function is asked beforehand: by the library's own fused kernels, and where there are queries for a block.
+// classes says of what blocks a case's mask function is asked beforehand: by the library's own fused kernels, and where there are queries
+// for a block.
 func (c Case) classes() flash.Blocks {
 	if c.Impl != flash.Flash.String() || c.Mask == "" || c.Nq < flash.UsualClasses.Queries {
 		return flash.Blocks{}

@@ -12,7 +12,8 @@ import (
 // chosen that nothing could be attended to in.
 func TestBlockMaskHasItsShare(t *testing.T) {
 	for _, c := range []Case{
-		{Nq: 4096, N: 4096, Density: 1}, {Nq: 4096, N: 4096, Density: 0.05}, {Nq: 1000, N: 3000, Density: 0.3}, {Nq: 4096, N: 4096, Density: 0.25, Causal: true},
+		{Nq: 4096, N: 4096, Density: 1}, {Nq: 4096, N: 4096, Density: 0.05}, {Nq: 1000, N: 3000, Density: 0.3},
+		{Nq: 4096, N: 4096, Density: 0.25, Causal: true},
 		{Nq: 1000, N: 500, Density: 1, Causal: true}, {Nq: 1, N: 5000, Density: 0.5, Causal: true},
 	} {
 		m := c.blockMask()
@@ -39,7 +40,8 @@ func TestBlockMaskHasItsShare(t *testing.T) {
 
 // TestDensityIsAnAxisOfBlockSparse: each share is a case of blocksparse, and the others have one each.
 func TestDensityIsAnAxisOfBlockSparse(t *testing.T) {
-	cases, err := Grid{Impls: []string{"flash2", "blocksparse"}, Batch: []int{1}, Seq: []int{1024}, Causal: no, Density: []float64{1, 0.25}}.Expand()
+	cases, err := Grid{Impls: []string{"flash2", "blocksparse"}, Batch: []int{1}, Seq: []int{1024}, Causal: no,
+		Density: []float64{1, 0.25}}.Expand()
 	require.NoError(t, err)
 	require.Len(t, cases, 3)
 	require.Zero(t, cases[0].Density)
@@ -130,8 +132,8 @@ func TestMeasureBlockSparse(t *testing.T) {
 	require.Less(t, row.Bwd.Bytes, shapes.Measure(context.Background(), full, true).Bwd.Bytes)
 }
 
-// TestClassedRows: a case with a mask has its blocks classed beforehand, by the library's own kernels and where queries fill a block; the row tells
-// the shares, rates count pairs that are seen, and work the blocks that a brute look finds.
+// TestClassedRows: a case with a mask has its blocks classed beforehand, by the library's own kernels and where queries fill a block; the
+// row tells the shares, rates count pairs that are seen, and work the blocks that a brute look finds.
 func TestClassedRows(t *testing.T) {
 	ctx := context.Background()
 	dev := testDevice(t)

@@ -184,7 +184,8 @@ func (d *Device) newSet(ctx context.Context, c Case, p flash.Problem, passes Pas
 	}
 	if c.Bias != "" {
 		shape := c.biasShape()
-		all = append(all, filled{&set.bias, p.Bias.DType, shape, false, func() []byte { return in.bias.bytes(0, shape[0]*shape[1]*shape[2]*shape[3]) }})
+		all = append(all, filled{&set.bias, p.Bias.DType, shape, false,
+			func() []byte { return in.bias.bytes(0, shape[0]*shape[1]*shape[2]*shape[3]) }})
 	}
 	if c.Sinks {
 		all = append(all, filled{&set.sinks, flash.F32, sinksShape(p), false, func() []byte { return in.sinks.bytes(0, p.Heads) }})
@@ -196,7 +197,8 @@ func (d *Device) newSet(ctx context.Context, c Case, p flash.Problem, passes Pas
 		all = append(all, filled{&set.used, flash.Int32, [4]int{1, 1, 1, p.Batch}, false, func() []byte { return words(c.used()) }})
 	}
 	if c.Page > 0 {
-		all = append(all, filled{&set.pages, flash.Int32, [4]int{1, 1, p.Batch, p.Pages.PerSequence}, false, func() []byte { return words(in.pages) }})
+		all = append(all, filled{&set.pages, flash.Int32, [4]int{1, 1, p.Batch, p.Pages.PerSequence}, false,
+			func() []byte { return words(in.pages) }})
 	}
 	if p.KeyType == flash.F8E4M3 {
 		shape := [4]int{1, 1, p.Batch, p.KeyHeads}
@@ -377,7 +379,8 @@ func (d *Device) options(c Case) ([]flash.PlanOption, error) {
 
 // measureForward times the forward pass of a plan on the sets and compares the output of the last run with the reference.
 // before is what was in use when there was no plan.
-func (s *deviceShape) measureForward(ctx context.Context, row *Row, plan *flash.Plan, mask masks, before flash.Usage, limit time.Duration, verify bool) error {
+func (s *deviceShape) measureForward(ctx context.Context, row *Row, plan *flash.Plan, mask masks, before flash.Usage, limit time.Duration,
+	verify bool) error {
 	lse, err := s.d.newLSE(s.problem)
 	if err != nil {
 		return err
@@ -400,7 +403,8 @@ func (s *deviceShape) measureForward(ctx context.Context, row *Row, plan *flash.
 	if err := row.count(&row.Fwd, plan.ForwardModel(), plan.Problem()); err != nil {
 		return err
 	}
-	last, samples, err := s.time(ctx, row, &row.Fwd, row.ForwardFLOPs(), limit, runs, func() error { return runs[0].Forward(s.forward(0, lse, mask)) })
+	last, samples, err := s.time(ctx, row, &row.Fwd, row.ForwardFLOPs(), limit, runs,
+		func() error { return runs[0].Forward(s.forward(0, lse, mask)) })
 	if err != nil {
 		return err
 	}
@@ -453,7 +457,8 @@ func (r *Row) count(f *Pass, m flash.Model, p flash.Problem) error {
 // recordings makes a recording for each set, or for as many as there is room for. It notes in f the memory that the first run of
 // the first takes beyond what was in use before, and what that is with the tensors of a pass. record may return a recording with an
 // error. The caller closes what is returned, with an error too.
-func (s *deviceShape) recordings(ctx context.Context, f *Pass, before flash.Usage, tensors uint64, record func(set int) (*flash.Recording, error)) (runs []*flash.Recording, err error) {
+func (s *deviceShape) recordings(ctx context.Context, f *Pass, before flash.Usage, tensors uint64,
+	record func(set int) (*flash.Recording, error)) (runs []*flash.Recording, err error) {
 	for i := range s.sets {
 		r, err := record(i)
 		if err != nil {
@@ -510,8 +515,9 @@ func (s *deviceShape) checkForward(ctx context.Context, row *Row, set int, lse *
 func (s *deviceShape) forward(set int, lse *flash.Tensor, mask masks) flash.Forward {
 	t := s.sets[set]
 	return flash.Forward{Q: t.q, K: t.k, V: t.v, O: t.o, LSE: lse, Bias: t.bias, Sinks: t.sinks,
-		QueryStarts: t.starts, KeyStarts: t.starts, KeyLengths: t.used, PageTable: t.pages, KeyScales: t.keyScales, ValueScales: t.valueScales,
-		Blocks: mask.blocks, Classes: mask.classes, Seed: dropoutSeed, Offset: uint32(set)}
+		QueryStarts: t.starts, KeyStarts: t.starts, KeyLengths: t.used, PageTable: t.pages, KeyScales: t.keyScales,
+		ValueScales: t.valueScales,
+		Blocks:      mask.blocks, Classes: mask.classes, Seed: dropoutSeed, Offset: uint32(set)}
 }
 
 const dropoutSeed = 0x76_6b_61_74_74_6e
@@ -525,7 +531,8 @@ func poison(ctx context.Context, t *flash.Tensor) error {
 
 // time fills the figures of a pass. limit bounds the time of it all (0: nothing does); again records the first of runs anew. last
 // is the recording whose output an lse tensor that all share now belongs to.
-func (s *deviceShape) time(ctx context.Context, row *Row, f *Pass, flops float64, limit time.Duration, runs []*flash.Recording, again func() error) (last int, samples []float64, err error) {
+func (s *deviceShape) time(ctx context.Context, row *Row, f *Pass, flops float64, limit time.Duration, runs []*flash.Recording,
+	again func() error) (last int, samples []float64, err error) {
 	b := budget{limit, time.Now()}
 	timed, err := s.d.sample(b, func(n int) (flash.RunTimes, error) { return s.d.dev.TimeRuns(ctx, runs, n) })
 	if err != nil {

@@ -39,7 +39,8 @@ func (d *Device) newGradients(ctx context.Context, c Case, p flash.Problem, in *
 func (s *deviceShape) backward(set int, weights *flash.Weights, mask masks) flash.Backward {
 	t := &s.sets[set]
 	return flash.Backward{Q: t.q, K: t.k, V: t.v, O: t.o, LSE: t.grad.lse, DO: t.grad.do, DQ: t.grad.dq, DK: t.grad.dk, DV: t.grad.dv,
-		Bias: t.bias, Sinks: t.sinks, QueryStarts: t.starts, KeyStarts: t.starts, KeyLengths: t.used, DBias: t.grad.dbias, DSinks: t.grad.dsinks,
+		Bias: t.bias, Sinks: t.sinks, QueryStarts: t.starts, KeyStarts: t.starts, KeyLengths: t.used, DBias: t.grad.dbias,
+		DSinks:  t.grad.dsinks,
 		Weights: weights, Blocks: mask.blocks, Classes: mask.classes, Seed: dropoutSeed, Offset: uint32(set)}
 }
 
@@ -89,7 +90,8 @@ func (s *deviceShape) measureBackward(ctx context.Context, row *Row, plan *flash
 	if err := row.count(&row.Bwd, model, plan.Problem()); err != nil {
 		return err
 	}
-	last, samples, err := s.time(ctx, row, &row.Bwd, row.BackwardFLOPs(), limit, runs, func() error { return runs[0].Backward(s.backward(0, kept[0], mask)) })
+	last, samples, err := s.time(ctx, row, &row.Bwd, row.BackwardFLOPs(), limit, runs,
+		func() error { return runs[0].Backward(s.backward(0, kept[0], mask)) })
 	if err != nil {
 		return err
 	}
@@ -113,7 +115,8 @@ func (s *deviceShape) measureBackward(ctx context.Context, row *Row, plan *flash
 }
 
 // forwardForBackward runs the forward pass of a set whose backward pass is to be timed, all outputs poisoned where it is verified too.
-func (s *deviceShape) forwardForBackward(ctx context.Context, plan *flash.Plan, set int, weights *flash.Weights, mask masks, verify bool) error {
+func (s *deviceShape) forwardForBackward(ctx context.Context, plan *flash.Plan, set int, weights *flash.Weights, mask masks,
+	verify bool) error {
 	g := &s.sets[set].grad
 	if verify {
 		for _, t := range append(g.outputs(), g.lse) {

@@ -63,7 +63,8 @@ func TestFaultWalkRow(t *testing.T) {
 	}
 	// An allocation that fails means fewer sets of inputs, so another failure than of memory is walked too.
 	for _, result := range []vk.Result{vk.ErrUnknown, vk.ErrOutOfDeviceMemory, vk.ErrDeviceLost} {
-		n := vktest.Walk{Faults: f, Kind: "any", Result: result, Stride: stride, Run: row, Check: func(t testing.TB, n int, call string, err error) {
+		n := vktest.Walk{Faults: f, Kind: "any", Result: result, Stride: stride, Run: row, Check: func(t testing.TB, n int, call string,
+			err error) {
 			if err == nil {
 				require.NotEqual(t, vk.ErrDeviceLost, result)
 				if result == vk.ErrUnknown { // waits for the device

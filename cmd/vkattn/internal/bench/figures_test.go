@@ -28,9 +28,11 @@ func TestFiguresFollowFromTheTime(t *testing.T) {
 	require.NoError(t, shape.Close())
 }
 
-// TestFaultsAreNoSkips: a row whose output is wrong, or that failed, reports a fault; one that does not fit or would take too long does not.
+// TestFaultsAreNoSkips: a row whose output is wrong, or that failed, reports a fault; one that does not fit or would take too long does
+// not.
 func TestFaultsAreNoSkips(t *testing.T) {
-	for reason, fault := range map[Reason]bool{ReasonCheck: true, ReasonFailed: true, ReasonMemory: false, ReasonLimit: false, ReasonUnsupported: false} {
+	for reason, fault := range map[Reason]bool{ReasonCheck: true, ReasonFailed: true, ReasonMemory: false, ReasonLimit: false,
+		ReasonUnsupported: false} {
 		row := Row{Error: "why", Reason: reason}
 		require.Equal(t, fault, row.Failed(), reason)
 		require.Equal(t, !fault, row.Skipped(), reason)
@@ -56,7 +58,8 @@ func TestWorkThatIsNotCounted(t *testing.T) {
 	require.Positive(t, row.Fwd.Bytes)
 }
 
-// TestShareOfCopy: the bytes that a pass moves at least over its time are a share of the bandwidth of copying, where a case is bound by that.
+// TestShareOfCopy: the bytes that a pass moves at least over its time are a share of the bandwidth of copying, where a case is bound by
+// that.
 func TestShareOfCopy(t *testing.T) {
 	shown := func(c Case, key string) string {
 		p, err := c.Problem()

@@ -107,7 +107,8 @@ func cutOff(text []byte) bool {
 func (f *File) add(text []byte) error {
 	var keys map[string]json.RawMessage
 	if err := plainjson.Unmarshal(text, &keys); err != nil {
-		return fmt.Errorf("not a JSON object: %w (where a power cut damaged the line, delete it: vkattn bench --append measures its row again)", err)
+		return fmt.Errorf("not a JSON object: %w (where a power cut damaged the line, delete it: vkattn bench --append measures its row "+
+			"again)", err)
 	}
 	has := func(k string) bool { _, ok := keys[k]; return ok }
 	switch {

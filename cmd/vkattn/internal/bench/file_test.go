@@ -19,7 +19,8 @@ func sampleRow() Row {
 		Library: "vkattn test",
 		Case:    Case{Impl: "flash2", DType: "float16", B: 2, H: 8, Hkv: 4, Nq: 128, N: 256, D: 64, Dv: 32, Causal: true},
 		Tier:    "scalar", Kernel: "scalar_forward 64x32", Device: "Some GPU", Driver: "driver <1.0> & more",
-		Fwd: Pass{Ms: 1.25, P20: 1.2, P80: 1.5, WallMs: 1.4, TFLOPS: 12.5, PeakMiB: ptr(0), BlockMiB: 0.0625, TotalMiB: 12.5, N: 80, Rounds: []float64{1.2, 1.25, 1.3}},
+		Fwd: Pass{Ms: 1.25, P20: 1.2, P80: 1.5, WallMs: 1.4, TFLOPS: 12.5, PeakMiB: ptr(0), BlockMiB: 0.0625, TotalMiB: 12.5, N: 80,
+			Rounds: []float64{1.2, 1.25, 1.3}},
 		Bwd: Pass{Ms: 3, TFLOPS: 9}, MaxErr: ptr(3e-4), ErrMax: ptr(1e-3), ErrRows: 24, Note: "wall time",
 	}
 }
@@ -95,8 +96,10 @@ func TestReadPeerFile(t *testing.T) {
 
 // TestRowsKeepThePeaksOfTheirRun: a share of the peak is that of the run that measured the row, whichever run shows it.
 func TestRowsKeepThePeaksOfTheirRun(t *testing.T) {
-	row := `{"library": "vkattn 1", "impl": "flash2", "dtype": "float32", "B": 1, "H": 1, "N": %d, "D": 64, "fwd_ms": 1, "fwd_tflops": 2}` + "\n"
-	text := `{"vkattn": "1", "peaks": {"fp32_tflops": 4}}` + "\n" + fmt.Sprintf(row, 64) + `{"vkattn": "1", "peaks": {"fp32_tflops": 8}}` + "\n" + fmt.Sprintf(row, 128)
+	row := `{"library": "vkattn 1", "impl": "flash2", "dtype": "float32", "B": 1, "H": 1, "N": %d, "D": 64, "fwd_ms": 1, "fwd_tflops": 2}` +
+		"\n"
+	text := `{"vkattn": "1", "peaks": {"fp32_tflops": 4}}` + "\n" + fmt.Sprintf(row, 64) + `{"vkattn": "1", "peaks": {"fp32_tflops": 8}}` +
+		"\n" + fmt.Sprintf(row, 128)
 	f, err := Read("f.jsonl", strings.NewReader(text))
 	require.NoError(t, err)
 	view := &View{Peaks: Peaks{FP32TFLOPS: 20}}
@@ -115,16 +118,18 @@ func TestRowsKeepThePeaksOfTheirRun(t *testing.T) {
 func TestBadFiles(t *testing.T) {
 	good := `{"torch": "2", "gpu": "G"}` + "\n"
 	for name, test := range map[string]struct{ text, err string }{
-		"empty":        {"", "f.jsonl:1: the file is empty"},
-		"not JSON":     {good + "hello\n", "f.jsonl:2: not a JSON object: its byte 1, \"h\", is not what JSON has there (where a power cut damaged the line, delete it"},
-		"cut short":    {good + `{"impl": "fa2", "dty` + "\n" + good, "f.jsonl:2: not a JSON object"},
-		"only a cut":   {`{"vkattn": "0`, "f.jsonl:1: the only line was cut off"},
-		"not ours":     {good + `hello`, "f.jsonl:2: not a JSON object"},
-		"an array":     {"[1]\n", "f.jsonl:1: not a JSON object"},
-		"foreign":      {`{"name": "x"}` + "\n", "f.jsonl:1: neither a header"},
-		"bad dtype":    {`{"impl": "fa2", "dtype": "int8", "B": 1, "H": 1, "N": 1, "D": 1}`, `f.jsonl:1: bad result row: dtype "int8"`},
-		"no sizes":     {`{"impl": "fa2", "dtype": "float16"}`, "f.jsonl:1: bad result row: batch is 0"},
-		"wrong type":   {`{"impl": "fa2", "dtype": "float16", "B": "1"}`, "f.jsonl:1: bad result row: B: it is text, and must be a whole number"},
+		"empty": {"", "f.jsonl:1: the file is empty"},
+		"not JSON": {good + "hello\n", "f.jsonl:2: not a JSON object: its byte 1, \"h\", is not what JSON has there (where a power " +
+			"cut damaged the line, delete it"},
+		"cut short":  {good + `{"impl": "fa2", "dty` + "\n" + good, "f.jsonl:2: not a JSON object"},
+		"only a cut": {`{"vkattn": "0`, "f.jsonl:1: the only line was cut off"},
+		"not ours":   {good + `hello`, "f.jsonl:2: not a JSON object"},
+		"an array":   {"[1]\n", "f.jsonl:1: not a JSON object"},
+		"foreign":    {`{"name": "x"}` + "\n", "f.jsonl:1: neither a header"},
+		"bad dtype":  {`{"impl": "fa2", "dtype": "int8", "B": 1, "H": 1, "N": 1, "D": 1}`, `f.jsonl:1: bad result row: dtype "int8"`},
+		"no sizes":   {`{"impl": "fa2", "dtype": "float16"}`, "f.jsonl:1: bad result row: batch is 0"},
+		"wrong type": {`{"impl": "fa2", "dtype": "float16", "B": "1"}`,
+			"f.jsonl:1: bad result row: B: it is text, and must be a whole number"},
 		"negative":     {`{"impl": "fa2", "dtype": "float16", "B": 1, "H": 1, "N": 1, "D": 1, "fwd_ms": -1}`, "fwd_ms is -1"},
 		"a bad header": {`{"vkattn": 3}`, "f.jsonl:1: bad header"},
 	} {

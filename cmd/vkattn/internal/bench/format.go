@@ -26,7 +26,8 @@ func Digits(v float64) string {
 	return fmt.Sprintf("%.2g", v)
 }
 
-// Fixed has so many decimals, or three digits and a power of ten where there would be more than nine before them: a file may hold any number.
+// Fixed has so many decimals, or three digits and a power of ten where there would be more than nine before them: a file may hold any
+// number.
 func Fixed(v float64, decimals int) string {
 	if math.Abs(v) >= 1e9 {
 		return strconv.FormatFloat(v, 'g', 3, 64)

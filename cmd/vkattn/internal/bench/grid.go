@@ -162,7 +162,8 @@ func (g Grid) headShapes() ([]headShape, error) {
 			for _, h := range g.Heads {
 				for _, d := range g.HeadDim {
 					if h*d != e {
-						return nil, fmt.Errorf("emb-dim is %d: it must be heads × head-dim, which is %d × %d = %d (leave one of the three out)", e, h, d, h*d)
+						return nil, fmt.Errorf("emb-dim is %d: it must be heads × head-dim, which is %d × %d = %d (leave one of the "+
+							"three out)", e, h, d, h*d)
 					}
 					out = append(out, headShape{h, d})
 				}
@@ -260,7 +261,8 @@ func ParseDropouts(list []string) ([]float64, error) {
 			return nil, fmt.Errorf("dropout %q: it must be at least 0 and below 511/512", s)
 		}
 		if p := (attn.Problem{Dropout: v}); v > 0 && p.DropThreshold() == 0 {
-			return nil, fmt.Errorf("dropout %q: it must be 0 or at least 1/512, for probabilities are taken to the nearest 1/256, and this would be 0", s)
+			return nil, fmt.Errorf("dropout %q: it must be 0 or at least 1/512, for probabilities are taken to the nearest 1/256, and "+
+				"this would be 0", s)
 		}
 		out = append(out, v)
 	}

@@ -31,7 +31,8 @@ func TestGridTiesHeadsAndEmbedding(t *testing.T) {
 		{"embedding and heads", []int{1024, 2048}, []int{16}, nil, [][2]int{{16, 64}, {16, 128}}, ""},
 		{"embedding and head dimension", []int{2048}, nil, []int{16, 256}, [][2]int{{128, 16}, {8, 256}}, ""},
 		{"all three that agree", []int{2048}, []int{32}, []int{64}, [][2]int{{32, 64}}, ""},
-		{"all three that disagree", []int{2048}, []int{16}, []int{64}, nil, "emb-dim is 2048: it must be heads × head-dim, which is 16 × 64 = 1024"},
+		{"all three that disagree", []int{2048}, []int{16}, []int{64}, nil,
+			"emb-dim is 2048: it must be heads × head-dim, which is 16 × 64 = 1024"},
 		{"not a multiple of heads", []int{1000}, []int{16}, nil, nil, "emb-dim is 1000: it must be a multiple of heads, which is 16"},
 		{"not a multiple of head-dim", []int{1000}, nil, []int{64}, nil, "emb-dim is 1000: it must be a multiple of head-dim, which is 64"},
 		{"too wide a head", nil, nil, []int{577}, nil, "head-dim is 577: it must be between 1 and 576"},
@@ -98,7 +99,8 @@ func TestOverride(t *testing.T) {
 		require.Equal(t, 16384, c.B*c.N)
 		require.Equal(t, 2048, c.EmbDim())
 	}
-	some, err := papers.Jobs(false, Grid{HeadDim: []int{128}, Causal: yes, Impls: []string{"flash2"}, Batch: []int{2}, Passes: both, Dropout: []float64{0.1}})
+	some, err := papers.Jobs(false, Grid{HeadDim: []int{128}, Causal: yes, Impls: []string{"flash2"}, Batch: []int{2}, Passes: both,
+		Dropout: []float64{0.1}})
 	require.NoError(t, err)
 	require.Len(t, some, 6)
 	for _, j := range some {
@@ -174,14 +176,17 @@ func TestReportsHaveEverySweep(t *testing.T) {
 }
 
 func TestGridDropoutAndTuning(t *testing.T) {
-	cases, err := Grid{Batch: []int{1}, Seq: []int{64}, Causal: no, Dropout: []float64{0, 0.1}, Tunings: []Tuning{"", "bc=32,br=64"}}.Expand()
+	cases, err := Grid{Batch: []int{1}, Seq: []int{64}, Causal: no, Dropout: []float64{0, 0.1},
+		Tunings: []Tuning{"", "bc=32,br=64"}}.Expand()
 	require.NoError(t, err)
 	var got []string
 	for _, c := range cases {
 		got = append(got, c.String())
 	}
-	require.Equal(t, []string{"standard float16 B1 H32 N64 D64", "flash2 float16 B1 H32 N64 D64", "flash2 float16 B1 H32 N64 D64 bc=32,br=64",
-		"standard float16 B1 H32 N64 D64 dropout 0.1", "flash2 float16 B1 H32 N64 D64 dropout 0.1", "flash2 float16 B1 H32 N64 D64 dropout 0.1 bc=32,br=64"}, got)
+	require.Equal(t, []string{"standard float16 B1 H32 N64 D64", "flash2 float16 B1 H32 N64 D64",
+		"flash2 float16 B1 H32 N64 D64 bc=32,br=64",
+		"standard float16 B1 H32 N64 D64 dropout 0.1", "flash2 float16 B1 H32 N64 D64 dropout 0.1",
+		"flash2 float16 B1 H32 N64 D64 dropout 0.1 bc=32,br=64"}, got)
 	require.Equal(t, cases[1].Shape(), cases[2].Shape(), "a tile is no other shape")
 	require.NotEqual(t, cases[1].Shape(), cases[4].Shape(), "dropout is")
 
@@ -200,7 +205,8 @@ func TestGridDropoutAndTuning(t *testing.T) {
 
 func TestDistinctJobs(t *testing.T) {
 	a, b := Case{Impl: "a"}, Case{Impl: "b"}
-	require.Equal(t, []Job{{a, both}, {b, Passes{Fwd: true}}}, DistinctJobs([]Job{{a, Passes{}}, {b, Passes{Fwd: true}}, {a, Passes{Bwd: true}}}))
+	require.Equal(t, []Job{{a, both}, {b, Passes{Fwd: true}}},
+		DistinctJobs([]Job{{a, Passes{}}, {b, Passes{Fwd: true}}, {a, Passes{Bwd: true}}}))
 	require.Equal(t, []Job{{a, Passes{Bwd: true}}}, DistinctJobs([]Job{{a, Passes{Bwd: true}}, {a, Passes{Bwd: true}}}))
 }
 
@@ -241,7 +247,8 @@ func TestImplementations(t *testing.T) {
 	require.EqualError(t, err, `impl "flash9": it must be standard, flash1, flash (flash2) or blocksparse`)
 }
 
-// TestGuardHasEveryFamily: a dozen shapes or so, of whatever a kernel, a storage type or a feature has of its own; both passes where there are two.
+// TestGuardHasEveryFamily: a dozen shapes or so, of whatever a kernel, a storage type or a feature has of its own; both passes where there
+// are two.
 func TestGuardHasEveryFamily(t *testing.T) {
 	s, err := FindSuite("guard")
 	require.NoError(t, err)
@@ -253,13 +260,15 @@ func TestGuardHasEveryFamily(t *testing.T) {
 		for _, j := range jobs {
 			c := j.Case
 			seen[c.Impl], seen[c.DType], seen[c.Cache] = true, true, true
-			for name, has := range map[string]bool{"window": c.Window > 0, "score": c.Score != "", "dropout": c.Dropout > 0, "packed": c.Packed != "", "page": c.Page > 0,
+			for name, has := range map[string]bool{"window": c.Window > 0, "score": c.Score != "", "dropout": c.Dropout > 0,
+				"packed": c.Packed != "", "page": c.Page > 0,
 				"density": c.Density > 0, "one query": c.Nq == 1, "few queries": c.Nq > 1 && c.Nq < c.N, "grouped": c.H != c.Hkv} {
 				seen[name] = seen[name] || has
 			}
 			require.Equal(t, c.Nq == c.N, j.Passes.Bwd, c.String())
 		}
-		for _, want := range []string{"flash2", "standard", BlockSparse, "float16", "bfloat16", "float32", "q8_0", "window", "score", "dropout", "packed", "page", "density",
+		for _, want := range []string{"flash2", "standard", BlockSparse, "float16", "bfloat16", "float32", "q8_0", "window", "score",
+			"dropout", "packed", "page", "density",
 			"one query", "few queries", "grouped"} {
 			require.True(t, seen[want], want)
 		}

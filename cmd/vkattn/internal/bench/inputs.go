@@ -117,12 +117,14 @@ func newInputs(c Case, seed uint64) *inputs {
 	case "bfloat16":
 		dtype, stored = ref.BF16, attn.BF16
 	}
-	in := &inputs{dtype: dtype, bias: newNormal(dtype, ^(2*seed + 1<<32)), sinks: newNormal(ref.F32, ^(2*seed + 1<<32 + 1)), pages: c.pageTable(seed)}
+	in := &inputs{dtype: dtype, bias: newNormal(dtype, ^(2*seed + 1<<32)), sinks: newNormal(ref.F32, ^(2*seed + 1<<32 + 1)),
+		pages: c.pageTable(seed)}
 	queries := func(seed uint64, width int) rowStream {
 		return rowStream{normal: newNormal(dtype, seed), stored: stored, heads: c.H, n: c.Nq, width: width, place: c.queryRows()}
 	}
 	keys := func(seed uint64, width, phase int) rowStream {
-		return rowStream{normal: newNormal(dtype, seed), stored: c.cacheType(stored), heads: c.Hkv, n: c.N, width: width, place: c.keyRows(in.pages), phase: phase}
+		return rowStream{normal: newNormal(dtype, seed), stored: c.cacheType(stored), heads: c.Hkv, n: c.N, width: width,
+			place: c.keyRows(in.pages), phase: phase}
 	}
 	in.q, in.do = queries(3*seed+1, c.D), queries(^seed, c.Dv)
 	in.k, in.v = keys(3*seed+2, c.D, 0), keys(3*seed+3, c.Dv, 3)

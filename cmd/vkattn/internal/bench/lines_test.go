@@ -83,7 +83,8 @@ func TestPeerLost(t *testing.T) {
 
 // FuzzRead: any text is a result file or refused with the place, and what was read can be written and read again.
 func FuzzRead(f *testing.F) {
-	f.Add([]byte(`{"vkattn":"1","device":"x","limits":{"a":1},"peaks":{"copy_GBps":1e300}}` + "\n" + `{"impl":"flash2","dtype":"float16","B":1,"N":5,"fwd_ms":0.1}`))
+	f.Add([]byte(`{"vkattn":"1","device":"x","limits":{"a":1},"peaks":{"copy_GBps":1e300}}` + "\n" +
+		`{"impl":"flash2","dtype":"float16","B":1,"N":5,"fwd_ms":0.1}`))
 	f.Add([]byte(`{"impl":"fa2","dtype":"float16","B":-1,"H":1e9,"N":0,"error":"out of memory"}` + "\r\n\n" + `{"torch":"2","gpu":"x"}`))
 	f.Add([]byte("[1]\n"))
 	f.Add([]byte(`{"impl":"fa2","library":"torch","dtype":"float16","B":1,"H":2,"Hkv":1,"Nq":3,"N":5,"D":8,"Dv":8,"causal":true,"fwd_ms":1,"bwd_ms":2,"bwd_error":"x"}`))
@@ -116,7 +117,8 @@ func FuzzRead(f *testing.F) {
 
 // FuzzPeerAnswer: a line of a peer is an answer, a header, chatter or an error.
 func FuzzPeerAnswer(f *testing.F) {
-	for _, line := range []string{`{"impl":"fa2","N":1,"fwd_ms":1}`, `{"torch":"2"}`, "hello", `{"impl":3}`, `{"impl":"fa2","fwd_ms":-1,"error":"","bwd_ms":1e308}`, `{`} {
+	for _, line := range []string{`{"impl":"fa2","N":1,"fwd_ms":1}`, `{"torch":"2"}`, "hello", `{"impl":3}`,
+		`{"impl":"fa2","fwd_ms":-1,"error":"","bwd_ms":1e308}`, `{`} {
 		f.Add(line, true, true)
 	}
 	f.Fuzz(func(t *testing.T, line string, fwd, bwd bool) {

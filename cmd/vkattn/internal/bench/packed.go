@@ -41,8 +41,8 @@ func ParseUsed(s string) (string, error) {
 // uneven says that batch entries have lengths of their own: of packed sequences, or of keys that are in use.
 func (c Case) uneven() bool { return c.Packed != "" || c.Used != "" }
 
-// lengths are the keys of each batch entry, and of packed sequences the queries: N, or mixedLengths from the first on, over and over, in proportion, of
-// which the longest is N; nil where all are N in a batch.
+// lengths are the keys of each batch entry, and of packed sequences the queries: N, or mixedLengths from the first on, over and over, in
+// proportion, of which the longest is N; nil where all are N in a batch.
 func (c Case) lengths() []int {
 	if !c.uneven() {
 		return nil

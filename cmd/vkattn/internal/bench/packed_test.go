@@ -77,7 +77,8 @@ func TestPackedCases(t *testing.T) {
 	require.ErrorIs(t, err, flash.ErrArgument, "which the library says itself")
 }
 
-// TestPackedRows: packed sequences are timed and their outputs and gradients checked, in full and by samples, and outputs of other inputs are noticed.
+// TestPackedRows: packed sequences are timed and their outputs and gradients checked, in full and by samples, and outputs of other inputs
+// are noticed.
 func TestPackedRows(t *testing.T) {
 	ctx := context.Background()
 	d := NewDevice(testDevice(t), "test", Peaks{})

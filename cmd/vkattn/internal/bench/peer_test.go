@@ -195,7 +195,8 @@ func TestPeerPassesAndDropout(t *testing.T) {
 
 	// One that leaves the probability out has measured something else.
 	p = startFake(t, "deaf")
-	require.Contains(t, p.Measure(ctx, forward(c)).Error, "asked for fa2 float16 B1 H2 N1000 D64 dropout 0.5, answered for fa2 float16 B1 H2 N1000 D64")
+	require.Contains(t, p.Measure(ctx, forward(c)).Error, "asked for fa2 float16 B1 H2 N1000 D64 dropout 0.5, answered for fa2 float16 "+
+		"B1 H2 N1000 D64")
 	require.Error(t, p.Close())
 }
 

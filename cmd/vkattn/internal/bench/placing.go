@@ -12,8 +12,8 @@ import (
 	"github.com/vkattn/vkattn/internal/attn"
 )
 
-// Where rows lie. Row i of head h of batch entry b of a tensor has the values of row (b·heads + h)·n + i of a stream, wherever the tensor keeps it and
-// whatever type it has: cases that differ in nothing but that compute with the same numbers.
+// Where rows lie. Row i of head h of batch entry b of a tensor has the values of row (b·heads + h)·n + i of a stream, wherever the tensor
+// keeps it and whatever type it has: cases that differ in nothing but that compute with the same numbers.
 
 // placing says which row of a stream stands in each row of a tensor's memory.
 type placing struct {
@@ -103,8 +103,8 @@ type rowStream struct {
 	phase           int // of scale
 }
 
-// scale is what elements of fp8 of a head, counted over the batch, are multiplied by; 1 of other types. With one of 1/64 to 15/512 the stream's values,
-// which end at 4.2, fill the range of the type, and differ from head to head in every bit.
+// scale is what elements of fp8 of a head, counted over the batch, are multiplied by; 1 of other types. With one of 1/64 to 15/512 the
+// stream's values, which end at 4.2, fill the range of the type, and differ from head to head in every bit.
 func (r *rowStream) scale(bh int) float32 {
 	if r.stored != attn.F8E4M3 {
 		return 1

@@ -19,7 +19,8 @@ func downloaded(t *testing.T, from *flash.Tensor) []float32 {
 	return values
 }
 
-// lookUp finds row i of head h of batch entry b in a tensor of queries or keys as the device has it: by the numbers that are in device memory.
+// lookUp finds row i of head h of batch entry b in a tensor of queries or keys as the device has it: by the numbers that are in device
+// memory.
 type lookUp func(b, h, i int) (row []float32)
 
 // inTensor looks rows up in values of that shape.
@@ -30,8 +31,8 @@ func inTensor(values []float32, shape [4]int) lookUp {
 	}
 }
 
-// TestTensorsHoldTheirStreams: whatever the type and wherever rows lie, what is downloaded is the stream that outputs are checked against, value by
-// value, found as kernels find it; what is no row is NaN.
+// TestTensorsHoldTheirStreams: whatever the type and wherever rows lie, what is downloaded is the stream that outputs are checked against,
+// value by value, found as kernels find it; what is no row is NaN.
 func TestTensorsHoldTheirStreams(t *testing.T) {
 	d := NewDevice(testDevice(t), "test", Peaks{})
 	base := Case{Impl: "flash2", DType: "float16", B: 3, H: 4, Hkv: 2, Nq: 5, N: 37, D: 64, Dv: 32}
@@ -128,7 +129,8 @@ func streamsIn(t *testing.T, c Case, set *tensorSet) {
 		find   lookUp
 		heads  int
 	}{
-		{"q", set.q, set.in.q, queries(set.q), c.H}, {"k", set.k, set.in.k, keys(set.k, set.keyScales), c.Hkv}, {"v", set.v, set.in.v, keys(set.v, set.valueScales), c.Hkv},
+		{"q", set.q, set.in.q, queries(set.q), c.H}, {"k", set.k, set.in.k, keys(set.k, set.keyScales), c.Hkv},
+		{"v", set.v, set.in.v, keys(set.v, set.valueScales), c.Hkv},
 	} {
 		require.Equal(t, x.heads, x.stream.heads, x.name)
 		sameRows(t, c, x.name, x.tensor, x.stream, x.find)
@@ -138,10 +140,11 @@ func streamsIn(t *testing.T, c Case, set *tensorSet) {
 	}
 }
 
-// sameRows compares the rows of a tensor with those of a stream: those that the checks compute with, to the bit, and the stream's own values as near as the
-// type has them.
+// sameRows compares the rows of a tensor with those of a stream: those that the checks compute with, to the bit, and the stream's own
+// values as near as the type has them.
 func sameRows(t *testing.T, c Case, name string, tensor *flash.Tensor, stream rowStream, find lookUp) {
-	step := map[string]float64{"q8_0": 0.57 / 127, "q4_0": 1.01 / 8, "fp8": 1.0 / 16}[c.Cache] // half a step, of which q4_0 cuts one end, and that of the scale in fp16
+	// half a step, of which q4_0 cuts one end, and that of the scale in fp16
+	step := map[string]float64{"q8_0": 0.57 / 127, "q4_0": 1.01 / 8, "fp8": 1.0 / 16}[c.Cache]
 	if name == "q" || name == "do" {
 		step = 0
 	}
@@ -184,7 +187,8 @@ func TestParseCache(t *testing.T) {
 	require.ErrorContains(t, err, `page "x"`)
 	_, err = Grid{Pages: []int{-1}}.Expand()
 	require.ErrorContains(t, err, "page is -1: it must be at least 0")
-	cases, err := Grid{Impls: []string{"flash2"}, Batch: []int{2}, Seq: []int{100}, Causal: no, Pages: []int{0, 16}, Caches: []string{"", "q8_0"}}.Expand()
+	cases, err := Grid{Impls: []string{"flash2"}, Batch: []int{2}, Seq: []int{100}, Causal: no, Pages: []int{0, 16},
+		Caches: []string{"", "q8_0"}}.Expand()
 	require.NoError(t, err)
 	var got []string
 	for _, c := range cases {

@@ -50,7 +50,8 @@ func (s rates) of(c Case, backward bool, work float64) (rate float64) {
 // distance is how much a row has to do with a case: a factor of two of work counts 1, other things as much as they usually change rates.
 func (r *reached) distance(c Case, work float64) float64 {
 	d := math.Abs(math.Log2(work / r.work))
-	for _, differs := range []bool{r.c.D != c.D, r.c.Causal != c.Causal, r.c.Tuning != c.Tuning, r.c.Density != c.Density, r.c.Nq != r.c.N != (c.Nq != c.N)} {
+	for _, differs := range []bool{r.c.D != c.D, r.c.Causal != c.Causal, r.c.Tuning != c.Tuning, r.c.Density != c.Density,
+		r.c.Nq != r.c.N != (c.Nq != c.N)} {
 		if differs {
 			d += 2
 		}
@@ -74,7 +75,8 @@ func (s *Sweep) tooSlow(j Job) (why string, predictedSeconds float64) {
 	if forward == 0 {
 		forward = s.Bench.Ceiling()
 		least = "at least "
-		from = fmt.Sprintf("at the device's measured peak (no run of %s in %s that fills the device has been measured yet)", j.Case.Impl, j.Case.DType)
+		from = fmt.Sprintf("at the device's measured peak (no run of %s in %s that fills the device has been measured yet)", j.Case.Impl,
+			j.Case.DType)
 	}
 	if backward == 0 {
 		backward = forward // it is hardly faster

@@ -14,9 +14,9 @@ type preparer interface {
 	Prepare(ctx context.Context, jobs []Job, done func())
 }
 
-// Prepare makes the plans of jobs on all cores of the host and lets them go. Their pipelines stay: a driver compiles one of the large kernels
-// for seconds, on one core, and a suite has dozens. A job that cannot be planned says so when it is measured. On a CPU's driver, which
-// compiles when a kernel first runs and is the device besides, nothing is prepared.
+// Prepare makes the plans of jobs on all cores of the host and lets them go. Their pipelines stay: a driver compiles one of the large
+// kernels for seconds, on one core, and a suite has dozens. A job that cannot be planned says so when it is measured. On a CPU's driver,
+// which compiles when a kernel first runs and is the device besides, nothing is prepared.
 func (d *Device) Prepare(ctx context.Context, jobs []Job, done func()) {
 	if d.cpu {
 		return

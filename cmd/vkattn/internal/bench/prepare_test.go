@@ -21,8 +21,8 @@ func (b *preparingBench) Prepare(_ context.Context, jobs []Job, done func()) {
 	}
 }
 
-// TestSweepPreparesWhatItMeasures: all rows to be measured, before the first, but not rows that are there already; and not one row alone, which
-// is as fast without.
+// TestSweepPreparesWhatItMeasures: all rows to be measured, before the first, but not rows that are there already; and not one row alone,
+// which is as fast without.
 func TestSweepPreparesWhatItMeasures(t *testing.T) {
 	jobs := twoShapes(t)
 	for have := range len(jobs) {
@@ -51,7 +51,8 @@ func TestSweepPreparesWhatItMeasures(t *testing.T) {
 // TestDevicePreparesTogether: every job is done with, those that cannot be planned too, and where nothing is to be done any more.
 func TestDevicePreparesTogether(t *testing.T) {
 	d := testDevice(t)
-	cases, err := Grid{Batch: []int{1}, Heads: []int{1}, Seq: []int{16, 32}, HeadDim: []int{8}, Impls: []string{"flash2", "flash1"}, Causal: no}.Expand()
+	cases, err := Grid{Batch: []int{1}, Heads: []int{1}, Seq: []int{16, 32}, HeadDim: []int{8}, Impls: []string{"flash2", "flash1"},
+		Causal: no}.Expand()
 	require.NoError(t, err)
 	jobs := JobsOf(cases, Passes{Fwd: true, Bwd: true}) // flash1 has no backward pass
 	bad := jobs[0]

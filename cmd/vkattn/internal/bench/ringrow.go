@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// RingRow is attention that is spread over several devices beside the same on one: a line of a result file. Times are of the wall, in milliseconds: from
-// when every rank begins until the last has ended.
+// RingRow is attention that is spread over several devices beside the same on one: a line of a result file. Times are of the wall, in
+// milliseconds: from when every rank begins until the last has ended.
 type RingRow struct {
 	Library string `json:"library,omitempty"` // who measured: "vkattn 0.1.0"
 	Device  string `json:"device"`
@@ -148,7 +148,8 @@ func (r *RingRow) validate() error {
 		}
 		numbers = append(numbers, t.Ms, t.Kernels, t.Sums, t.Idle, t.Waiting, t.Copies)
 		if !(t.Ms >= 1e-6) || !(t.Hidden >= 0 && t.Hidden <= 1) {
-			return fmt.Errorf("a traced pass of %g ms, of whose copies %g are hidden: it must take a nanosecond at least, and the share be from 0 to 1", t.Ms, t.Hidden)
+			return fmt.Errorf("a traced pass of %g ms, of whose copies %g are hidden: it must take a nanosecond at least, and the share "+
+				"be from 0 to 1", t.Ms, t.Hidden)
 		}
 		spans := 0
 		for _, l := range t.Lanes {

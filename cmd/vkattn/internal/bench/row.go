@@ -86,8 +86,8 @@ func (r Row) After(earlier Row) Row {
 	return r
 }
 
-// Ceiling is what bounds a pass of the row, as the run that measured it has measured that: copying where reading keys takes the time, else arithmetic, of
-// fp32 on the scalar tier and of matrices elsewhere. 0: it was not measured, or the row is a peer's.
+// Ceiling is what bounds a pass of the row, as the run that measured it has measured that: copying where reading keys takes the time, else
+// arithmetic, of fp32 on the scalar tier and of matrices elsewhere. 0: it was not measured, or the row is a peer's.
 func (r *Row) Ceiling() (name string, value float64) {
 	switch {
 	case !r.Ours():
@@ -100,8 +100,8 @@ func (r *Row) Ceiling() (name string, value float64) {
 	return "fp32", r.peaks.FP32TFLOPS
 }
 
-// OnMatrices says whether matrices do the arithmetic of a kernel of a tier for a storage type. Without a tier, as of peers and of old rows, they do but for
-// float32.
+// OnMatrices says whether matrices do the arithmetic of a kernel of a tier for a storage type. Without a tier, as of peers and of old rows,
+// they do but for float32.
 func OnMatrices(dtype, tier string) bool {
 	if tier == "" {
 		return dtype != "float32"

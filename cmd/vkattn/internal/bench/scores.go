@@ -87,7 +87,8 @@ func ParseMask(s string) (string, error) {
 	if name, n := maskOf(text); n > 0 {
 		return fmt.Sprintf("%s=%d", name, n), nil
 	}
-	return "", fmt.Errorf("mask %q: it must be none, documents=N (as many documents of equal length) or prefix=N (the first N keys, and those up to one's own position)", s)
+	return "", fmt.Errorf("mask %q: it must be none, documents=N (as many documents of equal length) or prefix=N (the first N keys, and "+
+		"those up to one's own position)", s)
 }
 
 // maskOf takes a mask apart; n is 0 where there is none.
@@ -149,7 +150,8 @@ func (c Case) checkScores() error {
 	case name == "prefix" && n > c.N:
 		return fmt.Errorf("mask is %s: there are %d keys", c.Mask, c.N)
 	case name == "prefix" && c.Causal:
-		return fmt.Errorf("mask is %s: it is causal beyond the prefix by itself, and with a causal mask the prefix would be one too; causal must be false", c.Mask)
+		return fmt.Errorf("mask is %s: it is causal beyond the prefix by itself, and with a causal mask the prefix would be one too; "+
+			"causal must be false", c.Mask)
 	}
 	return nil
 }

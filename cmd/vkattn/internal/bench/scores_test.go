@@ -17,9 +17,11 @@ func TestParseScores(t *testing.T) {
 		good  map[string]string
 		bad   []string
 	}{
-		{ParseScore, map[string]string{"": "", "none": "", "ALiBi": "alibi", " t5": "t5", "softcap=30": "softcap=30", "softcap=2.50": "softcap=2.5"},
+		{ParseScore, map[string]string{"": "", "none": "", "ALiBi": "alibi", " t5": "t5", "softcap=30": "softcap=30",
+			"softcap=2.50": "softcap=2.5"},
 			[]string{"softcap", "softcap=0", "softcap=-1", "softcap=nan", "softcap=inf", "softcap=1e-60", "alibi=2", "none=1", "rope"}},
-		{ParseBias, map[string]string{"": "", "none": "", "Full": "full", "heads": "heads", "batch": "batch", "pairs": "pairs", "keys": "keys"}, []string{"rows", "full=1"}},
+		{ParseBias, map[string]string{"": "", "none": "", "Full": "full", "heads": "heads", "batch": "batch", "pairs": "pairs",
+			"keys": "keys"}, []string{"rows", "full=1"}},
 		{ParseMask, map[string]string{"": "", "none": "", "documents=08": "documents=8", "prefix=1k": "prefix=1024"},
 			[]string{"documents", "documents=0", "documents=-1", "prefix=x", "causal=1", "=3"}},
 	} {
@@ -68,7 +70,9 @@ func TestScoresOfACase(t *testing.T) {
 	require.True(t, costs)
 	require.Equal(t, c, back)
 	var row Row
-	require.Error(t, json.Unmarshal([]byte(`{"impl":"flash2","dtype":"float16","B":1,"H":1,"Hkv":1,"Nq":8,"N":8,"D":8,"score":"rope","causal":false}`), &row), "what is not known is no row")
+	require.Error(t,
+		json.Unmarshal([]byte(`{"impl":"flash2","dtype":"float16","B":1,"H":1,"Hkv":1,"Nq":8,"N":8,"D":8,"score":"rope","causal":false}`),
+			&row), "what is not known is no row")
 }
 
 // TestALiBiSlopes are those of the paper's section 3, and of its authors' program for numbers that are no powers of two.
@@ -81,7 +85,8 @@ func TestALiBiSlopes(t *testing.T) {
 // TestSeenKeys: the keys of a row, which rates are counted by, are those that the reference lets a query see.
 func TestSeenKeys(t *testing.T) {
 	for _, c := range []Case{
-		{Nq: 24, N: 24, Mask: "documents=4"}, {Nq: 24, N: 24, Mask: "documents=5", Causal: true}, {Nq: 7, N: 20, Mask: "documents=3", Causal: true, Window: 3},
+		{Nq: 24, N: 24, Mask: "documents=4"}, {Nq: 24, N: 24, Mask: "documents=5", Causal: true},
+		{Nq: 7, N: 20, Mask: "documents=3", Causal: true, Window: 3},
 		{Nq: 20, N: 7, Mask: "documents=7"}, {Nq: 20, N: 7, Mask: "documents=2", Causal: true}, {Nq: 9, N: 30, Mask: "prefix=4", Window: 5},
 		{Nq: 30, N: 30, Mask: "prefix=11"}, {Nq: 12, N: 5, Mask: "prefix=2"}, {Nq: 6, N: 9, Window: 2}, {Nq: 6, N: 9, Causal: true},
 	} {
@@ -107,7 +112,8 @@ func TestSeenKeys(t *testing.T) {
 // TestHostScores: what the gradients' check makes of a score is what the reference of a single head makes of it.
 func TestHostScores(t *testing.T) {
 	for _, c := range []Case{
-		{Score: "alibi"}, {Score: "softcap=2"}, {Score: "t5"}, {Score: "t5", Causal: true}, {Bias: "full"}, {Bias: "heads"}, {Bias: "batch"}, {Bias: "pairs"}, {Bias: "keys"},
+		{Score: "alibi"}, {Score: "softcap=2"}, {Score: "t5"}, {Score: "t5", Causal: true}, {Bias: "full"}, {Bias: "heads"},
+		{Bias: "batch"}, {Bias: "pairs"}, {Bias: "keys"},
 		{Score: "softcap=2", Bias: "full"},
 	} {
 		c.DType, c.B, c.H, c.Hkv, c.Nq, c.N, c.D, c.Dv = "float32", 2, 6, 3, 5, 9, 8, 8

@@ -45,8 +45,9 @@ func tiles(rows, keys []int) []Tuning {
 var (
 	blockSizes = Grid{Impls: []string{"flash2"}, Causal: no, Tunings: tiles([]int{32, 64, 128, 256}, []int{32, 64, 128})}
 	blocksCPU  = Grid{Impls: []string{"flash2"}, Causal: no, Tunings: tiles([]int{16, 32, 64}, []int{16, 32, 64})}
-	sparse     = Grid{Impls: []string{"flash2", "blocksparse"}, Batch: []int{1}, Causal: no, Density: []float64{1, 0.75, 0.5, 0.25, 0.1, 0.05}}
-	dropouts   = Grid{Dropout: []float64{0, 0.1}, Passes: both}
+	sparse     = Grid{Impls: []string{"flash2", "blocksparse"}, Batch: []int{1}, Causal: no,
+		Density: []float64{1, 0.75, 0.5, 0.25, 0.1, 0.05}}
+	dropouts = Grid{Dropout: []float64{0, 0.1}, Passes: both}
 )
 
 // ofScores are the sweeps of what can become of scores, each thing beside attention without it, at a shape of that size.
@@ -67,7 +68,8 @@ func ofScores(shape, ofBias Grid, softcap, window, documents string) []Grid {
 
 // latent is multi-head latent attention at its heads' width in DeepSeek-V2 and later: forward alone, as wide heads have no backward pass.
 var (
-	latent    = Grid{Impls: []string{"flash2"}, Batch: []int{1}, Heads: []int{16}, HeadDim: []int{576}, ValueDim: []int{512}, Seq: []int{4096}}
+	latent = Grid{Impls: []string{"flash2"}, Batch: []int{1}, Heads: []int{16}, HeadDim: []int{576}, ValueDim: []int{512},
+		Seq: []int{4096}}
 	latentCPU = latent.Override(Grid{Heads: []int{1}, Seq: []int{64}})
 )
 
@@ -79,18 +81,21 @@ var (
 
 // decoding is one query of 32 heads on 8 of 128 against a cache of 64k keys, decodingCPU what a CPU can do of it.
 var (
-	decoding    = Grid{Impls: []string{"flash2"}, Batch: []int{1}, Heads: []int{32}, KVHeads: []int{8}, HeadDim: []int{128}, QueryLen: []int{1}, Seq: []int{65536}, Causal: no}
+	decoding = Grid{Impls: []string{"flash2"}, Batch: []int{1}, Heads: []int{32}, KVHeads: []int{8}, HeadDim: []int{128},
+		QueryLen: []int{1}, Seq: []int{65536}, Causal: no}
 	decodingCPU = decoding.Override(Grid{Heads: []int{4}, KVHeads: []int{2}, HeadDim: []int{64}, Seq: []int{512}})
 )
 
 // caches32 are 32 sequences that decode together, whose caches have room for 4096 keys each.
 var caches32 = decoding.Override(Grid{Batch: []int{32}, Seq: []int{4096}, Used: []string{"", "mixed"}})
 
-// guarded are shapes of a few milliseconds, one or two of each family of kernels, large enough to fill a GPU; guardedCPU what a CPU can do of them. Both
-// passes where there are two.
+// guarded are shapes of a few milliseconds, one or two of each family of kernels, large enough to fill a GPU; guardedCPU what a CPU can do
+// of them. Both passes where there are two.
 var (
-	guarded    = guard(Grid{Impls: []string{"flash2"}, Batch: []int{4}, EmbDim: []int{1024}, Seq: []int{2048}, Causal: yes}, decoding, 32, "512", 2048)
-	guardedCPU = guard(Grid{Impls: []string{"flash2"}, Batch: []int{1}, EmbDim: []int{64}, Seq: []int{128}, Causal: yes, HeadDim: []int{32}}, decodingCPU, 4, "32", 256)
+	guarded = guard(Grid{Impls: []string{"flash2"}, Batch: []int{4}, EmbDim: []int{1024}, Seq: []int{2048}, Causal: yes}, decoding, 32,
+		"512", 2048)
+	guardedCPU = guard(Grid{Impls: []string{"flash2"}, Batch: []int{1}, EmbDim: []int{64}, Seq: []int{128}, Causal: yes,
+		HeadDim: []int{32}}, decodingCPU, 4, "32", 256)
 )
 
 // guard makes the grids, with a batch of so many sequences, a window, and keys that few queries see.
@@ -114,7 +119,8 @@ func guard(shape, decode Grid, batch int, window string, keys int) []Grid {
 		first.Override(Grid{Window: reach, Scores: []string{"alibi"}}),
 		first.Override(Grid{Dropout: []float64{0.1}}),
 		last.Override(Grid{Batch: []int{batch}, Seq: []int{shape.Seq[0] / 4}, Packed: []string{"mixed"}}),
-		first.Override(Grid{Impls: []string{"blocksparse"}, Batch: []int{1}, Seq: []int{2 * shape.Seq[0]}, Causal: no, Density: []float64{0.25}}),
+		first.Override(Grid{Impls: []string{"blocksparse"}, Batch: []int{1}, Seq: []int{2 * shape.Seq[0]}, Causal: no,
+			Density: []float64{0.25}}),
 		first.Override(Grid{Impls: []string{"standard"}, Seq: []int{shape.Seq[0] / 2}}),
 		decode.Override(Grid{QueryLen: []int{1}}),
 		decode.Override(Grid{Batch: []int{batch}, Seq: []int{keys}, Pages: []int{16}, Caches: []string{"q8_0"}}),
@@ -182,7 +188,8 @@ var suites = []Suite{
 		CPU:   []Grid{sparse.Override(Grid{Heads: []int{2}, Seq: []int{512, 1024}, Density: []float64{1, 0.5, 0.25}})},
 	},
 	{
-		Name: "scores", About: "what functions, windows, masks, sinks and a bias of scores cost, beside plain attention, forward and backward; and MLA's wide heads",
+		Name: "scores", About: "what functions, windows, masks, sinks and a bias of scores cost, beside plain attention, forward and " +
+			"backward; and MLA's wide heads",
 		Grids: append(ofScores(Grid{Tokens: 16384, EmbDim: []int{2048}, HeadDim: []int{64, 128}, Seq: []int{8192}},
 			Grid{Batch: []int{1}, Seq: []int{4096}}, "softcap=30", "1024", "documents=8"), latent),
 		CPU: append(ofScores(Grid{Batch: []int{1}, Heads: []int{2}, HeadDim: []int{16}, Seq: []int{256}},
@@ -197,7 +204,8 @@ var suites = []Suite{
 		Grids: []Grid{{Impls: []string{"flash2"}, Batch: []int{1}, Heads: []int{16}, Seq: []int{16384, 65536}, Passes: both}},
 	},
 	{
-		Name: "decode", About: "one query against a long cache, and several, of many sequences, in pages and quantised; 32 heads on 8, head dimension 128",
+		Name: "decode", About: "one query against a long cache, and several, of many sequences, in pages and quantised; 32 heads on 8, " +
+			"head dimension 128",
 		Grids: []Grid{
 			decoding.Override(Grid{Seq: []int{4096, 16384, 65536}}),
 			decoding.Override(Grid{Seq: []int{1024, 131072}}),
@@ -213,7 +221,8 @@ var suites = []Suite{
 		},
 	},
 	{
-		Name: "paged", About: "keys and values in pages of 16 and 256 beside the same in one piece: decoding, 8 queries, and a chunk of 512",
+		Name:  "paged",
+		About: "keys and values in pages of 16 and 256 beside the same in one piece: decoding, 8 queries, and a chunk of 512",
 		Grids: []Grid{
 			decoding.Override(Grid{QueryLen: []int{1, 8}, Pages: []int{0, 16, 256}}),
 			decoding.Override(Grid{QueryLen: []int{512}, Seq: []int{16384}, Causal: yes, Pages: []int{0, 16, 256}}),
@@ -224,7 +233,8 @@ var suites = []Suite{
 		},
 	},
 	{
-		Name: "used", About: "32 caches of 4096 rows, all used and as many as documents are long, in one piece and in pages: decoding, 8 queries, and a chunk of 512",
+		Name: "used", About: "32 caches of 4096 rows, all used and as many as documents are long, in one piece and in pages: decoding, 8 " +
+			"queries, and a chunk of 512",
 		Grids: []Grid{
 			caches32.Override(Grid{QueryLen: []int{1, 8}, Pages: []int{0, 16}}),
 			caches32.Override(Grid{QueryLen: []int{512}, Causal: yes}),
@@ -232,7 +242,8 @@ var suites = []Suite{
 		CPU: []Grid{decodingCPU.Override(Grid{Batch: []int{4}, QueryLen: []int{1, 8}, Used: []string{"", "mixed"}, Pages: []int{0, 16}})},
 	},
 	{
-		Name: "packed", About: "32 sequences of 16k tokens one behind the other, forward and backward: of all lengths, and of one, beside the same as a batch",
+		Name: "packed", About: "32 sequences of 16k tokens one behind the other, forward and backward: of all lengths, and of one, " +
+			"beside the same as a batch",
 		Grids: []Grid{
 			documents.Override(Grid{Seq: []int{1403}, Packed: []string{"mixed"}}),
 			documents.Override(Grid{Seq: []int{512}, Packed: []string{"", "equal"}}),
@@ -245,14 +256,18 @@ var suites = []Suite{
 	{
 		Name: "few", About: "few queries against many keys, one batch of 16 heads of 64 and of 8 of 128: too few blocks to fill a GPU",
 		Grids: []Grid{
-			{Impls: []string{"flash2"}, Batch: []int{1}, EmbDim: []int{1024}, HeadDim: []int{64, 128}, QueryLen: []int{64}, Seq: []int{4096, 16384}, Causal: no},
-			{Impls: []string{"flash2"}, Batch: []int{1}, EmbDim: []int{1024}, HeadDim: []int{64, 128}, QueryLen: []int{256}, Seq: []int{4096, 16384}, Causal: no},
+			{Impls: []string{"flash2"}, Batch: []int{1}, EmbDim: []int{1024}, HeadDim: []int{64, 128}, QueryLen: []int{64},
+				Seq: []int{4096, 16384}, Causal: no},
+			{Impls: []string{"flash2"}, Batch: []int{1}, EmbDim: []int{1024}, HeadDim: []int{64, 128}, QueryLen: []int{256},
+				Seq: []int{4096, 16384}, Causal: no},
 			{Impls: []string{"flash2"}, Batch: []int{1}, EmbDim: []int{1024}, HeadDim: []int{64, 128}, Seq: []int{512, 1024, 2048, 4096}},
 		},
-		CPU: []Grid{{Impls: []string{"flash2"}, Batch: []int{1}, Heads: []int{2}, HeadDim: []int{64}, QueryLen: []int{16, 64}, Seq: []int{512, 1024}, Causal: no}},
+		CPU: []Grid{{Impls: []string{"flash2"}, Batch: []int{1}, Heads: []int{2}, HeadDim: []int{64}, QueryLen: []int{16, 64},
+			Seq: []int{512, 1024}, Causal: no}},
 	},
 	{
-		Name: "guard", About: "a short regression check: every family of kernels, both passes; 'vkattn compare --relative' with a recorded file judges it",
+		Name: "guard", About: "a short regression check: every family of kernels, both passes; 'vkattn compare --relative' with a " +
+			"recorded file judges it",
 		Grids: guarded, CPU: guardedCPU, Rounds: 2,
 	},
 	{
@@ -276,7 +291,8 @@ var suites = []Suite{
 }
 
 // reportsParts are the suites that "reports" runs one after the other.
-var reportsParts = []string{"seq", "batch-seq", "batch", "heads", "embedding", "head-dim", "causal", "forward-backward", "map", "block-size", "dropout", "block-sparsity"}
+var reportsParts = []string{"seq", "batch-seq", "batch", "heads", "embedding", "head-dim", "causal", "forward-backward", "map",
+	"block-size", "dropout", "block-sparsity"}
 
 // reportsLimit is what a row of "reports" may take, which one slow row of a hundred does not need more of.
 const reportsLimit = 5 * time.Second

@@ -196,7 +196,8 @@ func TestSweepSkipsWhatWouldTakeTooLong(t *testing.T) {
 	for _, r := range rows {
 		require.Equal(t, ReasonLimit, r.Reason)
 		require.Contains(t, r.Error, "predicted to take at least ")
-		require.Contains(t, r.Error, "at the device's measured peak (no run of "+r.Impl+" in float16 that fills the device has been measured yet)")
+		require.Contains(t, r.Error, "at the device's measured peak (no run of "+r.Impl+
+			" in float16 that fills the device has been measured yet)")
 	}
 	require.Empty(t, b.log)
 }

@@ -117,7 +117,8 @@ func TestKeysKeepTheirOrder(t *testing.T) {
 			seen[k] = true
 		}
 	}
-	require.Equal(t, []string{"b", "a", "c", "d"}, inOrder([]string{"a", "b", "c", "d"}, []string{"b", "a"}, func(s string) string { return s }))
+	require.Equal(t, []string{"b", "a", "c", "d"}, inOrder([]string{"a", "b", "c", "d"}, []string{"b", "a"},
+		func(s string) string { return s }))
 }
 
 // TestEveryFieldOfACaseIsAnAxis: and every list of a grid; an axis has a flag, and a column of its own or another's.

@@ -18,7 +18,8 @@ func TestTorchIsMissing(t *testing.T) {
 		t.Skip("there is no python3:", err)
 	}
 	hidden := t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(hidden, "torch.py"), []byte("raise ImportError('libcudart.so.13: cannot open shared object file')\n"), 0o644))
+	require.NoError(t, os.WriteFile(filepath.Join(hidden, "torch.py"),
+		[]byte("raise ImportError('libcudart.so.13: cannot open shared object file')\n"), 0o644))
 	cmd := exec.Command(python, "../../../../tools/torch_baseline.py", "--peer")
 	cmd.Env = append(cmd.Environ(), "PYTHONDONTWRITEBYTECODE=1", "PYTHONPATH="+hidden)
 	var stderr bytes.Buffer

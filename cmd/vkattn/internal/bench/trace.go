@@ -61,7 +61,8 @@ func (t *Trace) add(row Row, backward bool, timings []flash.Timing, steps []flas
 				args["TFLOP/s"] = round(w.FLOPs / n / us / 1e6)
 			}
 		}
-		spans = append(spans, traceEvent{Name: d.Label, Phase: "X", TS: at, Dur: us, PID: 1, TID: traceDispatches, Cat: "dispatch", Args: args})
+		spans = append(spans, traceEvent{Name: d.Label, Phase: "X", TS: at, Dur: us, PID: 1, TID: traceDispatches, Cat: "dispatch",
+			Args: args})
 		at += us
 	}
 	t.events = append(t.events, traceEvent{Name: name, Phase: "X", TS: began, Dur: at - began, PID: 1, TID: traceRows, Cat: "row",
@@ -106,7 +107,8 @@ func (t *Trace) Write(w io.Writer, h Header) error {
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
 	return e.Encode(map[string]any{"traceEvents": events, "displayTimeUnit": "ns",
-		"otherData": map[string]any{"device": h.Device, "driver": h.Driver, "vkattn": h.VKAttn, "bytes": "as the kernel asks for; a cache may serve part of them"}})
+		"otherData": map[string]any{"device": h.Device, "driver": h.Driver, "vkattn": h.VKAttn,
+			"bytes": "as the kernel asks for; a cache may serve part of them"}})
 }
 
 // errNoTimestamps ends a trace on a device whose queue has no timestamps.
@@ -171,7 +173,8 @@ func (d *Device) Profile(ctx context.Context, t *Trace, row Row) error {
 	if steps, err = plan.BackwardWork(row.Case.Call()); err != nil {
 		return err
 	}
-	if timings, err = timeDispatches(ctx, plan, func(r *flash.Recording) error { return r.Backward(s.backward(0, forward.Weights, mask)) }, flash.ForBackward()); err != nil {
+	if timings, err = timeDispatches(ctx, plan, func(r *flash.Recording) error { return r.Backward(s.backward(0, forward.Weights, mask)) },
+		flash.ForBackward()); err != nil {
 		return err
 	}
 	t.add(row, true, timings, steps)
@@ -179,7 +182,8 @@ func (d *Device) Profile(ctx context.Context, t *Trace, row Row) error {
 }
 
 // timeDispatches records a pass and gives the device time of each of its dispatches.
-func timeDispatches(ctx context.Context, plan *flash.Plan, record func(*flash.Recording) error, opts ...flash.RecordingOption) ([]flash.Timing, error) {
+func timeDispatches(ctx context.Context, plan *flash.Plan, record func(*flash.Recording) error,
+	opts ...flash.RecordingOption) ([]flash.Timing, error) {
 	r, err := plan.NewRecording(append(opts, flash.WithTimestamps())...)
 	if err != nil {
 		return nil, err

@@ -11,7 +11,8 @@ func (t *Trace) AddRing(row RingRow, backward bool, lanes []RingLane) {
 	if backward {
 		name, pass = name+", backward", row.Bwd
 	}
-	args := map[string]any{"ranks": row.Ranks, "over": row.Over, "order": row.Order, "median_ms": round(pass.Ranks), "one_device_ms": round(pass.One)}
+	args := map[string]any{"ranks": row.Ranks, "over": row.Over, "order": row.Order, "median_ms": round(pass.Ranks),
+		"one_device_ms": round(pass.One)}
 	end := 0.0
 	if hidden, known := pass.HiddenPercent(); known {
 		args["hidden_percent"] = round(hidden)
@@ -19,7 +20,8 @@ func (t *Trace) AddRing(row RingRow, backward bool, lanes []RingLane) {
 	var spans []traceEvent
 	for _, l := range lanes {
 		for _, s := range l.Spans {
-			e := traceEvent{Name: s.What, Phase: "X", TS: t.now + 1e3*s.Begin, Dur: 1e3 * (s.End - s.Begin), PID: traceRanks + l.Rank, TID: slices.Index(RingLanes, l.Lane) + 1,
+			e := traceEvent{Name: s.What, Phase: "X", TS: t.now + 1e3*s.Begin, Dur: 1e3 * (s.End - s.Begin), PID: traceRanks + l.Rank,
+				TID: slices.Index(RingLanes, l.Lane) + 1,
 				Cat: l.Lane, Args: map[string]any{"step": s.Step}}
 			if l.Lane != LaneCompute {
 				e.Args = map[string]any{"bytes": s.Bytes}
@@ -34,7 +36,8 @@ func (t *Trace) AddRing(row RingRow, backward bool, lanes []RingLane) {
 	if pass.Traced != nil {
 		end = max(end, pass.Traced.Ms)
 	}
-	t.events = append(t.events, traceEvent{Name: name, Phase: "X", TS: t.now, Dur: 1e3 * end, PID: 1, TID: traceRows, Cat: "row", Args: args})
+	t.events = append(t.events, traceEvent{Name: name, Phase: "X", TS: t.now, Dur: 1e3 * end, PID: 1, TID: traceRows, Cat: "row",
+		Args: args})
 	t.events = append(t.events, spans...)
 	t.now += 1e3*end + traceGap
 	t.ranks = max(t.ranks, row.Ranks)

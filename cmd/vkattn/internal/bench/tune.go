@@ -44,8 +44,8 @@ func (d *Device) Tune(ctx context.Context, c Case, rounds int, progress func(ste
 	return d.tune(ctx, c, rounds, progress, &tunedForward)
 }
 
-// TuneBackward does so for the backward pass: tiles of its two kernels, one of them at a time, the other as built in. Each was compared with the
-// oracle when its plan was made.
+// TuneBackward does so for the backward pass: tiles of its two kernels, one of them at a time, the other as built in. Each was compared
+// with the oracle when its plan was made.
 func (d *Device) TuneBackward(ctx context.Context, c Case, rounds int, progress func(step, total int, what string)) ([]Tuned, error) {
 	return d.tune(ctx, c, rounds, progress, &tunedBackward)
 }

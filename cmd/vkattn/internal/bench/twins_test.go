@@ -147,10 +147,13 @@ func TestPyTorchComputesTheSameProblem(t *testing.T) {
 	var list bytes.Buffer
 	w := NewWriter(&list)
 	for _, c := range []Case{
-		{}, {Causal: true}, {Window: 9}, {Window: 9, Causal: true}, {Mask: "documents=8"}, {Mask: "documents=7", Causal: true}, {Mask: "documents=3", Window: 20, Causal: true},
-		{Mask: "prefix=10"}, {Mask: "prefix=50", Window: 30}, {Nq: 20, Causal: true}, {Nq: 20, Mask: "documents=5"}, {Nq: 200, Mask: "documents=5", Causal: true}, {Nq: 200, Mask: "prefix=3"},
+		{}, {Causal: true}, {Window: 9}, {Window: 9, Causal: true}, {Mask: "documents=8"}, {Mask: "documents=7", Causal: true},
+		{Mask: "documents=3", Window: 20, Causal: true},
+		{Mask: "prefix=10"}, {Mask: "prefix=50", Window: 30}, {Nq: 20, Causal: true}, {Nq: 20, Mask: "documents=5"},
+		{Nq: 200, Mask: "documents=5", Causal: true}, {Nq: 200, Mask: "prefix=3"},
 		{Packed: "equal"}, {Packed: "mixed", Causal: true}, {Packed: "mixed", Causal: true, Window: 9}, {Packed: "mixed", B: 40},
-		{Used: "mixed", Nq: 2}, {Used: "mixed", B: 40, Causal: true, Nq: 20}, {Used: "mixed", Window: 9, Page: 16}, {Used: "mixed", Causal: true},
+		{Used: "mixed", Nq: 2}, {Used: "mixed", B: 40, Causal: true, Nq: 20}, {Used: "mixed", Window: 9, Page: 16},
+		{Used: "mixed", Causal: true},
 		{Bias: "full", Nq: 5}, {Bias: "heads"}, {Bias: "batch"}, {Bias: "pairs"}, {Bias: "keys"}, {Score: "softcap=30", Sinks: true},
 	} {
 		c.Impl, c.DType, c.H, c.Hkv, c.N, c.D, c.Dv = "standard", "float16", 6, 3, 96, 16, 32
@@ -194,7 +197,8 @@ json.dump([dict(fwd=c.flop("fwd"), bwd=c.flop("bwd"), seen=[c.seen(i) for i in r
 		Slopes   map[string][]float32
 		One, Two []float64 // buckets of T5, causal and not
 	}
-	torchSays(t, `json.dump(dict(slopes={n: torch.alibi_slopes(n) for n in range(1, 41)}, one=torch.t5_classes(False), two=torch.t5_classes(True)), sys.stdout)`, nil, &scores)
+	torchSays(t,
+		`json.dump(dict(slopes={n: torch.alibi_slopes(n) for n in range(1, 41)}, one=torch.t5_classes(False), two=torch.t5_classes(True)), sys.stdout)`, nil, &scores)
 	require.Len(t, scores.Slopes, 40)
 	for heads, slopes := range scores.Slopes {
 		n, err := strconv.Atoi(heads)
@@ -210,7 +214,8 @@ json.dump([dict(fwd=c.flop("fwd"), bwd=c.flop("bwd"), seen=[c.seen(i) for i in r
 		require.NoError(t, err)
 		require.Len(t, classes, 2*t5Distance+1)
 		for i, class := range classes {
-			require.Equal(t, e.Value(score.Point{Key: 1000 + i - t5Distance, Position: 1000}), class, "both ways %v, distance %d", both, i-t5Distance)
+			require.Equal(t, e.Value(score.Point{Key: 1000 + i - t5Distance, Position: 1000}), class, "both ways %v, distance %d", both,
+				i-t5Distance)
 		}
 	}
 }
@@ -219,7 +224,8 @@ json.dump([dict(fwd=c.flop("fwd"), bwd=c.flop("bwd"), seen=[c.seen(i) for i in r
 func TestPyTorchIgnoresNoOption(t *testing.T) {
 	takes := map[string][]string{
 		"standard": {"window", "score", "bias", "mask", "sinks", "dropout"}, "flex": {"window", "score", "mask"},
-		"fa2": {"window", "bias", "packed", "used", "dropout"}, "cudnn": {"bias", "dropout"}, "efficient": {"bias", "dropout"}, // their backends refuse the biases that they do not take
+		// their backends refuse the biases that they do not take
+		"fa2": {"window", "bias", "packed", "used", "dropout"}, "cudnn": {"bias", "dropout"}, "efficient": {"bias", "dropout"},
 	}
 	var refused map[string][]string
 	torchSays(t, `
@@ -247,7 +253,8 @@ json.dump(refused, sys.stdout)`, nil, &refused)
 	}
 }
 
-// TestPyTorchIsAskedForUsedKeys: slots are FlashAttention's sequences, of which seqused_k tells how many rows count; none of it is computed here.
+// TestPyTorchIsAskedForUsedKeys: slots are FlashAttention's sequences, of which seqused_k tells how many rows count; none of it is computed
+// here.
 func TestPyTorchIsAskedForUsedKeys(t *testing.T) {
 	c := Case{Impl: "fa2", DType: "float16", B: 3, H: 4, Hkv: 2, Nq: 2, N: 849, D: 64, Dv: 64, Causal: true, Window: 9, Used: "mixed"}
 	var list bytes.Buffer

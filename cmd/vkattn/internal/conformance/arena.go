@@ -99,7 +99,8 @@ func (p placement) write(raw []byte, values []float32) {
 	})
 }
 
-// writeQuantised leaves rows as they are whose first number is none: their scales are to be none either, which quantising does not make of them.
+// writeQuantised leaves rows as they are whose first number is none: their scales are to be none either, which quantising does not make of
+// them.
 func (p placement) writeQuantised(raw []byte, values []float32) {
 	d, n := p.shape[3], 0
 	p.rows(func(at int) {
@@ -138,8 +139,8 @@ func pattern(dtype flash.DType, run int) uint32 {
 	return bits + uint32(run)
 }
 
-// collect takes the tensor's elements, packed, out of the bytes of an output's buffer after a run. The error says which element was not written,
-// or where memory outside the tensor was. It spoils raw.
+// collect takes the tensor's elements, packed, out of the bytes of an output's buffer after a run. The error says which element was not
+// written, or where memory outside the tensor was. It spoils raw.
 func (p placement) collect(raw []byte, name string, run int) ([]byte, error) {
 	size, d := p.dtype.Size(), p.shape[3]
 	want := make([]byte, p.bytes())
@@ -168,7 +169,8 @@ func (p placement) collect(raw []byte, name string, run int) ([]byte, error) {
 	if !bytes.Equal(raw[:len(want)], want) {
 		for i := range want {
 			if raw[i] != want[i] {
-				return nil, fmt.Errorf("%s: memory outside the tensor was overwritten at element %d of the buffer, %d from the tensor's first (run %d)",
+				return nil, fmt.Errorf("%s: memory outside the tensor was overwritten at element %d of the buffer, %d from the tensor's "+
+					"first (run %d)",
 					name, i/size, i/size-p.offset, run+1)
 			}
 		}

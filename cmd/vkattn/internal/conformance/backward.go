@@ -57,7 +57,8 @@ func dropouts(s *suite) {
 		p      float64
 		nq, nk int
 		d      int
-	}{{0.1, 70, 90, 8}, {0.5, 33, 130, 16}, {0.9, 64, 64, 32}, {1.0 / 256, 20, 200, 16}, {0.2, 17, 15, 40}, {0.1, 1, 65, 16}, {0.25, 96, 50, 64}} {
+	}{{0.1, 70, 90, 8}, {0.5, 33, 130, 16}, {0.9, 64, 64, 32}, {1.0 / 256, 20, 200, 16}, {0.2, 17, 15, 40}, {0.1, 1, 65, 16},
+		{0.25, 96, 50, 64}} {
 		for j, dtype := range dtypes {
 			if i > 0 && i%3 != j {
 				continue
@@ -66,7 +67,8 @@ func dropouts(s *suite) {
 				d.d = s.dim(d.d)
 			}
 			c := s.add(&Case{Name: name(dtype, "dropout/p%.3f-%dx%d-d%d", d.p, d.nq, d.nk, d.d), Core: i == 0,
-				Problem: flash.Problem{Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: d.nq, KeyLen: d.nk, HeadDim: d.d, DType: dtype, Causal: causals[i%3], Dropout: d.p}})
+				Problem: flash.Problem{Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: d.nq, KeyLen: d.nk, HeadDim: d.d, DType: dtype,
+					Causal: causals[i%3], Dropout: d.p}})
 			c.Seed, c.Offset = 0x123456789abcdef0+uint64(i), uint32(i*j)*0x40000001
 		}
 	}
@@ -115,7 +117,8 @@ func (c *Case) differentiate(random *rand.Rand) error {
 	for i, x := range [3][]float64{plain.DQ.Data, plain.DK.Data, plain.DV.Data} {
 		for j := range x {
 			if math.IsNaN(x[j]) || math.IsInf(x[j], 0) {
-				return fmt.Errorf("%s of plain attention is %v at element %d: it overflows, and cannot judge others", gradientNames[i], x[j], j)
+				return fmt.Errorf("%s of plain attention is %v at element %d: it overflows, and cannot judge others",
+					gradientNames[i], x[j], j)
 			}
 		}
 	}
@@ -144,7 +147,8 @@ func (c *Case) differentiate(random *rand.Rand) error {
 }
 
 // backward runs the backward pass of a forward one that has run: overwriting, three times, then adding up.
-func (c *Case) backward(ctx context.Context, dev *flash.Device, target Target, plan *flash.Plan, f *flash.Forward, scores *scoreTensors, r *Result) (err error) {
+func (c *Case) backward(ctx context.Context, dev *flash.Device, target Target, plan *flash.Plan, f *flash.Forward, scores *scoreTensors,
+	r *Result) (err error) {
 	info, err := plan.BackwardInfo()
 	if err != nil {
 		if unsupported(err) {
@@ -246,8 +250,9 @@ func (c *Case) backward(ctx context.Context, dev *flash.Device, target Target, p
 	return nil
 }
 
-// exactly looks again at fp32 gradients that failed. Plain attention keeps P; kernels make it again from lse, whose own rounding to fp32 moves every P
-// of a row by |lse|·2⁻²⁴; and where a gradient cancels to nothing, as dq does where a query sees one key, no relative error can be asked for.
+// exactly looks again at fp32 gradients that failed. Plain attention keeps P; kernels make it again from lse, whose own rounding to fp32
+// moves every P of a row by |lse|·2⁻²⁴; and where a gradient cancels to nothing, as dq does where a query sees one key, no relative error
+// can be asked for.
 func (c *Case) exactly(values [5][]float32, start *[3][]float32, r *Result) {
 	if r.Failure != "" && !r.ForwardFailed && c.Problem.DType == flash.F32 {
 		c.lookAgain(values, start, r)
@@ -283,7 +288,8 @@ func (c *Case) judgeSum(i int, got, start []float32, r *Result) {
 }
 
 // runBackward poisons the gradients (or fills them with start), runs, and reads them back.
-func runBackward(ctx context.Context, plan *flash.Plan, b flash.Backward, grads []*arena, run int, start *[3][]float32) (out [3][]byte, err error) {
+func runBackward(ctx context.Context, plan *flash.Plan, b flash.Backward, grads []*arena, run int, start *[3][]float32) (out [3][]byte,
+	err error) {
 	for i, a := range grads {
 		var values []float32
 		if start != nil {

@@ -38,7 +38,8 @@ func blockMasks(s *suite) {
 				continue
 			}
 			size := flash.Blocks{Queries: b.rows, Keys: b.keys, PerHead: b.perHead, PerBatch: i%4 == 1}
-			p := flash.Problem{Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: b.nq, KeyLen: b.nk, HeadDim: s.dim(16), DType: dtype, Causal: causals[i%3], Blocks: size}
+			p := flash.Problem{Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: b.nq, KeyLen: b.nk, HeadDim: s.dim(16), DType: dtype,
+				Causal: causals[i%3], Blocks: size}
 			c := &Case{Name: name(dtype, "blocks/%v-share%g-%dx%d", size, b.share, b.nq, b.nk), Core: b.core, Problem: p, Share: b.share}
 			switch i % 5 {
 			case 2:
@@ -72,7 +73,8 @@ func blockMasks(s *suite) {
 			p.Score, p.Sinks, p.Dropout = score.Softcap(4), true, 0.25
 		}, false},
 	} {
-		p := flash.Problem{Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: 150, KeyLen: 170, HeadDim: s.dim(16), DType: dtypes[i%3], Causal: causals[i%3], Blocks: x.size}
+		p := flash.Problem{Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: 150, KeyLen: 170, HeadDim: s.dim(16), DType: dtypes[i%3],
+			Causal: causals[i%3], Blocks: x.size}
 		x.set(&p)
 		c := s.add(&Case{Name: name(p.DType, "blocks/%s", x.name), Core: x.core, Problem: p, Share: 0.4})
 		if p.Dropout > 0 {
@@ -81,7 +83,8 @@ func blockMasks(s *suite) {
 	}
 	// Each column of a mask in turn is the only one, whatever tiles make of it.
 	for c := range 3 {
-		p := flash.Problem{Batch: 1, Heads: 1, QueryLen: 96, KeyLen: 96, HeadDim: s.dim(16), DType: flash.F16, Blocks: flash.Blocks{Queries: 32, Keys: 32}}
+		p := flash.Problem{Batch: 1, Heads: 1, QueryLen: 96, KeyLen: 96, HeadDim: s.dim(16), DType: flash.F16,
+			Blocks: flash.Blocks{Queries: 32, Keys: 32}}
 		s.add(&Case{Name: fmt.Sprintf("blocks/column-%d", c), Problem: p, bits: func(_, _, column int) bool { return column == c }})
 	}
 }

@@ -118,8 +118,9 @@ func asStored(t flash.DType, x ref.Tensor) {
 	}
 }
 
-// drawTable draws the pages of each batch entry: of all pages in any order, between others that nobody may read. Entries share the first ones, as far
-// as both have them whole. With c.lost some are numbers of no page. A dense table goes on with numbers of pages that nobody may read and of none.
+// drawTable draws the pages of each batch entry: of all pages in any order, between others that nobody may read. Entries share the first
+// ones, as far as both have them whole. With c.lost some are numbers of no page. A dense table goes on with numbers of pages that nobody
+// may read and of none.
 func (c *Case) drawTable(p flash.Problem, r *rand.Rand) {
 	g, in := p.Pages, &c.inputs
 	if g.Indices > 0 {
@@ -200,15 +201,17 @@ func (c *Case) cacheTensors(ctx context.Context, dev *flash.Device) (t cacheTens
 			continue
 		}
 		all := append([]float32{float32(math.NaN())}, append(scales[:len(scales):len(scales)], float32(math.NaN()))...)
-		if t[3+i], err = withinTensor(ctx, dev, flash.F32, [4]int{1, 1, c.Problem.Batch, len(scales) / c.Problem.Batch}, all, 1); err != nil {
+		if t[3+i], err = withinTensor(ctx, dev, flash.F32, [4]int{1, 1, c.Problem.Batch, len(scales) / c.Problem.Batch}, all,
+			1); err != nil {
 			return t, err
 		}
 	}
 	return t, nil
 }
 
-// tableTensors: behind the numbers of a dense table's rows stand others, of pages that nobody may read and of none. A compressed table begins and
-// ends with such numbers; an entry with all keys has a page more than it can use, and full last pages are said to have more rows than there are.
+// tableTensors: behind the numbers of a dense table's rows stand others, of pages that nobody may read and of none. A compressed table
+// begins and ends with such numbers; an entry with all keys has a page more than it can use, and full last pages are said to have more rows
+// than there are.
 func (c *Case) tableTensors(ctx context.Context, dev *flash.Device, t *cacheTensors) (err error) {
 	p, g := c.Problem, c.Problem.Pages
 	other := func(i int) int { return []int{-1, g.Count, i % g.Count, 1 << 30}[i%4] }

@@ -27,8 +27,8 @@ func PagesFor(p *flash.Problem, size int, compressed bool) {
 	}
 }
 
-// caches are keys and values in pages, and quantised: pools in both orders, pages of one row and of hundreds, tables dense and compressed, entries of
-// lengths around the end of a page, some with a prefix in common, between pages that hold no numbers.
+// caches are keys and values in pages, and quantised: pools in both orders, pages of one row and of hundreds, tables dense and compressed,
+// entries of lengths around the end of a page, some with a prefix in common, between pages that hold no numbers.
 func caches(s *suite) {
 	paged(s)
 	packedOverPages(s)
@@ -64,7 +64,10 @@ func paged(s *suite) {
 		{"prefill-odd", 70, 2, false, OddBNHD, flash.F32, false, func(p *flash.Problem) { p.Causal = flash.CausalBottomRight }},
 		{"prefill-rows", 33, 1, true, Odd, flash.F16, false, nil},
 		{"prefill-large", 70, 256, false, Dense, flash.F16, true, nil},
-		{"lengths", 70, 16, false, Dense, flash.F32, true, func(p *flash.Problem) { p.QueryLengths, p.Causal = true, flash.CausalBottomRight }},
+		{"lengths", 70, 16, false, Dense, flash.F32, true, func(p *flash.Problem) {
+			p.QueryLengths, p.Causal = true,
+				flash.CausalBottomRight
+		}},
 		{"bias", 20, 16, false, Dense, flash.F16, false, func(p *flash.Problem) {
 			p.Bias = flash.PerScore{DType: p.DType, Batch: p.Batch, Heads: 1, Queries: p.QueryLen, Keys: p.KeyLen}
 		}},
@@ -76,7 +79,8 @@ func paged(s *suite) {
 			p.Mask = flash.PerScore{DType: flash.Bit, Batch: p.Batch, Heads: 1, Queries: 1, Keys: p.KeyLen}
 		}},
 	} {
-		p := flash.Problem{Batch: 6, Heads: 4, KeyHeads: 1 + i%2, QueryLen: x.queries, KeyLen: 150, HeadDim: s.dim(64), ValueDim: 2 * s.dim(16), DType: x.dtype}
+		p := flash.Problem{Batch: 6, Heads: 4, KeyHeads: 1 + i%2, QueryLen: x.queries, KeyLen: 150, HeadDim: s.dim(64),
+			ValueDim: 2 * s.dim(16), DType: x.dtype}
 		if i%3 == 2 {
 			p.HeadDim, p.ValueDim = s.dim(32), s.dim(32)
 		}
@@ -90,28 +94,34 @@ func paged(s *suite) {
 		if x.set != nil {
 			x.set(&p)
 		}
-		s.add(&Case{Name: name(x.dtype, "caches/%s", x.name), Core: x.core, Problem: p, Seed: uint64(i), Layouts: Layouts{K: x.layout, V: x.layout},
-			Only: []flash.Implementation{flash.Flash}, lengths: around(x.page)})
+		s.add(&Case{Name: name(x.dtype, "caches/%s", x.name), Core: x.core, Problem: p, Seed: uint64(i),
+			Layouts: Layouts{K: x.layout, V: x.layout},
+			Only:    []flash.Implementation{flash.Flash}, lengths: around(x.page)})
 	}
 	for i, n := range []int{1, 12} { // keys in parts, no lengths: all entries have all keys
-		p := flash.Problem{Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: n, KeyLen: 700, HeadDim: s.dim(64), DType: flash.F16, Causal: flash.CausalBottomRight}
+		p := flash.Problem{Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: n, KeyLen: 700, HeadDim: s.dim(64), DType: flash.F16,
+			Causal: flash.CausalBottomRight}
 		PagesFor(&p, 16, false)
 		p.KeyLengths = false
 		s.add(&Case{Name: fmt.Sprintf("caches/parts-%d/f16", n), Core: i == 0, Problem: p, Only: []flash.Implementation{flash.Flash}})
 	}
 	for i, n := range []int{2, 40} { // numbers of no page: zeros
-		p := flash.Problem{Batch: 3, Heads: 4, KeyHeads: 2, QueryLen: n, KeyLen: 150, HeadDim: s.dim(64), DType: dtypes[1-i], Causal: flash.CausalBottomRight}
+		p := flash.Problem{Batch: 3, Heads: 4, KeyHeads: 2, QueryLen: n, KeyLen: 150, HeadDim: s.dim(64), DType: dtypes[1-i],
+			Causal: flash.CausalBottomRight}
 		PagesFor(&p, 16, i == 1)
-		s.add(&Case{Name: name(p.DType, "caches/lost-%d", n), Core: true, Problem: p, Only: []flash.Implementation{flash.Flash}, lengths: around(100), lost: true})
+		s.add(&Case{Name: name(p.DType, "caches/lost-%d", n), Core: true, Problem: p, Only: []flash.Implementation{flash.Flash},
+			lengths: around(100), lost: true})
 	}
 }
 
 // packedOverPages are packed queries beside keys in pages: chunks of prompts and single tokens in one pass.
 func packedOverPages(s *suite) {
 	for i, n := range []int{3, 40} {
-		p := flash.Problem{Batch: 5, Heads: 4, KeyHeads: 2, QueryLen: n, KeyLen: 150, HeadDim: s.dim(32), DType: dtypes[1-i], Causal: flash.CausalBottomRight}
+		p := flash.Problem{Batch: 5, Heads: 4, KeyHeads: 2, QueryLen: n, KeyLen: 150, HeadDim: s.dim(32), DType: dtypes[1-i],
+			Causal: flash.CausalBottomRight}
 		PagesFor(&p, 16, false)
-		c := &Case{Name: name(p.DType, "caches/packed-%d", n), Core: true, Problem: p, Seed: uint64(i), Only: []flash.Implementation{flash.Flash}}
+		c := &Case{Name: name(p.DType, "caches/packed-%d", n), Core: true, Problem: p, Seed: uint64(i),
+			Only: []flash.Implementation{flash.Flash}}
 		s.add(c.Pack(rand.New(rand.NewPCG(uint64(i), 77)), false))
 	}
 }
@@ -140,16 +150,23 @@ func quantised(s *suite) {
 		{"values", 1, 0, q4, 0, [2]int{64, 64}, Odd, flash.BF16, false, nil},
 		{"mixed", 4, q8, q4, 16, [2]int{64, 32}, BNHD, flash.F16, false, func(p *flash.Problem) { p.Causal = flash.CausalBottomRight }},
 		{"pages", 1, q4, q8, 2, [2]int{96, 96}, Dense, flash.F16, false, nil},
-		{"pages-f8", 3, f8, q8, 16, [2]int{64, 32}, Dense, flash.BF16, false, func(p *flash.Problem) { p.Sinks, p.Causal = true, flash.CausalBottomRight }},
+		{"pages-f8", 3, f8, q8, 16, [2]int{64, 32}, Dense, flash.BF16, false, func(p *flash.Problem) {
+			p.Sinks, p.Causal = true,
+				flash.CausalBottomRight
+		}},
 		{"q8-many", 40, q8, q8, 0, [2]int{32, 32}, Dense, flash.F16, true, nil},
 		{"q4-many", 40, q4, q4, 0, [2]int{32, 32}, BNHD, flash.F16, true, func(p *flash.Problem) { p.Causal = flash.CausalBottomRight }},
 		{"f8-many", 40, f8, f8, 0, [2]int{32, 32}, Odd, flash.BF16, true, nil},
-		{"q4-many-bf16", 33, q4, q8, 16, [2]int{32, 32}, Dense, flash.BF16, true, func(p *flash.Problem) { p.Causal = flash.CausalBottomRight }},
-		{"f8-many-fp32", 33, f8, q4, 16, [2]int{32, 64}, BNHD, flash.F32, false, func(p *flash.Problem) { p.Causal, p.Sinks = flash.CausalBottomRight, true }},
-		{"mixed-many", 20, q8, q4, 16, [2]int{32, 32}, BNHD, flash.F16, true, func(p *flash.Problem) { p.Causal = flash.CausalBottomRight }},
+		{"q4-many-bf16", 33, q4, q8, 16, [2]int{32, 32}, Dense, flash.BF16, true,
+			func(p *flash.Problem) { p.Causal = flash.CausalBottomRight }},
+		{"f8-many-fp32", 33, f8, q4, 16, [2]int{32, 64}, BNHD, flash.F32, false,
+			func(p *flash.Problem) { p.Causal, p.Sinks = flash.CausalBottomRight, true }},
+		{"mixed-many", 20, q8, q4, 16, [2]int{32, 32}, BNHD, flash.F16, true,
+			func(p *flash.Problem) { p.Causal = flash.CausalBottomRight }},
 		{"values-many", 40, 0, f8, 64, [2]int{24, 19}, Dense, flash.F16, true, func(p *flash.Problem) { p.Score = score.Softcap(3) }},
 	} {
-		p := flash.Problem{Batch: 3, Heads: 4, KeyHeads: 2, QueryLen: x.queries, KeyLen: 101, HeadDim: x.dims[0], ValueDim: x.dims[1], DType: x.dtype,
+		p := flash.Problem{Batch: 3, Heads: 4, KeyHeads: 2, QueryLen: x.queries, KeyLen: 101, HeadDim: x.dims[0], ValueDim: x.dims[1],
+			DType:   x.dtype,
 			KeyType: x.keys, ValueType: x.values, KeyLengths: true}
 		if x.queries == 4 {
 			p.KeyHeads = 4
@@ -160,7 +177,8 @@ func quantised(s *suite) {
 		if x.set != nil {
 			x.set(&p)
 		}
-		s.add(&Case{Name: name(x.dtype, "caches/quantised/%s", x.name), Core: x.core, Problem: p, Layouts: Layouts{K: x.layout, V: x.layout},
-			Only: []flash.Implementation{flash.Flash}, lengths: around(max(1, x.page))})
+		s.add(&Case{Name: name(x.dtype, "caches/quantised/%s", x.name), Core: x.core, Problem: p,
+			Layouts: Layouts{K: x.layout, V: x.layout},
+			Only:    []flash.Implementation{flash.Flash}, lengths: around(max(1, x.page))})
 	}
 }

@@ -49,12 +49,13 @@ type Case struct {
 	o, lse   []float64 // of these rows
 	plainO   []float64
 	plainL   []float64
-	ties     []float64                        // plainO or what other ways to round its scores make of it, whichever is worst; for targets that round scores
-	lengths  func(r *rand.Rand, most int) int // of keys and queries, where the problem has them; default: drawLength
-	packed   packed                           // where rows of packed sequences lie
-	grads    *derivatives
-	cache    cache // where keys and values lie in one
-	lost     bool  // with pages: some are none of the pool's
+	// plainO or what other ways to round its scores make of it, whichever is worst; for targets that round scores
+	ties    []float64
+	lengths func(r *rand.Rand, most int) int // of keys and queries, where the problem has them; default: drawLength
+	packed  packed                           // where rows of packed sequences lie
+	grads   *derivatives
+	cache   cache // where keys and values lie in one
+	lost    bool  // with pages: some are none of the pool's
 	// after, where a test sets it, is what else is looked at between the forward pass and gradients.
 	after   func(ctx context.Context, dev *flash.Device, plan *flash.Plan, f *flash.Forward) error
 	prepErr error
@@ -89,7 +90,8 @@ func (c *Case) compute() error {
 	} else {
 		c.inputs = ref.Problem{
 			Options: optionsOf(&p),
-			Q:       tensor(c.batch().QShape()), K: ref.NewTensor(p.Batch, p.KeyHeads, p.KeyLen, p.HeadDim), V: ref.NewTensor(p.Batch, p.KeyHeads, p.KeyLen, p.ValueDim),
+			Q:       tensor(c.batch().QShape()), K: ref.NewTensor(p.Batch, p.KeyHeads, p.KeyLen, p.HeadDim),
+			V: ref.NewTensor(p.Batch, p.KeyHeads, p.KeyLen, p.ValueDim),
 		}
 		if p.Dropout > 0 {
 			c.inputs.Dropout = &ref.Dropout{P: p.Dropout, Seed: c.Seed, Offset: c.Offset}
@@ -223,7 +225,8 @@ func (c *Case) check(target Target, o, lse []float32, r *Result) {
 	if !verdict.OK {
 		r.fail("o: %v%s", verdict, c.where(verdict.At, dv))
 	}
-	// Standard attention stores its scores in bf16, of eight bits: the bound above allows for that, and tolerances of ONNX, made for scores in fp32, do not.
+	// Standard attention stores its scores in bf16, of eight bits: the bound above allows for that, and tolerances of ONNX, made for scores
+	// in fp32, do not.
 	if c.operator != nil && !(target.Implementation == flash.Standard && t == ref.BF16) {
 		c.operator.judge(r, got, c.Problem.OShape())
 	}

@@ -54,7 +54,8 @@ func (s *suite) chosen(o Options) ([]*Case, error) {
 }
 
 // generators make the cases that every device runs.
-var generators = []func(*suite){core, dimensions, lengths, heads, wideHeads, fewQueries, layouts, numerics, thresholds, magnitudes, grids, dropouts,
+var generators = []func(*suite){core, dimensions, lengths, heads, wideHeads, fewQueries, layouts, numerics, thresholds, magnitudes,
+	grids, dropouts,
 	blockMasks, windows, scored, classes, paddedBatches, packedSequences, caches, mixed}
 
 // suite collects cases.
@@ -126,7 +127,8 @@ func core(s *suite) {
 
 // dimensions sweeps head and value dimensions, odd ones too.
 func dimensions(s *suite) {
-	dims := []int{1, 2, 3, 5, 7, 9, 12, 15, 17, 24, 31, 33, 40, 48, 63, 64, 65, 72, 80, 96, 99, 112, 127, 128, 129, 160, 191, 192, 224, 255, 256}
+	dims := []int{1, 2, 3, 5, 7, 9, 12, 15, 17, 24, 31, 33, 40, 48, 63, 64, 65, 72, 80, 96, 99, 112, 127, 128, 129, 160, 191, 192,
+		224, 255, 256}
 	every := map[int]bool{1: true, 33: true, 64: true, 128: true, 256: true} // in all dtypes; else they take turns
 	if s.small {
 		dims, every = []int{1, 3, 7, 24, 33, 40, 63, 80, 96, 127, 129, 192, 256}, map[int]bool{40: true}
@@ -175,7 +177,8 @@ func heads(s *suite) {
 	for i, h := range [][3]int{{1, 4, 4}, {2, 8, 2}, {3, 6, 1}, {2, 3, 3}, {1, 32, 8}, {5, 5, 1}} {
 		for _, dtype := range dtypes[:1+i%2*2] {
 			s.add(&Case{Name: name(dtype, "heads/b%d-%d-%d", h[0], h[1], h[2]), Problem: flash.Problem{
-				Batch: h[0], Heads: h[1], KeyHeads: h[2], QueryLen: 35, KeyLen: 40, HeadDim: s.dim(32), DType: dtype, Causal: causals[i%3]}})
+				Batch: h[0], Heads: h[1], KeyHeads: h[2], QueryLen: 35, KeyLen: 40, HeadDim: s.dim(32), DType: dtype,
+				Causal: causals[i%3]}})
 		}
 	}
 	decode := dtypes
@@ -199,7 +202,8 @@ func layouts(s *suite) {
 				Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: 41, KeyLen: 50, HeadDim: d, DType: dtype, Causal: causals[i]}})
 		}
 	}
-	for i, l := range []Layouts{{Dense, Odd, BNHD, Wide}, {OddBNHD, Dense, Odd, Dense}, {Wide, BNHD, Wide, Odd}, {BNHD, Wide, Dense, OddBNHD}} {
+	for i, l := range []Layouts{{Dense, Odd, BNHD, Wide}, {OddBNHD, Dense, Odd, Dense}, {Wide, BNHD, Wide, Odd},
+		{BNHD, Wide, Dense, OddBNHD}} {
 		dtype := dtypes[i%len(dtypes)]
 		s.add(&Case{Name: name(dtype, "layout/%v", l), Layouts: l, Problem: flash.Problem{
 			Batch: 2, Heads: 2, QueryLen: 66, KeyLen: 34, HeadDim: s.dim(40), ValueDim: s.dim(12) * 2, DType: dtype, Causal: causals[i%3]}})

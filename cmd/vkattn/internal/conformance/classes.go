@@ -8,8 +8,8 @@ import (
 	"github.com/vkattn/vkattn/internal/maskdraw"
 )
 
-// classes are problems with mask functions whose blocks are classed beforehand: blocks of whole tiles and of parts of them, functions that leave
-// whole blocks, edges and nothing, masks by batch entry and by head, with what else hides scores, changes them or drops weights.
+// classes are problems with mask functions whose blocks are classed beforehand: blocks of whole tiles and of parts of them, functions that
+// leave whole blocks, edges and nothing, masks by batch entry and by head, with what else hides scores, changes them or drops weights.
 func classes(s *suite) {
 	heads := 4
 	made := func(allowed score.Bool) score.MaskFunction {
@@ -30,7 +30,8 @@ func classes(s *suite) {
 		return score.Documents(score.CaptureInt("documents", p.Batch, p.KeyLen))
 	}
 	byHead := made(score.Key().Div(score.ConstInt(20)).Add(score.Head()).Mod(score.ConstInt(3)).Greater(score.ConstInt(0)))
-	byBoth := made(score.Key().Add(score.Query()).Div(score.ConstInt(33)).Add(score.Head()).Add(score.Batch()).Mod(score.ConstInt(2)).Equal(score.ConstInt(0)))
+	byBoth := made(score.Key().Add(score.Query()).Div(score.ConstInt(33)).Add(score.Head()).Add(score.Batch()).
+		Mod(score.ConstInt(2)).Equal(score.ConstInt(0)))
 	for i, x := range []struct {
 		name         string
 		size         flash.Blocks
@@ -39,7 +40,8 @@ func classes(s *suite) {
 		core         bool
 	}{
 		{"documents", flash.Blocks{Queries: 32, Keys: 32}, 150, 150, 1, func(p *flash.Problem) { p.Sees = documents(p) }, true},
-		{"documents-odd", flash.Blocks{Queries: 12, Keys: 20}, 0, 0, 0, func(p *flash.Problem) { p.Sees, p.Dropout = documents(p), 0.25 }, true},
+		{"documents-odd", flash.Blocks{Queries: 12, Keys: 20}, 0, 0, 0, func(p *flash.Problem) { p.Sees, p.Dropout = documents(p), 0.25 },
+			true},
 		{"prefix", flash.Blocks{Queries: 32, Keys: 64}, 100, 140, 0, func(p *flash.Problem) { p.Sees = score.PrefixLM(70) }, true},
 		{"prefix-softcap", flash.Blocks{Queries: 64, Keys: 32}, 0, 0, 0, func(p *flash.Problem) {
 			p.Sees, p.Score, p.Sinks = score.PrefixLM(40), score.Softcap(2), true
@@ -78,7 +80,8 @@ func classes(s *suite) {
 			if i%len(dtypes) != j && (s.small || i > 2) {
 				continue
 			}
-			p := flash.Problem{Batch: 2, Heads: heads, KeyHeads: 2, QueryLen: 70, KeyLen: 83, HeadDim: s.dim(16), DType: dtype, Causal: causals[x.kind], Classes: x.size}
+			p := flash.Problem{Batch: 2, Heads: heads, KeyHeads: 2, QueryLen: 70, KeyLen: 83, HeadDim: s.dim(16), DType: dtype,
+				Causal: causals[x.kind], Classes: x.size}
 			if x.nq > 0 {
 				p.QueryLen, p.KeyLen = x.nq, x.nk
 			}
@@ -92,8 +95,10 @@ func classes(s *suite) {
 	// Functions, blocks and shapes at random, all of one specialization of a kernel where the device has one for it.
 	r := rand.New(rand.NewPCG(7, 11))
 	for i := range 4 {
-		p := flash.Problem{Batch: 1 + r.IntN(2), Heads: 2 + 2*r.IntN(2), KeyHeads: 1 + r.IntN(2), QueryLen: 40 + r.IntN(130), KeyLen: 40 + r.IntN(130),
-			HeadDim: s.dim(16), DType: dtypes[i%3], Causal: causals[r.IntN(3)], Classes: flash.Blocks{Queries: 8 << r.IntN(4), Keys: 8 << r.IntN(4)}}
+		p := flash.Problem{Batch: 1 + r.IntN(2), Heads: 2 + 2*r.IntN(2), KeyHeads: 1 + r.IntN(2), QueryLen: 40 + r.IntN(130),
+			KeyLen:  40 + r.IntN(130),
+			HeadDim: s.dim(16), DType: dtypes[i%3], Causal: causals[r.IntN(3)], Classes: flash.Blocks{Queries: 8 << r.IntN(4),
+				Keys: 8 << r.IntN(4)}}
 		p.Sees = made(maskdraw.Condition(r))
 		if r.IntN(2) == 0 {
 			p.Window = flash.SlidingWindow(20+r.IntN(60), r.IntN(60)-1)

@@ -50,7 +50,8 @@ func TestConformance(t *testing.T) {
 						c.after = c.mapped
 					}
 					r := c.Run(context.Background(), dev, target)
-					require.Empty(t, takeMessages(), "the validation layers object, to this or to what ran beside it (-parallel 1: nothing)")
+					require.Empty(t, takeMessages(),
+						"the validation layers object, to this or to what ran beside it (-parallel 1: nothing)")
 					if r.Skipped != "" {
 						t.Skip(r.Skipped)
 					}
@@ -73,9 +74,9 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// chosenOf gives the targets that each case runs on: with -short a cover, else all. Golden vectors on the scalar tier are TestFolder's then, which runs
-// them with all that their files hold. Where a CPU is the device, which compiles kernels of fragments for seconds each, one form of such a kernel runs
-// all that skip leaves it, and the others the cover.
+// chosenOf gives the targets that each case runs on: with -short a cover, else all. Golden vectors on the scalar tier are TestFolder's
+// then, which runs them with all that their files hold. Where a CPU is the device, which compiles kernels of fragments for seconds each,
+// one form of such a kernel runs all that skip leaves it, and the others the cover.
 func chosenOf(cases []*Case, targets []Target) [][]Target {
 	if testing.Short() {
 		return cover(cases, targets, singly)
@@ -221,9 +222,12 @@ func TestFootprints(t *testing.T) {
 	dev := device(t)
 	targets := Targets(dev, Options{Tiers: []flash.Tier{flash.TierScalar}})
 	for _, c := range []*Case{
-		{Name: "forward", Problem: flash.Problem{Batch: 2, Heads: 8, KeyHeads: 2, QueryLen: 512, KeyLen: 1200, HeadDim: 8, DType: flash.F16}, Sample: 4},
-		{Name: "odd", Layouts: all(OddBNHD), Problem: flash.Problem{Batch: 3, Heads: 9, QueryLen: 600, HeadDim: 8, DType: flash.F32}, Sample: 4},
-		{Name: "gradients", Gradients: true, Problem: flash.Problem{Batch: 1, Heads: 8, QueryLen: 600, HeadDim: 8, DType: flash.F32, Causal: flash.CausalBottomRight}},
+		{Name: "forward", Problem: flash.Problem{Batch: 2, Heads: 8, KeyHeads: 2, QueryLen: 512, KeyLen: 1200, HeadDim: 8,
+			DType: flash.F16}, Sample: 4},
+		{Name: "odd", Layouts: all(OddBNHD), Problem: flash.Problem{Batch: 3, Heads: 9, QueryLen: 600, HeadDim: 8, DType: flash.F32},
+			Sample: 4},
+		{Name: "gradients", Gradients: true, Problem: flash.Problem{Batch: 1, Heads: 8, QueryLen: 600, HeadDim: 8, DType: flash.F32,
+			Causal: flash.CausalBottomRight}},
 	} {
 		if testing.Short() { // a quarter of the scores
 			c.Problem.QueryLen, c.Problem.KeyLen = c.Problem.QueryLen/2, c.Problem.KeyLen/2

@@ -13,11 +13,12 @@ import (
 	"github.com/vkattn/vkattn/flash"
 )
 
-// What a suite costs where a CPU is the device is compiling: a second for a scalar kernel, several for a kernel of matrix fragments.
-// So there are two parts of the suite that keep what finds mistakes. The cover in pairs has for each kernel every option that any case of the whole
-// suite has for it, and every pair of options that concern the same thing; of kernels on matrices every option in every form. The whole suite runs
-// that of kernels that are compiled for long, in all forms but the first. The short cover, go test -short's, has every option once for each kernel in
-// scalar arithmetic, once for all kernels on matrices together, and of those each kernel in each form, with gradients and without.
+// What a suite costs where a CPU is the device is compiling: a second for a scalar kernel, several for a kernel of matrix fragments. So
+// there are two parts of the suite that keep what finds mistakes. The cover in pairs has for each kernel every option that any case of the
+// whole suite has for it, and every pair of options that concern the same thing; of kernels on matrices every option in every form. The
+// whole suite runs that of kernels that are compiled for long, in all forms but the first. The short cover, go test -short's, has every
+// option once for each kernel in scalar arithmetic, once for all kernels on matrices together, and of those each kernel in each form, with
+// gradients and without.
 
 // coverage is which of them.
 type coverage bool
@@ -35,8 +36,8 @@ type choice struct {
 	kernels []kernel
 }
 
-// option is a value of an axis: a value dimension above the head dimension, say. It must occur beside every option of the axes with which it
-// has a concern in common.
+// option is a value of an axis: a value dimension above the head dimension, say. It must occur beside every option of the axes with which
+// it has a concern in common.
 type option struct {
 	axis, value string
 	concern     concern
@@ -112,7 +113,8 @@ func (c *Case) options(t Target) []option {
 			}
 		}
 	}
-	if t.Tier == flash.TierMatrix { // whose code between the products is the scalar kernels', which compile in no time: pairs of a form and an option
+	// whose code between the products is the scalar kernels', which compile in no time: pairs of a form and an option
+	if t.Tier == flash.TierMatrix {
 		for i := range out {
 			switch o := &out[i]; {
 			case o.axis == "form":
@@ -231,9 +233,11 @@ func (c *Case) compiles(t Target) []kernel {
 		return nil
 	}
 	whole := p.HeadDim*p.DType.Size()%16 == 0 && p.ValueDim*p.DType.Size()%16 == 0
-	aligned := whole && !slices.ContainsFunc([]Layout{c.Layouts.Q, c.Layouts.K, c.Layouts.V}, func(l Layout) bool { return l == Odd || l == OddBNHD })
+	aligned := whole && !slices.ContainsFunc([]Layout{c.Layouts.Q, c.Layouts.K, c.Layouts.V},
+		func(l Layout) bool { return l == Odd || l == OddBNHD })
 	matrix := t.Tier == flash.TierMatrix
-	same := fmt.Sprint(p.HeadDim, p.ValueDim, p.DType, p.KeyType, p.ValueType, p.Pages.Size, p.Dropout > 0, p.Sinks, boundsOf(&p), blocksOf(&p), lengthsOf(&p), scoresOf(&p))
+	same := fmt.Sprint(p.HeadDim, p.ValueDim, p.DType, p.KeyType, p.ValueType, p.Pages.Size, p.Dropout > 0, p.Sinks, boundsOf(&p),
+		blocksOf(&p), lengthsOf(&p), scoresOf(&p))
 	columns := float64(max(p.HeadDim, 8) + max(p.ValueDim, 8))
 	seconds := 0.3
 	switch {
@@ -272,7 +276,8 @@ func (c *Case) compiles(t Target) []kernel {
 	return out
 }
 
-// What of a problem is compiled into kernels, as text that is equal where they are: whether positions bound the keys from below and from above,
+// What of a problem is compiled into kernels, as text that is equal where they are: whether positions bound the keys from below and from
+// above,
 func boundsOf(p *flash.Problem) string {
 	left, right := p.Window.Reach()
 	return fmt.Sprint(left >= 0, right >= 0 || p.Causal != flash.CausalNone)
@@ -314,9 +319,9 @@ func (c *Case) seconds() float64 {
 	return 0.05 + pairs*float64(p.HeadDim+p.ValueDim)*4e-8
 }
 
-// cover picks, for each family of targets, cases that have every option that any case has on it, and every pair of options if that is asked; of those
-// that do, cheap ones. Then it adds the cases that need no further kernel to be compiled and are run in a moment.
-// The targets stand by the case's place.
+// cover picks, for each family of targets, cases that have every option that any case has on it, and every pair of options if that is
+// asked; of those that do, cheap ones. Then it adds the cases that need no further kernel to be compiled and are run in a moment. The
+// targets stand by the case's place.
 func cover(cases []*Case, targets []Target, of coverage) [][]Target {
 	families := map[string][]choice{}
 	var order []string
@@ -380,7 +385,8 @@ var killers = sync.OnceValue(func() (out []killer) {
 		if text, err = os.ReadFile(list); err != nil {
 			break
 		}
-		for _, call := range regexp.MustCompile(`\bconformance\("([^"]+)", (?:scalar|"([^"]+)")\)`).FindAllStringSubmatch(string(text), -1) {
+		for _, call := range regexp.MustCompile(`\bconformance\("([^"]+)", (?:scalar|"([^"]+)")\)`).FindAllStringSubmatch(string(text),
+			-1) {
 			out = append(out, killer{list, call[1], cmp.Or(call[2], "flash2/scalar")}) // scalar is a constant there
 		}
 	}
@@ -394,7 +400,9 @@ var killers = sync.OnceValue(func() (out []killer) {
 func mayRun(c *Case, t Target) bool {
 	const fewRows = 8 // for each key head: as many as scalar_decode takes, which has no dropout
 	p, err := c.Problem.Normalize()
-	if most := max(p.HeadDim, p.ValueDim); t.light && most > 16 && (!slices.Contains(lightWide, c.Name) && !slices.Contains(lightQuantised, c.Name) || t.Implementation != flash.Flash || t.MasksBlocks()) {
+	if most := max(p.HeadDim, p.ValueDim); t.light && most > 16 &&
+		(!slices.Contains(lightWide, c.Name) && !slices.Contains(lightQuantised, c.Name) || t.Implementation != flash.Flash ||
+			t.MasksBlocks()) {
 		return false // two fragments show what there is to see, wide heads' own kernel, and blocks of quantised keys
 	}
 	if c.once && (t.Implementation != flash.Flash || t.MasksBlocks() || t.Tuning["decode"] == 1) {

@@ -22,7 +22,8 @@ func wholeSuite(t *testing.T) (dev *flash.Device, targets []Target, cases []*Cas
 	return dev, Targets(dev, o), cases
 }
 
-// TestCoverHasEveryPair: the cover in pairs has, for each family, every option and pair of options of the whole suite, and needs far fewer kernels.
+// TestCoverHasEveryPair: the cover in pairs has, for each family, every option and pair of options of the whole suite, and needs far fewer
+// kernels.
 func TestCoverHasEveryPair(t *testing.T) {
 	_, targets, cases := wholeSuite(t)
 	picked := cover(cases, targets, inPairs)
@@ -57,16 +58,19 @@ func TestCoverHasEveryPair(t *testing.T) {
 
 	// The axes that stand in the comment above: a value of each that no case had would be no axis.
 	for _, option := range []string{
-		"flash2/scalar: type=float32, causal=top-left", "flash2/scalar: type=bfloat16, dropout=true", "flash2/scalar: causal=bottom-right, gradients=true",
-		"flash2/scalar: type=float16, layout=odd", "flash2/scalar: lengths=more, queries=ragged", "flash2 (few queries)/scalar: type=bfloat16, queries=one",
-		"standard/scalar: type=float32, gradients=true", "flash1/scalar: type=bfloat16, dropout=true", "flash1/scalar: layout=odd", "blocksparse/scalar: blocks=for each head",
+		"flash2/scalar: type=float32, causal=top-left", "flash2/scalar: type=bfloat16, dropout=true",
+		"flash2/scalar: causal=bottom-right, gradients=true",
+		"flash2/scalar: type=float16, layout=odd", "flash2/scalar: lengths=more, queries=ragged",
+		"flash2 (few queries)/scalar: type=bfloat16, queries=one",
+		"standard/scalar: type=float32, gradients=true", "flash1/scalar: type=bfloat16, dropout=true", "flash1/scalar: layout=odd",
+		"blocksparse/scalar: blocks=for each head",
 	} {
 		require.True(t, have[option], option)
 	}
 }
 
-// TestShortCoverHasEveryOption: what go test -short runs has, for each family, all those on matrices being one, every option that the whole suite has,
-// with a number of kernels that two cores compile in minutes.
+// TestShortCoverHasEveryOption: what go test -short runs has, for each family, all those on matrices being one, every option that the whole
+// suite has, with a number of kernels that two cores compile in minutes.
 func TestShortCoverHasEveryOption(t *testing.T) {
 	dev, targets, cases := wholeSuite(t)
 	picked := cover(cases, targets, singly)
@@ -108,8 +112,8 @@ func TestShortCoverHasEveryOption(t *testing.T) {
 	}
 }
 
-// TestMutantsExpectShortCases: the cases that tools/mutate expects to find a mistake are among those that go test -short runs where a CPU is
-// the device. On others short runs have other cases, and other tests stand behind these.
+// TestMutantsExpectShortCases: the cases that tools/mutate expects to find a mistake are among those that go test -short runs where a CPU
+// is the device. On others short runs have other cases, and other tests stand behind these.
 func TestMutantsExpectShortCases(t *testing.T) {
 	dev := device(t)
 	if !onCPU(dev.Info()) {
@@ -125,7 +129,8 @@ func TestMutantsExpectShortCases(t *testing.T) {
 	}
 	for _, k := range killers() {
 		if slices.ContainsFunc(targets, k.on) {
-			require.True(t, slices.ContainsFunc(short[k.name], k.on), "%s expects %s on %s, which short runs leave out", k.list, k.name, k.target)
+			require.True(t, slices.ContainsFunc(short[k.name], k.on), "%s expects %s on %s, which short runs leave out", k.list,
+				k.name, k.target)
 		}
 	}
 	require.Greater(t, len(killers()), 20)

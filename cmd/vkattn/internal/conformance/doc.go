@@ -6,6 +6,6 @@
 // are surrounded by NaN and infinity. Every element must be written, the three runs must agree bit by
 // bit, and o and lse must be as close to the oracle as the bounds in package ref ask.
 //
-// The tests of this package and the command vkattn verify run the same cases. A Folder has others in their place: golden vectors and cases of
-// operators of ONNX, of which some ask for what the library does not have; the table in features.go says what it has.
+// The tests of this package and the command vkattn verify run the same cases. A Folder has others in their place: golden vectors and cases
+// of operators of ONNX, of which some ask for what the library does not have; the table in features.go says what it has.
 package conformance

@@ -20,10 +20,13 @@ func TestDrawHasEverything(t *testing.T) {
 		cached := p.Pages != flash.Pages{} || p.KeyType != p.DType || p.ValueType != p.DType
 		for name, has := range map[string]bool{
 			"a batch": !p.KeyLengths && !p.QueryLengths && !cached && p.Packed == flash.Packed{}, "lengths of queries": p.QueryLengths,
-			"lengths of keys": p.KeyLengths && !cached, "packed": p.Packed.Keys > 0, "packed queries alone": p.Packed.Queries > 0 && p.Packed.Keys == 0,
-			"pages": p.Pages.PerSequence > 0, "compressed pages": p.Pages.Indices > 0, "lost pages": c.lost, "packed queries over pages": p.Packed.Queries > 0 && p.Pages.Size > 0,
-			"q8_0": p.KeyType == flash.Q8_0, "q4_0": p.ValueType == flash.Q4_0, "fp8": p.KeyType == flash.F8E4M3, "quantised values alone": p.KeyType == p.DType && p.ValueType != p.DType,
-			"mask": p.Mask != flash.PerScore{},
+			"lengths of keys": p.KeyLengths && !cached, "packed": p.Packed.Keys > 0, "packed queries alone": p.Packed.Queries > 0 &&
+				p.Packed.Keys == 0,
+			"pages": p.Pages.PerSequence > 0, "compressed pages": p.Pages.Indices > 0, "lost pages": c.lost,
+			"packed queries over pages": p.Packed.Queries > 0 && p.Pages.Size > 0,
+			"q8_0":                      p.KeyType == flash.Q8_0, "q4_0": p.ValueType == flash.Q4_0, "fp8": p.KeyType == flash.F8E4M3,
+			"quantised values alone": p.KeyType == p.DType && p.ValueType != p.DType,
+			"mask":                   p.Mask != flash.PerScore{},
 		} {
 			if has {
 				seen[name]++

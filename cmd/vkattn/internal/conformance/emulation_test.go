@@ -50,7 +50,8 @@ func (e emulation) attention(c *Case) (o, lse []float64) {
 			top := float32(math.Inf(-1))
 			for n := range s {
 				s[n] = float32(math.Inf(-1))
-				if start+n > r.I+shift || outside(p.Window, start+n-(r.I+p.K.N-p.Q.N)) || p.Blocks != nil && !p.Blocks.Allows(r.B, r.H, r.I, start+n) {
+				if start+n > r.I+shift || outside(p.Window, start+n-(r.I+p.K.N-p.Q.N)) || p.Blocks != nil &&
+					!p.Blocks.Allows(r.B, r.H, r.I, start+n) {
 					continue
 				}
 				var sum float32
@@ -145,7 +146,8 @@ func everyCase(t *testing.T) []*Case {
 func TestRightArithmeticPasses(t *testing.T) {
 	for _, c := range everyCase(t) {
 		p := &c.Problem
-		if len(c.lacks) > 0 || p.Sinks || p.KeyLengths || p.QueryLengths || p.Bias != (flash.PerScore{}) || p.Mask != (flash.PerScore{}) || !p.Score.Identity() ||
+		if len(c.lacks) > 0 || p.Sinks || p.KeyLengths || p.QueryLengths || p.Bias != (flash.PerScore{}) || p.Mask != (flash.PerScore{}) ||
+			!p.Score.Identity() ||
 			p.Packed != (flash.Packed{}) || p.Pages != (flash.Pages{}) {
 			continue // the emulation is of plain attention
 		}

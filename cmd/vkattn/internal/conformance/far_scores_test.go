@@ -15,7 +15,8 @@ import (
 func TestScoresFarFromZero(t *testing.T) {
 	dev := device(t)
 	for name, sign := range map[string]float32{"below": -1, "above": 1} {
-		c := &Case{Name: name, fill: opposed(sign), Problem: flash.Problem{Batch: 1, Heads: 2, QueryLen: 8, KeyLen: 150, HeadDim: 8, DType: flash.F32,
+		c := &Case{Name: name, fill: opposed(sign), Problem: flash.Problem{Batch: 1, Heads: 2, QueryLen: 8, KeyLen: 150, HeadDim: 8,
+			DType: flash.F32,
 			Scale: 1 / math.Sqrt(32)}}
 		for _, target := range Targets(dev, Options{Tiers: []flash.Tier{flash.TierScalar}}) {
 			t.Run(name+" on "+target.String(), func(t *testing.T) {

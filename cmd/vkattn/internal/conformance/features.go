@@ -11,17 +11,18 @@ import (
 	"github.com/vkattn/vkattn/internal/ref"
 )
 
-// feature is something that attention in package ref may have beyond sizes, scale and type, and what there is of it in the library. When the library
-// learns it, that is said here: set, bind where it takes tensors, and forwardOnly as long as it has no gradients.
+// feature is something that attention in package ref may have beyond sizes, scale and type, and what there is of it in the library. When
+// the library learns it, that is said here: set, bind where it takes tensors, and forwardOnly as long as it has no gradients.
 type feature struct {
 	name        string
 	used        func(*ref.Options) bool
 	set         func(*ref.Options, *flash.Problem) // nil: the library does not have it
 	forwardOnly bool
-	// of is set the other way round, for cases that the suite draws as problems of the library: it says in ref's words what the problem has; nil: those
-	// who draw its values do.
+	// of is set the other way round, for cases that the suite draws as problems of the library: it says in ref's words what the problem
+	// has; nil: those who draw its values do.
 	of func(*flash.Problem, *ref.Options)
-	// bind gives a forward pass, and with it the backward pass of the same tensors, what the problem takes besides q, k and v; nil: nothing.
+	// bind gives a forward pass, and with it the backward pass of the same tensors, what the problem takes besides q, k and v; nil:
+	// nothing.
 	bind func(ctx context.Context, dev *flash.Device, p flash.Problem, in *ref.Problem, f *flash.Forward) (io.Closer, error)
 }
 
@@ -65,8 +66,10 @@ var features = []feature{
 		set: func(o *ref.Options, p *flash.Problem) {
 			p.Mask = flash.PerScore{DType: flash.Bool, Batch: o.Mask.B, Heads: o.Mask.H, Queries: o.Mask.N, Keys: o.Mask.M}
 		}},
-	{name: "sinks", used: func(o *ref.Options) bool { return o.Sinks != nil }, set: func(o *ref.Options, p *flash.Problem) { p.Sinks = true }},
-	{name: "lengths of keys", used: func(o *ref.Options) bool { return o.KeyLens != nil }, set: func(o *ref.Options, p *flash.Problem) { p.KeyLengths = true }},
+	{name: "sinks", used: func(o *ref.Options) bool { return o.Sinks != nil },
+		set: func(o *ref.Options, p *flash.Problem) { p.Sinks = true }},
+	{name: "lengths of keys", used: func(o *ref.Options) bool { return o.KeyLens != nil },
+		set: func(o *ref.Options, p *flash.Problem) { p.KeyLengths = true }},
 	{name: "lengths of queries", used: func(o *ref.Options) bool { return o.QueryLens != nil },
 		set: func(o *ref.Options, p *flash.Problem) { p.QueryLengths = true }},
 	{name: "offset of the diagonal", used: func(o *ref.Options) bool { return o.Offset != nil }},
@@ -78,11 +81,12 @@ func then(functions ...score.Function) score.Function {
 	return f
 }
 
-// translate is the problem of package ref in the library's terms; lacks names what it asks for and the library does not have, forwardOnly that of which
-// it has no gradients.
+// translate is the problem of package ref in the library's terms; lacks names what it asks for and the library does not have, forwardOnly
+// that of which it has no gradients.
 func translate(in *ref.Problem, t ref.DType) (p flash.Problem, lacks, forwardOnly []string) {
 	p = flash.Problem{
-		Batch: in.Q.B, Heads: in.Q.H, KeyHeads: in.K.H, QueryLen: in.Q.N, KeyLen: in.K.N, HeadDim: in.Q.D, ValueDim: in.V.D, Scale: in.Scale,
+		Batch: in.Q.B, Heads: in.Q.H, KeyHeads: in.K.H, QueryLen: in.Q.N, KeyLen: in.K.N, HeadDim: in.Q.D, ValueDim: in.V.D,
+		Scale: in.Scale,
 		DType: map[ref.DType]flash.DType{ref.F32: flash.F32, ref.F16: flash.F16, ref.BF16: flash.BF16}[t],
 	}
 	for _, f := range features {

@@ -28,14 +28,17 @@ func fewQueries(s *suite) {
 				continue
 			}
 			x := shapes[(i+3*j)%len(shapes)]
-			s.add(&Case{Name: name(dtype, "few/d%d", d), Problem: flash.Problem{Batch: x.batch, Heads: x.heads, KeyHeads: x.keyHeads, QueryLen: x.nq,
-				KeyLen: x.nk, HeadDim: d, ValueDim: dims[(i+j)%len(dims)], DType: dtype, Causal: x.causal}})
+			s.add(&Case{Name: name(dtype, "few/d%d", d), Problem: flash.Problem{Batch: x.batch, Heads: x.heads, KeyHeads: x.keyHeads,
+				QueryLen: x.nq,
+				KeyLen:   x.nk, HeadDim: d, ValueDim: dims[(i+j)%len(dims)], DType: dtype, Causal: x.causal}})
 		}
 	}
 	for i, x := range shapes {
 		dtype := dtypes[i%len(dtypes)]
-		s.add(&Case{Name: name(dtype, "few/%dx%d", x.nq, x.nk), Layouts: all(Layout(i) % layoutEnd), NoLSE: i%3 == 2, Problem: flash.Problem{Batch: x.batch,
-			Heads: x.heads, KeyHeads: x.keyHeads, QueryLen: x.nq, KeyLen: x.nk, HeadDim: s.dim(16 * (1 + i%3)), DType: dtype, Causal: x.causal, Scale: []float64{0, -0.7}[i%2]}})
+		s.add(&Case{Name: name(dtype, "few/%dx%d", x.nq, x.nk), Layouts: all(Layout(i) % layoutEnd), NoLSE: i%3 == 2,
+			Problem: flash.Problem{Batch: x.batch,
+				Heads: x.heads, KeyHeads: x.keyHeads, QueryLen: x.nq, KeyLen: x.nk, HeadDim: s.dim(16 * (1 + i%3)), DType: dtype,
+				Causal: x.causal, Scale: []float64{0, -0.7}[i%2]}})
 	}
 	for _, dtype := range dtypes {
 		p := flash.Problem{Batch: 1, Heads: 6, KeyHeads: 2, QueryLen: 2, KeyLen: 300, HeadDim: s.dim(32), DType: dtype}

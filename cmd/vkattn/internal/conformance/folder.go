@@ -19,8 +19,8 @@ type Folder struct {
 	Damaged []error // what is wrong with files that are no cases, and folders that cannot be read: each begins with its path
 }
 
-// ReadFolder reads every .safetensors file of a folder and of the folders in it, and checks them. One that is no case is left out, and noted. The error
-// is a folder that cannot be read, or says that there is no case in it.
+// ReadFolder reads every .safetensors file of a folder and of the folders in it, and checks them. One that is no case is left out, and
+// noted. The error is a folder that cannot be read, or says that there is no case in it.
 func ReadFolder(from fs.FS) (*Folder, error) {
 	f := &Folder{from: from}
 	_, err := f.cases()

@@ -15,12 +15,12 @@ import (
 	"github.com/vkattn/vkattn/internal/vktest"
 )
 
-// lacking is how many cases of testdata/vectors ask for what the library does not have, by what they ask for. A case may ask for several things.
-// What the library learns is a line less here.
+// lacking is how many cases of testdata/vectors ask for what the library does not have, by what they ask for. A case may ask for several
+// things. What the library learns is a line less here.
 var lacking = map[string]int{}
 
-// TestFolder runs the cases that others computed, golden vectors and cases of ONNX's suite, on the scalar tier: what runs passes, and what the library
-// lacks is listed once, counted apart.
+// TestFolder runs the cases that others computed, golden vectors and cases of ONNX's suite, on the scalar tier: what runs passes, and what
+// the library lacks is listed once, counted apart.
 func TestFolder(t *testing.T) {
 	vktest.Budget(t)
 	dev := device(t)
@@ -98,12 +98,14 @@ func TestBadFolders(t *testing.T) {
 		{"no q", without(one, `"q"`, `"qq"`), "a/b.safetensors: ref: q is [0 0 0 0]"},
 		{"no gradient of o", without(one, `"do"`, `"dz"`), "a/b.safetensors: tensor do is [0 0 0 0]"},
 		{"no case", without(one, `"case"`, `"cast"`), "a/b.safetensors: metadata case: "},
-		{"attribute", without(op, `left_window_size\": 1`, `left_window_size\": -4`), "a/b.safetensors: onnx: attribute left_window_size is -4"},
+		{"attribute", without(op, `left_window_size\": 1`, `left_window_size\": -4`),
+			"a/b.safetensors: onnx: attribute left_window_size is -4"},
 		{"attribute's name", without(op, `left_window_size`, `window`), "a/b.safetensors: onnx: Attention has no attribute window"},
 		{"no output", without(op, `"out.Y"`, `"out.Z"`), "a/b.safetensors: onnx: there is no tensor out.Y"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			f, err := ReadFolder(fstest.MapFS{"a.safetensors": {Data: one}, "a/b.safetensors": {Data: test.file}, "a/b.txt": {Data: []byte("no case")}})
+			f, err := ReadFolder(fstest.MapFS{"a.safetensors": {Data: one}, "a/b.safetensors": {Data: test.file},
+				"a/b.txt": {Data: []byte("no case")}})
 			require.NoError(t, err, "there is another case")
 			require.Equal(t, 2, f.Files)
 			require.Len(t, f.Damaged, 1)

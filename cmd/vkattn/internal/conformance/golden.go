@@ -56,8 +56,8 @@ func goldenCase(name string, v *ref.Vector, load func() (*ref.Vector, error)) *C
 	return c
 }
 
-// agree wants an answer of a file to be the oracle's, as far as fp32 holds it. Bounds are multiples of how far plain attention is from what is right: an
-// answer that is wrong would widen its own.
+// agree wants an answer of a file to be the oracle's, as far as fp32 holds it. Bounds are multiples of how far plain attention is from what
+// is right: an answer that is wrong would widen its own.
 func agree(name string, v *ref.Vector, right []float64) error {
 	answer := v.Answers[name]
 	if len(answer) != len(right) {

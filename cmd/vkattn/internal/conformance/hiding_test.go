@@ -10,8 +10,8 @@ import (
 	"github.com/vkattn/vkattn/flash"
 )
 
-// TestHidingThatProtects: NaN and infinities in keys, values and queries that lengths, slots of packed sequences and pages leave out reach no output, in
-// either pass, on any tier: the ways of which docs/library.md says that they protect.
+// TestHidingThatProtects: NaN and infinities in keys, values and queries that lengths, slots of packed sequences and pages leave out reach
+// no output, in either pass, on any tier: the ways of which docs/library.md says that they protect.
 func TestHidingThatProtects(t *testing.T) {
 	dev := device(t)
 	base := flash.Problem{Batch: 3, Heads: 2, QueryLen: 20, KeyLen: 45, HeadDim: 8, DType: flash.F16, Causal: flash.CausalBottomRight}

@@ -9,7 +9,8 @@ import (
 	"github.com/vkattn/vkattn/internal/ref"
 )
 
-// TestJudgeNoticesWrongGradients: a gradient that is off, or no number, fails its case under the gradient's name; one that is right does not.
+// TestJudgeNoticesWrongGradients: a gradient that is off, or no number, fails its case under the gradient's name; one that is right does
+// not.
 func TestJudgeNoticesWrongGradients(t *testing.T) {
 	right := []float64{1, -2, 0.5, 4}
 	for _, dtype := range []ref.DType{ref.F32, ref.F16, ref.BF16} {

@@ -66,7 +66,8 @@ func (c *Case) place(o *attn.Operand, moved bool) placement {
 		layout Layout
 		dtype  flash.DType
 		shape  [4]int
-	}{"Q": {l.Q, p.DType, p.QShape()}, "K": {l.K, storedType(p, p.KeyType), p.KShape()}, "V": {l.V, storedType(p, p.ValueType), p.VShape()}, "O": {l.O, p.DType, p.OShape()},
+	}{"Q": {l.Q, p.DType, p.QShape()}, "K": {l.K, storedType(p, p.KeyType), p.KShape()}, "V": {l.V, storedType(p, p.ValueType), p.VShape()},
+		"O":   {l.O, p.DType, p.OShape()},
 		"LSE": {Dense, flash.F32, p.LSEShape()}}[cmp.Or(o.Of, o.Name)]
 	x := place(at.layout, at.dtype, at.shape)
 	x.packing = c.packed.of(cmp.Or(o.Of, o.Name))

@@ -85,8 +85,8 @@ func spoil(values []float32) {
 	}
 }
 
-// lengthsTensor is lengths on a device, at an odd place between numbers that are none. Those of all there can be and of none are given as more and
-// less, which kernels take for that.
+// lengthsTensor is lengths on a device, at an odd place between numbers that are none. Those of all there can be and of none are given as
+// more and less, which kernels take for that.
 func lengthsTensor(ctx context.Context, dev *flash.Device, lens []int, most, before int) (*flash.Tensor, error) {
 	values := make([]int, len(lens))
 	for i, l := range lens {
@@ -113,7 +113,8 @@ func integersTensor(ctx context.Context, dev *flash.Device, shape [4]int, values
 }
 
 // withinTensor is a tensor in row-major order within a larger one of these numbers, of four bytes each, from number first on.
-func withinTensor(ctx context.Context, dev *flash.Device, dtype flash.DType, shape [4]int, all []float32, first int) (*flash.Tensor, error) {
+func withinTensor(ctx context.Context, dev *flash.Device, dtype flash.DType, shape [4]int, all []float32,
+	first int) (*flash.Tensor, error) {
 	whole, err := dev.NewTensor(dtype, 1, 1, 1, len(all))
 	if err != nil {
 		return nil, err
@@ -127,8 +128,8 @@ func withinTensor(ctx context.Context, dev *flash.Device, dtype flash.DType, sha
 	return nil, errors.Join(err, whole.Close())
 }
 
-// paddedBatches are batches with lengths of keys, of queries and of both: none, one, all and ragged, with causal orders and windows aligned entry by
-// entry, and with whatever else goes with scores.
+// paddedBatches are batches with lengths of keys, of queries and of both: none, one, all and ragged, with causal orders and windows aligned
+// entry by entry, and with whatever else goes with scores.
 func paddedBatches(s *suite) {
 	slopes := []float32{0.5, 0.25, 0.125, 0.0625}
 	for i, x := range []struct {
@@ -144,8 +145,10 @@ func paddedBatches(s *suite) {
 		{"causal-queries", false, true, func(p *flash.Problem) { p.Causal = flash.CausalBottomRight }, false},
 		{"top-left", true, true, func(p *flash.Problem) { p.Causal = flash.CausalTopLeft }, true},
 		{"window", true, true, func(p *flash.Problem) { p.Window = flash.SlidingWindow(20, 9) }, false},
-		{"window-causal", true, true, func(p *flash.Problem) { p.Causal, p.Window = flash.CausalBottomRight, flash.SlidingWindow(13, -1) }, true},
-		{"window-top-left", true, true, func(p *flash.Problem) { p.Causal, p.Window = flash.CausalTopLeft, flash.SlidingWindow(30, 2) }, false},
+		{"window-causal", true, true, func(p *flash.Problem) { p.Causal, p.Window = flash.CausalBottomRight, flash.SlidingWindow(13, -1) },
+			true},
+		{"window-top-left", true, true, func(p *flash.Problem) { p.Causal, p.Window = flash.CausalTopLeft, flash.SlidingWindow(30, 2) },
+			false},
 		{"dropout", true, true, func(p *flash.Problem) { p.Causal, p.Dropout = flash.CausalBottomRight, 0.25 }, false},
 		{"alibi", true, true, func(p *flash.Problem) { p.Score = score.ALiBi(slopes) }, true},
 		{"softcap", true, true, func(p *flash.Problem) { p.Score, p.Causal = score.Softcap(2), flash.CausalBottomRight }, false},
@@ -165,13 +168,15 @@ func paddedBatches(s *suite) {
 		{"blocks", true, true, func(p *flash.Problem) {
 			p.Blocks, p.Causal = flash.Blocks{Queries: 32, Keys: 32}, flash.CausalBottomRight
 		}, false},
-		{"blocks-odd", true, true, func(p *flash.Problem) { p.Blocks = flash.Blocks{Queries: 12, Keys: 20, PerHead: true, PerBatch: true} }, true},
+		{"blocks-odd", true, true, func(p *flash.Problem) { p.Blocks = flash.Blocks{Queries: 12, Keys: 20, PerHead: true, PerBatch: true} },
+			true},
 	} {
 		for j, dtype := range dtypes {
 			if i > 0 && i%3 != j && !(x.core && j == 0) {
 				continue
 			}
-			p := flash.Problem{Batch: 5, Heads: 4, KeyHeads: 2, QueryLen: 70, KeyLen: 83, HeadDim: s.dim(16), DType: dtype, KeyLengths: x.keys, QueryLengths: x.queries}
+			p := flash.Problem{Batch: 5, Heads: 4, KeyHeads: 2, QueryLen: 70, KeyLen: 83, HeadDim: s.dim(16), DType: dtype,
+				KeyLengths: x.keys, QueryLengths: x.queries}
 			x.set(&p)
 			c := &Case{Name: name(dtype, "lengths/%s", x.name), Core: x.core, Problem: p, Share: 0.5, Seed: uint64(i)}
 			if i%4 == 2 {
@@ -182,10 +187,12 @@ func paddedBatches(s *suite) {
 	}
 	for i, n := range []int{1, 3} { // few queries, keys in parts
 		for j, causal := range causals[:2] {
-			p := flash.Problem{Batch: 4, Heads: 4, KeyHeads: 2, QueryLen: n, KeyLen: 700, HeadDim: s.dim(32), DType: dtypes[(2*i+j)%3], Causal: causal,
+			p := flash.Problem{Batch: 4, Heads: 4, KeyHeads: 2, QueryLen: n, KeyLen: 700, HeadDim: s.dim(32), DType: dtypes[(2*i+j)%3],
+				Causal:     causal,
 				KeyLengths: true, QueryLengths: n > 1}
 			s.add(&Case{Name: name(p.DType, "lengths/few-%d-%v", n, causal), Core: true, Problem: p})
-			c := s.add(&Case{Name: name(p.DType, "lengths/parts-%d-%v", n, causal), Problem: p, Core: true, Only: []flash.Implementation{flash.Flash},
+			c := s.add(&Case{Name: name(p.DType, "lengths/parts-%d-%v", n, causal), Problem: p, Core: true,
+				Only:   []flash.Implementation{flash.Flash},
 				Tuning: map[string]int{"parts": 3}})
 			c.Problem.Sinks = j == 1
 		}
@@ -194,7 +201,8 @@ func paddedBatches(s *suite) {
 		func(*rand.Rand, int) int { return 0 },
 		func(_ *rand.Rand, most int) int { return most },
 	} {
-		p := flash.Problem{Batch: 2, Heads: 2, QueryLen: 40, KeyLen: 50, HeadDim: s.dim(16), DType: flash.F16, Causal: causals[i], KeyLengths: true, QueryLengths: true}
+		p := flash.Problem{Batch: 2, Heads: 2, QueryLen: 40, KeyLen: 50, HeadDim: s.dim(16), DType: flash.F16, Causal: causals[i],
+			KeyLengths: true, QueryLengths: true}
 		s.add(&Case{Name: fmt.Sprintf("lengths/%s", []string{"none", "full"}[i]), Problem: p, lengths: most})
 	}
 }

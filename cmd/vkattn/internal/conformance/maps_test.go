@@ -16,8 +16,9 @@ import (
 	"github.com/vkattn/vkattn/internal/ref"
 )
 
-// Maps of weights are made in runs of TestConformance, of the lse that the forward pass wrote there: a cover of the cases that it runs, for what maps are
-// compiled with and what they read. Each has one of one cell, one of a cell for each pair, and one of odd sizes, with entropy and distance.
+// Maps of weights are made in runs of TestConformance, of the lse that the forward pass wrote there: a cover of the cases that it runs, for
+// what maps are compiled with and what they read. Each has one of one cell, one of a cell for each pair, and one of odd sizes, with entropy
+// and distance.
 
 // mapCover says of which choices maps are made, by the case's and the target's place in chosen. With -short it takes the scalar tier alone.
 func mapCover(cases []*Case, chosen [][]Target) map[[2]int]bool {
@@ -44,20 +45,22 @@ func mapCover(cases []*Case, chosen [][]Target) map[[2]int]bool {
 	return out
 }
 
-// mayMap leaves out targets of which maps would have nothing of their own: what differs between forms, in a kernel for few rows, and in operands that are
-// sums of terms, is not in maps.
+// mayMap leaves out targets of which maps would have nothing of their own: what differs between forms, in a kernel for few rows, and in
+// operands that are sums of terms, is not in maps.
 func (c *Case) mayMap(t Target) bool {
 	if c.NoLSE || c.moves() || len(c.lacks) > 0 || c.operator != nil || c.once || !mayRun(c, t) {
 		return false
 	}
-	return t.Implementation == flash.Flash && t.Tuning["form"] <= 1 && t.Tuning["decode"] != 1 && t.Tuning[terms] == 0 && !(testing.Short() && t.Tier != flash.TierScalar)
+	return t.Implementation == flash.Flash && t.Tuning["form"] <= 1 && t.Tuning["decode"] != 1 && t.Tuning[terms] == 0 &&
+		!(testing.Short() && t.Tier != flash.TierScalar)
 }
 
-// mapOptions are those of a case's options that maps know: nothing of values, gradients and dropout. With -short, and where a CPU compiles kernels of
-// fragments, they need only occur.
+// mapOptions are those of a case's options that maps know: nothing of values, gradients and dropout. With -short, and where a CPU compiles
+// kernels of fragments, they need only occur.
 func (c *Case) mapOptions(t Target) []option {
 	options := slices.DeleteFunc(c.options(t), func(o option) bool {
-		return slices.Contains([]string{"value dimension", "dropout", "lse", "gradients", "accumulates", "type of values", "classes", "size"}, o.axis)
+		return slices.Contains([]string{"value dimension", "dropout", "lse", "gradients", "accumulates", "type of values", "classes",
+			"size"}, o.axis)
 	})
 	if testing.Short() || t.light {
 		for i := range options {
@@ -77,9 +80,11 @@ func (c *Case) mapKernels(t Target) []kernel {
 	if t.Tier == flash.TierMatrix {
 		seconds = float64(max(p.HeadDim, 8)) / 6
 	}
-	aligned := p.HeadDim*p.DType.Size()%16 == 0 && c.Layouts.Q != Odd && c.Layouts.Q != OddBNHD && c.Layouts.K != Odd && c.Layouts.K != OddBNHD
+	aligned := p.HeadDim*p.DType.Size()%16 == 0 && c.Layouts.Q != Odd && c.Layouts.Q != OddBNHD && c.Layouts.K != Odd &&
+		c.Layouts.K != OddBNHD
 	p.Classes = flash.Blocks{}
-	return []kernel{{fmt.Sprint("maps ", t.Tier, p.HeadDim, p.DType, p.KeyType, p.Pages.Size, boundsOf(&p), blocksOf(&p), lengthsOf(&p), scoresOf(&p), aligned), 3 * seconds}}
+	return []kernel{{fmt.Sprint("maps ", t.Tier, p.HeadDim, p.DType, p.KeyType, p.Pages.Size, boundsOf(&p), blocksOf(&p), lengthsOf(&p),
+		scoresOf(&p), aligned), 3 * seconds}}
 }
 
 // TestMapCover: maps of a cover of what runs have every option of maps that any case has.
@@ -115,8 +120,10 @@ func TestMapCover(t *testing.T) {
 // mapped makes maps and compares them with the oracle's.
 func (c *Case) mapped(ctx context.Context, dev *flash.Device, plan *flash.Plan, f *flash.Forward) error {
 	p := plan.Problem()
-	m := flash.Map{Q: f.Q, K: f.K, LSE: f.LSE, Bias: f.Bias, Mask: f.Mask, KeyLengths: f.KeyLengths, QueryLengths: f.QueryLengths, QueryStarts: f.QueryStarts,
-		KeyStarts: f.KeyStarts, PageTable: f.PageTable, PageStarts: f.PageStarts, LastPages: f.LastPages, KeyScales: f.KeyScales, Captured: f.Captured, Blocks: f.Blocks}
+	m := flash.Map{Q: f.Q, K: f.K, LSE: f.LSE, Bias: f.Bias, Mask: f.Mask, KeyLengths: f.KeyLengths, QueryLengths: f.QueryLengths,
+		QueryStarts: f.QueryStarts,
+		KeyStarts:   f.KeyStarts, PageTable: f.PageTable, PageStarts: f.PageStarts, LastPages: f.LastPages, KeyScales: f.KeyScales,
+		Captured: f.Captured, Blocks: f.Blocks}
 	queries, keys := flash.Range{Begin: p.QueryLen / 3, End: p.QueryLen}, flash.Range{End: p.KeyLen - p.KeyLen/4}
 	within := func(n, most int) int { return max(1, min(n, most)) }
 	for _, x := range []struct {
@@ -126,7 +133,8 @@ func (c *Case) mapped(ctx context.Context, dev *flash.Device, plan *flash.Plan, 
 		h, w          int
 	}{
 		{flash.PoolSum, flash.Range{}, flash.Range{}, flash.Range{}, 1, 1},
-		{flash.PoolMax, flash.Range{Begin: p.Heads - 1, End: p.Heads}, flash.Range{}, flash.Range{}, within(p.QueryLen, 1<<9), within(p.KeyLen, 1<<9)},
+		{flash.PoolMax, flash.Range{Begin: p.Heads - 1, End: p.Heads}, flash.Range{}, flash.Range{}, within(p.QueryLen, 1<<9),
+			within(p.KeyLen, 1<<9)},
 		{flash.PoolMean, flash.Range{}, queries, keys, within(7, queries.End-queries.Begin), within(13, keys.End)},
 	} {
 		// Another kernel, which a CPU compiles for as long: there each case has one of the two.
@@ -149,7 +157,8 @@ func (c *Case) mapOnce(ctx context.Context, dev *flash.Device, plan *flash.Plan,
 		}
 		return [2]int{r.Begin, r.End}
 	}
-	of := ref.Map{Batches: [2]int{0, p.Batch}, Heads: span(m.Heads, p.Heads), Queries: span(m.Queries, p.QueryLen), Keys: span(m.Keys, p.KeyLen), Rows: h, Columns: w,
+	of := ref.Map{Batches: [2]int{0, p.Batch}, Heads: span(m.Heads, p.Heads), Queries: span(m.Queries, p.QueryLen),
+		Keys: span(m.Keys, p.KeyLen), Rows: h, Columns: w,
 		Pool: map[flash.Pool]ref.MapPool{flash.PoolMean: ref.PoolMean, flash.PoolSum: ref.PoolSum, flash.PoolMax: ref.PoolMax}[m.Pool]}
 	want, err := ref.Maps(c.inputs, of)
 	if err != nil {
@@ -162,7 +171,8 @@ func (c *Case) mapOnce(ctx context.Context, dev *flash.Device, plan *flash.Plan,
 	if err != nil {
 		return err
 	}
-	// A weight is off, as a part of itself, by what its score and lse are off: sums of fp32 products, functions of them, and lse's own bound.
+	// A weight is off, as a part of itself, by what its score and lse are off: sums of fp32 products, functions of them, and lse's own
+	// bound.
 	off := 3e-5
 	for _, l := range c.lse {
 		if !math.IsInf(l, 0) {
@@ -178,7 +188,8 @@ func (c *Case) mapOnce(ctx context.Context, dev *flash.Device, plan *flash.Plan,
 		layout Layout
 		want   ref.Array
 		arena  *arena
-	}{{name: "map", to: &m.Out, layout: Odd, want: want.Cells}, {name: "entropy", to: &m.Entropy, want: want.Entropy}, {name: "distance", to: &m.Distance, want: want.Distance}}
+	}{{name: "map", to: &m.Out, layout: Odd, want: want.Cells}, {name: "entropy", to: &m.Entropy, want: want.Entropy},
+		{name: "distance", to: &m.Distance, want: want.Distance}}
 	for i := range outputs {
 		x := &outputs[i]
 		if x.arena, err = newArena(dev, place(x.layout, flash.F32, [4]int{p.Batch, heads, x.want.N, x.want.D})); err != nil {

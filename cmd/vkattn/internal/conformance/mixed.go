@@ -6,8 +6,8 @@ import (
 	"github.com/vkattn/vkattn/flash"
 )
 
-// mixed holds cases that have many options at once, where other cases have one each: options that only go wrong together are found here, and
-// few cases, with few kernels among them, have every pair of options.
+// mixed holds cases that have many options at once, where other cases have one each: options that only go wrong together are found here,
+// and few cases, with few kernels among them, have every pair of options.
 func mixed(s *suite) {
 	// At least two keys: with one, dQ is 0 but for δ, which has the rounding of o, and plain attention has no error to measure that by.
 	one := func(r *rand.Rand, of ...int) int { return of[r.IntN(len(of))] }
@@ -16,7 +16,8 @@ func mixed(s *suite) {
 		heads := [][2]int{{1, 1}, {2, 2}, {4, 2}, {3, 1}}[r.IntN(4)]
 		dims := [][2]int{{8, 8}, {8, 16}, {16, 8}, {5, 3}}[i%4] // few, for each is another kernel
 		c := &Case{NoLSE: r.IntN(3) == 0, Problem: flash.Problem{
-			Batch: 1 + r.IntN(2), Heads: heads[0], KeyHeads: heads[1], QueryLen: one(r, 1, 16, 33, 64, 70), KeyLen: one(r, 2, 16, 33, 64, 77),
+			Batch: 1 + r.IntN(2), Heads: heads[0], KeyHeads: heads[1], QueryLen: one(r, 1, 16, 33, 64, 70),
+			KeyLen:  one(r, 2, 16, 33, 64, 77),
 			HeadDim: dims[0], ValueDim: dims[1], DType: dtypes[i%3], Causal: causals[r.IntN(3)]}}
 		if r.IntN(2) == 0 {
 			c.Problem.Dropout, c.Seed, c.Offset = 0.25, r.Uint64(), r.Uint32()

@@ -52,7 +52,8 @@ type mover struct {
 }
 
 // tensor makes one with these values; nil: as they come.
-func (m *mover) tensor(make func(flash.DType, int, int, int, int) (*flash.Tensor, error), dtype flash.DType, shape [4]int, values []float32) *flash.Tensor {
+func (m *mover) tensor(make func(flash.DType, int, int, int, int) (*flash.Tensor, error), dtype flash.DType, shape [4]int,
+	values []float32) *flash.Tensor {
 	if m.err != nil {
 		return nil
 	}
@@ -103,7 +104,8 @@ func (m *mover) rotate(of *onnx.Case) (got []float32, err error) {
 		lay = m.dev.NewTensorBNHD
 	}
 	f := flash.Rotation{X: m.tensor(lay, dtype, shapeOf(x), x.Data), Y: m.tensor(lay, dtype, shapeOf(x), nil),
-		Cos: m.tensor(m.dev.NewTensor, flash.F32, shapeOf(cos), cos.Data), Sin: m.tensor(m.dev.NewTensor, flash.F32, shapeOf(sin), sin.Data)}
+		Cos: m.tensor(m.dev.NewTensor, flash.F32, shapeOf(cos), cos.Data),
+		Sin: m.tensor(m.dev.NewTensor, flash.F32, shapeOf(sin), sin.Data)}
 	if r.Positions != nil {
 		f.Positions = m.integers([4]int{1, 1, x.B, x.N}, r.Positions)
 	}
@@ -133,14 +135,16 @@ func (m *mover) scatter(of *onnx.Case) (got []float32, err error) {
 		return nil, err
 	}
 	dtype := flashType(s.Type)
-	plan, err := m.dev.PlanAppend(flash.AppendProblem{Batch: s.Cache.B, KeyHeads: s.Cache.H, Rows: s.Update.N, CacheRows: s.Cache.N, HeadDim: s.Cache.D,
-		DType: dtype, Circular: s.Circular, KeysOnly: true})
+	plan, err := m.dev.PlanAppend(flash.AppendProblem{Batch: s.Cache.B, KeyHeads: s.Cache.H, Rows: s.Update.N, CacheRows: s.Cache.N,
+		HeadDim: s.Cache.D,
+		DType:   dtype, Circular: s.Circular, KeysOnly: true})
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, plan.Close()) }()
 	cache := m.tensor(m.dev.NewTensor, dtype, shapeOf(s.Cache), s.Cache.Data)
-	f := flash.Append{K: m.tensor(m.dev.NewTensor, dtype, shapeOf(s.Update), s.Update.Data), KeyCache: cache, At: m.integers([4]int{1, 1, 1, s.Cache.B}, s.At)}
+	f := flash.Append{K: m.tensor(m.dev.NewTensor, dtype, shapeOf(s.Update), s.Update.Data), KeyCache: cache,
+		At: m.integers([4]int{1, 1, 1, s.Cache.B}, s.At)}
 	if m.err != nil {
 		return nil, m.err
 	}

@@ -132,16 +132,19 @@ func log2Scores(score func(key int) float64) func(*rand.Rand, ref.Tensor, ref.Te
 func magnitudes(s *suite) {
 	for _, dtype := range []flash.DType{flash.BF16, flash.F32} {
 		for _, m := range []float64{1e6, 1e-10} {
-			p := flash.Problem{Batch: 1, Heads: 2, QueryLen: 50, KeyLen: 66, HeadDim: s.dim(32), DType: dtype, Causal: flash.CausalBottomRight}
+			p := flash.Problem{Batch: 1, Heads: 2, QueryLen: 50, KeyLen: 66, HeadDim: s.dim(32), DType: dtype,
+				Causal: flash.CausalBottomRight}
 			p.Scale = 1 / (m * m * math.Sqrt(float64(p.HeadDim))) // so that scores are of order 1
-			s.add(&Case{Name: name(dtype, "magnitude/all-%v", m), Core: dtype == flash.BF16, Problem: p, Tight: true, fill: scaled(m, m, m)})
+			s.add(&Case{Name: name(dtype, "magnitude/all-%v", m), Core: dtype == flash.BF16, Problem: p, Tight: true,
+				fill: scaled(m, m, m)})
 			p.Scale = 0
 			s.add(&Case{Name: name(dtype, "magnitude/v-%v", m), Problem: p, Tight: true, fill: scaled(1, 1, m)})
 		}
 	}
 	// fp16 has its own ends: outputs near the largest number, and inputs among the subnormal ones.
 	p := flash.Problem{Batch: 1, Heads: 2, QueryLen: 50, KeyLen: 66, HeadDim: s.dim(32), DType: flash.F16}
-	s.add(&Case{Name: name(flash.F16, "magnitude/v-1e4"), Problem: p, fill: scaled(1, 1, 1e4), do: 1e-4}) // do·v would overflow plain attention
+	// do·v would overflow plain attention
+	s.add(&Case{Name: name(flash.F16, "magnitude/v-1e4"), Problem: p, fill: scaled(1, 1, 1e4), do: 1e-4})
 	s.add(&Case{Name: name(flash.F16, "magnitude/v-1e-6"), Problem: p, Tight: true, fill: scaled(1, 1, 1e-6)})
 }
 
@@ -159,7 +162,8 @@ func grids(s *suite) {
 	}{{"heads", 40000}, {"rows", 3000}} {
 		s.add(&Case{Name: name(flash.F16, "grid/slabs-by-%s", slab.by), Only: []flash.Implementation{flash.Standard},
 			Tuning: map[string]int{"max_slab": slab.bytes}, Problem: flash.Problem{
-				Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: 70, KeyLen: 90, HeadDim: s.dim(16), DType: flash.F16, Causal: flash.CausalBottomRight}})
+				Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: 70, KeyLen: 90, HeadDim: s.dim(16), DType: flash.F16,
+				Causal: flash.CausalBottomRight}})
 	}
 	s.add(&Case{Name: name(flash.F16, "grid/batch-times-heads-70000"), Sample: 300, once: s.small, Problem: flash.Problem{
 		Batch: 70, Heads: 1000, KeyHeads: 500, QueryLen: 1, KeyLen: 2, HeadDim: 1, DType: flash.F16}})
@@ -249,7 +253,8 @@ func Draw(pick func(low, high int) int, small bool) *Case {
 	if r := rand.New(rand.NewPCG(10, c.seed)); r.IntN(6) == 0 {
 		c.Pack(r, r.IntN(4) > 0)
 	}
-	if r := rand.New(rand.NewPCG(11, c.seed)); r.IntN(5) == 0 && c.Problem.Packed.Keys == 0 && max(c.Problem.HeadDim, c.Problem.ValueDim) <= flash.MaxBackwardDim {
+	if r := rand.New(rand.NewPCG(11, c.seed)); r.IntN(5) == 0 && c.Problem.Packed.Keys == 0 &&
+		max(c.Problem.HeadDim, c.Problem.ValueDim) <= flash.MaxBackwardDim {
 		c.drawStorage(r)
 	}
 	return c

@@ -9,7 +9,8 @@ import (
 	"github.com/vkattn/vkattn/flash/score"
 )
 
-// sizesOfOne are the sizes of problems in which an axis has a length of 1 that is the problem's own, all of them first: batch, heads, queries, keys.
+// sizesOfOne are the sizes of problems in which an axis has a length of 1 that is the problem's own, all of them first: batch, heads,
+// queries, keys.
 var sizesOfOne = [][4]int{{1, 1, 1, 1}, {1, 1, 4, 1}, {1, 1, 1, 5}, {1, 2, 1, 1}, {2, 1, 1, 1}, {2, 2, 3, 1}}
 
 // ofOne is an option that a problem of such sizes may have. Nothing of it may be other than for larger ones.

@@ -45,7 +45,8 @@ func drawOperator(t *testing.T, dtype ref.DType, attrs map[string]any, spoil str
 		put("out."+output, nil, shape...)
 	}
 	attrs["q_num_heads"], attrs["kv_num_heads"] = heads, keyHeads
-	text, err := json.Marshal(map[string]any{"op": "Attention", "attrs": attrs, "inputs": []string{"Q", "K", "V", "", "past_key", "past_value"},
+	text, err := json.Marshal(map[string]any{"op": "Attention", "attrs": attrs, "inputs": []string{"Q", "K", "V", "", "past_key",
+		"past_value"},
 		"outputs": []string{"Y", "present_key", "present_value", "qk_matmul_output"}, "rtol": 1e-3, "atol": 1e-3})
 	require.NoError(t, err)
 	metadata := map[string]string{"case": string(text)}

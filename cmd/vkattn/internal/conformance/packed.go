@@ -12,8 +12,9 @@ import (
 	"github.com/vkattn/vkattn/internal/ref"
 )
 
-// Cases of packed sequences have the inputs and answers of a padded batch, which the oracle knows: a sequence for each entry. Packed are the rows on
-// the device alone: what an entry has beyond its slot lies nowhere there, and rows of no slot hold what inputs and outputs are surrounded by.
+// Cases of packed sequences have the inputs and answers of a padded batch, which the oracle knows: a sequence for each entry. Packed are
+// the rows on the device alone: what an entry has beyond its slot lies nowhere there, and rows of no slot hold what inputs and outputs are
+// surrounded by.
 
 // packing is where the rows of sequences lie.
 type packing struct {
@@ -95,8 +96,8 @@ func (c *Case) nowhere(i int, values []float32) {
 	}
 }
 
-// startsTensor is where sequences start on a device, at an odd place between numbers that are none. A start that is no further than the one before
-// is given as less, the first and the last row as what lies outside: kernels take them for that.
+// startsTensor is where sequences start on a device, at an odd place between numbers that are none. A start that is no further than the one
+// before is given as less, the first and the last row as what lies outside: kernels take them for that.
 func (k *packing) startsTensor(ctx context.Context, dev *flash.Device, before int) (*flash.Tensor, error) {
 	values := slices.Repeat([]float32{-1 << 30}, before+len(k.starts)+3)
 	for i, s := range k.starts {
@@ -176,7 +177,8 @@ func packedSequences(s *suite) {
 	}
 	for i, n := range []int{1, 3, 40} { // queries packed beside a batch of keys, few and many
 		for j, lengths := range []bool{false, true} {
-			p := flash.Problem{Batch: 5, Heads: 4, KeyHeads: 2, QueryLen: n, KeyLen: 90, HeadDim: s.dim(32), DType: dtypes[(i+j)%3], Causal: causals[(i+j)%2]}
+			p := flash.Problem{Batch: 5, Heads: 4, KeyHeads: 2, QueryLen: n, KeyLen: 90, HeadDim: s.dim(32), DType: dtypes[(i+j)%3],
+				Causal: causals[(i+j)%2]}
 			p.KeyLengths = lengths
 			if n == 3 && lengths {
 				p.Score = score.Softcap(3)
@@ -186,7 +188,8 @@ func packedSequences(s *suite) {
 		}
 	}
 	for i, n := range []int{1, 3, 50} { // keys in parts
-		p := flash.Problem{Batch: 5, Heads: 4, KeyHeads: 2, QueryLen: n, KeyLen: 700, HeadDim: s.dim(32), DType: dtypes[(i+1)%3], Causal: causals[(i+1)%2]}
+		p := flash.Problem{Batch: 5, Heads: 4, KeyHeads: 2, QueryLen: n, KeyLen: 700, HeadDim: s.dim(32), DType: dtypes[(i+1)%3],
+			Causal: causals[(i+1)%2]}
 		p.Sinks, p.QueryLengths = i != 0, i == 2
 		c := &Case{Name: name(p.DType, "packed/parts-%d", n), Core: i == 1, Problem: p, Only: []flash.Implementation{flash.Flash}}
 		c.Tuning = map[string]int{"parts": 3}

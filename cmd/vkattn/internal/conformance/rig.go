@@ -37,7 +37,8 @@ func (t Target) HasBackward() bool { return t.info.Backward != "" }
 // Parts says whether the kernels of a target can take keys in parts.
 func (t Target) Parts() bool { return t.Family() == flash.Flash.String() }
 
-// Rig is what cases of one problem are run with one after the other by one goroutine: a target's plan with what its passes keep, and a slab.
+// Rig is what cases of one problem are run with one after the other by one goroutine: a target's plan with what its passes keep, and a
+// slab.
 type Rig struct {
 	Slab *Slab
 	Plan *flash.Plan
@@ -163,7 +164,8 @@ func (g *Rig) run(ctx context.Context, c *Case, how How, r *Result) (err error) 
 		f.Weights = g.weights
 		b = &flash.Backward{
 			Q: at.q.tensor, K: at.k.tensor, V: at.v.tensor, O: at.o.tensor, LSE: at.lse.tensor, DO: at.do.tensor,
-			DQ: at.dq.tensor, DK: at.dk.tensor, DV: at.dv.tensor, Weights: g.weights, Blocks: f.Blocks, Classes: f.Classes, Seed: c.Seed, Offset: c.Offset, Accumulate: how.Accumulate,
+			DQ: at.dq.tensor, DK: at.dk.tensor, DV: at.dv.tensor, Weights: g.weights, Blocks: f.Blocks, Classes: f.Classes, Seed: c.Seed,
+			Offset: c.Offset, Accumulate: how.Accumulate,
 		}
 		at.do.fill(s.bytes(at.do), c.grads.do.Data)
 		at.dlse.poison(s.bytes(at.dlse), 0)
@@ -199,7 +201,8 @@ func (g *Rig) run(ctx context.Context, c *Case, how How, r *Result) (err error) 
 var outputNames = [5]string{"o", "lse", gradientNames[0], gradientNames[1], gradientNames[2]}
 
 // once runs the passes and gives the outputs, packed; those that there are not are nil.
-func (g *Rig) once(ctx context.Context, at *laid, f flash.Forward, b *flash.Backward, start *[3][]float32, run int) (out [5][]byte, err error) {
+func (g *Rig) once(ctx context.Context, at *laid, f flash.Forward, b *flash.Backward, start *[3][]float32, run int) (out [5][]byte,
+	err error) {
 	s := g.Slab
 	parts := [5]*part{at.o, at.lse, at.dq, at.dk, at.dv}
 	for i, p := range parts {

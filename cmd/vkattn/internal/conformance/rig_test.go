@@ -36,7 +36,8 @@ func TestRigNoticesMistakes(t *testing.T) {
 				hows = append(hows, How{Accumulate: true})
 			}
 			for _, how := range hows {
-				c := &Case{Name: m.name, Problem: p, Layouts: all(OddBNHD), Gradients: true, Only: []flash.Implementation{target.Implementation}}
+				c := &Case{Name: m.name, Problem: p, Layouts: all(OddBNHD), Gradients: true,
+					Only: []flash.Implementation{target.Implementation}}
 				c.Inputs(7, Normal(1, 1, 1), 1)
 				other := p
 				m.make(&other, c)

@@ -9,8 +9,9 @@ import (
 	"github.com/vkattn/vkattn/internal/ref"
 )
 
-// lookAgain compares outputs that exceed plain attention's measure with the bounds of rounding, see [ref.RoundingBounds]: what is within those is right,
-// and the result says why it was looked at. values are o, lse, dq, dk and dv; nil is not compared. start is what gradients were added to.
+// lookAgain compares outputs that exceed plain attention's measure with the bounds of rounding, see [ref.RoundingBounds]: what is within
+// those is right, and the result says why it was looked at. values are o, lse, dq, dk and dv; nil is not compared. start is what gradients
+// were added to.
 func (c *Case) lookAgain(values [5][]float32, start *[3][]float32, r *Result) {
 	why, err := c.beyondRounding(r.Implementation, values, start)
 	switch {
@@ -56,7 +57,8 @@ func (c *Case) beyondRounding(implementation flash.Implementation, values [5][]f
 			of = ref.F32
 		}
 		if at := ref.Exceeds(widen(values[i]), want, bound, of); at >= 0 {
-			return fmt.Sprintf("%s: error %.3g, bound %.3g, at element %d", outputNames[i], math.Abs(float64(values[i][at])-want[at]), bound[at], at), nil
+			return fmt.Sprintf("%s: error %.3g, bound %.3g, at element %d", outputNames[i], math.Abs(float64(values[i][at])-want[at]),
+				bound[at], at), nil
 		}
 	}
 	return "", nil

@@ -76,9 +76,11 @@ type Result struct {
 	Worst          string   // the output that is nearest its bound, or farthest beyond
 	WorstErr       float64
 	WorstBound     float64
-	Theirs         float64 // distance to what a case of ONNX has of bfloat16 outputs, which its program has rounded on the way: they are judged by float64
-	ByRounding     string  // of a Rig, and of fp32 gradients: what exceeds plain attention's measure, and is within the bounds of rounding (ref.RoundingBounds)
-	Duration       time.Duration
+	// distance to what a case of ONNX has of bfloat16 outputs, which its program has rounded on the way: they are judged by float64
+	Theirs float64
+	// of a Rig, and of fp32 gradients: what exceeds plain attention's measure, and is within the bounds of rounding (ref.RoundingBounds)
+	ByRounding string
+	Duration   time.Duration
 }
 
 func (r *Result) fail(format string, a ...any) {
@@ -139,7 +141,8 @@ func Run(ctx context.Context, dev *flash.Device, o Options) ([]Result, error) {
 	return all.results(), err
 }
 
-// on is the targets of a case. What the library lacks is said once, and not of each target; rows are moved by one kernel, which is none of them.
+// on is the targets of a case. What the library lacks is said once, and not of each target; rows are moved by one kernel, which is none of
+// them.
 func (c *Case) on(targets []Target) []Target {
 	if len(c.lacks) > 0 || c.moves() {
 		return make([]Target, 1)
@@ -285,8 +288,8 @@ func (c *Case) Run(ctx context.Context, dev *flash.Device, t Target) (r Result) 
 	return r
 }
 
-// unsupported says whether a device does not offer what a case needs. A kernel that it would take, had it not failed its self-check, is no such
-// thing: that is wrong, and the case fails.
+// unsupported says whether a device does not offer what a case needs. A kernel that it would take, had it not failed its self-check, is no
+// such thing: that is wrong, and the case fails.
 func unsupported(err error) bool {
 	var u *flash.UnsupportedError
 	return errors.Is(err, flash.ErrUnsupported) && !(errors.As(err, &u) && u.Denied)

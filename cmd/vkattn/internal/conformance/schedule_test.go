@@ -104,12 +104,14 @@ func TestScheduleKeepsItsBounds(t *testing.T) {
 				takes[unit{i, j}] = time.Duration(n(0, 50, "ms"))
 			}
 			total += len(runs) + 1
-			groups = append(groups, r.group(i, int64(n(0, 60, "shared")), runs, func(u unit) time.Duration { return takes[u] * time.Millisecond }))
+			groups = append(groups, r.group(i, int64(n(0, 60, "shared")), runs,
+				func(u unit) time.Duration { return takes[u] * time.Millisecond }))
 		}
 		var err error
 		synctest.Test(t, func(*testing.T) { err = schedule(context.Background(), workers, budget, groups) })
 		if err != nil || len(r.faults) > 0 || r.most > workers || len(r.began) != total || len(r.released) != len(groups) {
-			rt.Fatalf("%v, %v, %d at once with %d workers, %d steps of %d, %d groups of %d released", err, r.faults, r.most, workers, len(r.began), total, len(r.released), len(groups))
+			rt.Fatalf("%v, %v, %d at once with %d workers, %d steps of %d, %d groups of %d released", err, r.faults, r.most, workers,
+				len(r.began), total, len(r.released), len(groups))
 		}
 	})
 }
@@ -121,7 +123,8 @@ func TestScheduleTakesItsWorkers(t *testing.T) {
 		workers int
 		budget  int64
 		want    time.Duration
-	}{{1, 100, 16 * time.Second}, {2, 100, 8 * time.Second}, {4, 100, 4 * time.Second}, {4, 2, 16 * time.Second}, {4, 0, 16 * time.Second}} {
+	}{{1, 100, 16 * time.Second}, {2, 100, 8 * time.Second}, {4, 100, 4 * time.Second}, {4, 2, 16 * time.Second},
+		{4, 0, 16 * time.Second}} {
 		synctest.Test(t, func(t *testing.T) {
 			r := newTrace(test.budget)
 			var groups []group

@@ -14,8 +14,8 @@ import (
 	"github.com/vkattn/vkattn/internal/ref"
 )
 
-// drawScores draws what goes with the scores of a case: a bias near scores with an infinity or two, a mask of Share of the pairs, sinks, and what
-// functions capture.
+// drawScores draws what goes with the scores of a case: a bias near scores with an infinity or two, a mask of Share of the pairs, sinks,
+// and what functions capture.
 func (c *Case) drawScores(p flash.Problem, r *rand.Rand) {
 	in := &c.inputs
 	in.Score, in.Sees = p.Score, p.Sees
@@ -296,7 +296,9 @@ func tensorOf(a *arena) *flash.Tensor {
 func scored(s *suite) {
 	heads := 4
 	slopes := []float32{0.5, 0.25, 0.125, 0.0625}
-	custom, err := score.New(score.S().Add(score.Capture("table", 7, heads).At(score.Position().Sub(score.Key()).Abs().Mod(score.ConstInt(7)), score.Head())))
+	custom,
+		err := score.New(score.S().Add(score.Capture("table", 7, heads).At(score.Position().Sub(score.Key()).Abs().Mod(score.ConstInt(7)),
+		score.Head())))
 	if err != nil {
 		panic(err) // an expression of this file
 	}
@@ -364,7 +366,8 @@ func scored(s *suite) {
 	} {
 		for j, dtype := range dtypes {
 			if !s.small || i%3 == j || x.core && j == 1 {
-				p := flash.Problem{Batch: 2, Heads: heads, KeyHeads: 2, QueryLen: 70, KeyLen: 83, HeadDim: s.dim(16), DType: dtype, Causal: causals[i%2]}
+				p := flash.Problem{Batch: 2, Heads: heads, KeyHeads: 2, QueryLen: 70, KeyLen: 83, HeadDim: s.dim(16), DType: dtype,
+					Causal: causals[i%2]}
 				x.set(&p)
 				c := &Case{Name: name(dtype, "scores/%s", x.name), Core: x.core, Problem: p}
 				if i%4 == 1 {
@@ -378,8 +381,11 @@ func scored(s *suite) {
 		}
 	}
 	for i, n := range []int{1, 3} { // few queries
-		p := flash.Problem{Batch: 2, Heads: heads, KeyHeads: 1, QueryLen: n, KeyLen: 300, HeadDim: s.dim(32), DType: dtypes[i], Causal: flash.CausalBottomRight,
-			Score: capped, Sinks: true, Mask: flash.PerScore{DType: []flash.DType{flash.Bool, flash.Bit}[i], Batch: 2, Heads: 1, Queries: 1, Keys: 300}}
+		p := flash.Problem{Batch: 2, Heads: heads, KeyHeads: 1, QueryLen: n, KeyLen: 300, HeadDim: s.dim(32), DType: dtypes[i],
+			Causal: flash.CausalBottomRight,
+			Score:  capped, Sinks: true, Mask: flash.PerScore{DType: []flash.DType{flash.Bool, flash.Bit}[i], Batch: 2, Heads: 1,
+				Queries: 1,
+				Keys:    300}}
 		bias(&p, false, true, false)
 		s.add(&Case{Name: fmt.Sprintf("scores/few-%d/%v", n, refType(p.DType)), Problem: p})
 	}

@@ -132,9 +132,9 @@ func isSplit(tier flash.TierInfo) bool {
 	return tier.Tier == flash.TierMatrix && slices.Equal(tier.DTypes, []flash.DType{flash.F32})
 }
 
-// splitTargets are those of that kernel: two terms, which are of fp16, and three, of bf16 where the device has it, each in forms 1 and 2; where
-// compiling takes long, each number and each form once. Two ways are left out, for a device takes them only where it must or is asked to, and
-// flash's TestSplitForms and TestSplitWays run them: form 3, which terms of fp16 do not have, and three terms of fp16 (bf16=0).
+// splitTargets are those of that kernel: two terms, which are of fp16, and three, of bf16 where the device has it, each in forms 1 and 2;
+// where compiling takes long, each number and each form once. Two ways are left out, for a device takes them only where it must or is asked
+// to, and flash's TestSplitForms and TestSplitWays run them: form 3, which terms of fp16 do not have, and three terms of fp16 (bf16=0).
 func splitTargets(base Target) (out []Target) {
 	for n := 2; n <= 3; n++ {
 		for form := 1; form <= 2; form++ {
@@ -149,7 +149,8 @@ func splitTargets(base Target) (out []Target) {
 // maxDim is the largest dimension that any kernel like this one takes: of a tier, one kernel may be for wide heads alone.
 func maxDim(info flash.DeviceInfo, tier flash.TierInfo) (most int) {
 	for _, t := range info.Tiers {
-		if t.Implementation == tier.Implementation && t.Tier == tier.Tier && familyOf(t) == familyOf(tier) && (t.MostRows > 0) == (tier.MostRows > 0) {
+		if t.Implementation == tier.Implementation && t.Tier == tier.Tier && familyOf(t) == familyOf(tier) &&
+			(t.MostRows > 0) == (tier.MostRows > 0) {
 			most = max(most, t.MaxDim)
 		}
 	}

@@ -17,8 +17,8 @@ func latent(r *rand.Rand, q, k, v ref.Tensor) {
 	}
 }
 
-// wideHeads are head dimensions for which a row of O, or a tile of K, is cut into pieces: MLA's, whole fragments and what is none, one of the
-// two dimensions wide alone, and beside each option that kernels treat in their own way.
+// wideHeads are head dimensions for which a row of O, or a tile of K, is cut into pieces: MLA's, whole fragments and what is none, one of
+// the two dimensions wide alone, and beside each option that kernels treat in their own way.
 func wideHeads(s *suite) {
 	add := func(called string, p flash.Problem) *Case {
 		p.Batch = 1
@@ -36,14 +36,17 @@ func wideHeads(s *suite) {
 			if i > 1 && i%len(dtypes) != j && s.small {
 				continue
 			}
-			add(fmt.Sprintf("%d-dv%d", d[0], d[1]), flash.Problem{QueryLen: 19 + 14*(i%2), KeyLen: 41, HeadDim: d[0], ValueDim: d[1], DType: dtype, Causal: causals[(i+1)%3]})
+			add(fmt.Sprintf("%d-dv%d", d[0], d[1]), flash.Problem{QueryLen: 19 + 14*(i%2), KeyLen: 41, HeadDim: d[0], ValueDim: d[1],
+				DType: dtype, Causal: causals[(i+1)%3]})
 		}
 	}
 	for i, dtype := range dtypes {
-		add("261-dv29-packed", flash.Problem{Heads: 6, KeyHeads: 2, QueryLen: 3, KeyLen: 70, HeadDim: 261, ValueDim: 29, DType: dtype, Causal: causals[i]}).Layouts = all(Odd)
+		add("261-dv29-packed", flash.Problem{Heads: 6, KeyHeads: 2, QueryLen: 3, KeyLen: 70, HeadDim: 261, ValueDim: 29, DType: dtype,
+			Causal: causals[i]}).Layouts = all(Odd)
 		add("decode", flash.Problem{Heads: 12, KeyHeads: 1, QueryLen: 1, KeyLen: 300, HeadDim: 576, ValueDim: 512, DType: dtype})
-		scores := flash.Problem{QueryLen: 21, KeyLen: 37, HeadDim: 264, ValueDim: 24, DType: dtype, Sinks: true, Window: flash.SlidingWindow(17, 3),
-			Score: score.Softcap(20), Bias: flash.PerScore{Batch: 1, Heads: 2, Queries: 21, Keys: 37, DType: dtype},
+		scores := flash.Problem{QueryLen: 21, KeyLen: 37, HeadDim: 264, ValueDim: 24, DType: dtype, Sinks: true,
+			Window: flash.SlidingWindow(17, 3),
+			Score:  score.Softcap(20), Bias: flash.PerScore{Batch: 1, Heads: 2, Queries: 21, Keys: 37, DType: dtype},
 			Mask: flash.PerScore{Batch: 1, Heads: 1, Queries: 21, Keys: 37, DType: flash.Bool}}
 		add("scores", scores)
 		if s.small && i > 0 {
@@ -59,9 +62,11 @@ func wideHeads(s *suite) {
 	}
 	if !s.small {
 		for _, causal := range causals[:2] {
-			c := add(fmt.Sprintf("2048/%v", causal), flash.Problem{Heads: 16, KeyHeads: 1, QueryLen: 2048, HeadDim: 576, ValueDim: 512, DType: flash.F16, Causal: causal})
+			c := add(fmt.Sprintf("2048/%v", causal), flash.Problem{Heads: 16, KeyHeads: 1, QueryLen: 2048, HeadDim: 576, ValueDim: 512,
+				DType: flash.F16, Causal: causal})
 			c.Sample = 200
 		}
-		add("decode-16384", flash.Problem{Heads: 128, KeyHeads: 1, QueryLen: 1, KeyLen: 16384, HeadDim: 576, ValueDim: 512, DType: flash.F16}).Sample = 64
+		add("decode-16384", flash.Problem{Heads: 128, KeyHeads: 1, QueryLen: 1, KeyLen: 16384, HeadDim: 576, ValueDim: 512,
+			DType: flash.F16}).Sample = 64
 	}
 }

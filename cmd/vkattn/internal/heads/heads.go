@@ -26,9 +26,9 @@ type Heads struct {
 // Names are the tensors of a file.
 type Names struct{ Q, K string }
 
-// Read reads a safetensors file with queries and keys of F32, F16 or BF16, both [batch, heads, tokens, dim], or fewer dimensions, which are the last.
-// Its metadata may say more: "causal" (none, bottom-right, top-left), "window" (left,right), "scale", "text" (a character for each key), "title"; or "case",
-// as files of test vectors have it.
+// Read reads a safetensors file with queries and keys of F32, F16 or BF16, both [batch, heads, tokens, dim], or fewer dimensions, which are
+// the last. Its metadata may say more: "causal" (none, bottom-right, top-left), "window" (left,right), "scale", "text" (a character for
+// each key), "title"; or "case", as files of test vectors have it.
 func Read(path string, names Names) (*Heads, error) {
 	tensors, metadata, err := ref.ReadSafetensors(path)
 	if err != nil {
@@ -56,15 +56,18 @@ func Parse(tensors map[string]ref.Stored, metadata map[string]string, names Name
 		return nil, err
 	}
 	if qShape[0] != kShape[0] || kShape[1] < 1 || qShape[1]%kShape[1] != 0 || qShape[3] != kShape[3] {
-		return nil, fmt.Errorf("%s is %v and %s is %v: both must be [batch, heads, tokens, dim], with one batch and dim, and heads of %s a multiple of those of %s",
+		return nil, fmt.Errorf("%s is %v and %s is %v: both must be [batch, heads, tokens, dim], with one batch and dim, and heads of %s "+
+			"a multiple of those of %s",
 			names.Q, qShape, names.K, kShape, names.Q, names.K)
 	}
 	h.Q, h.K = q, k
-	h.Problem = flash.Problem{Batch: qShape[0], Heads: qShape[1], KeyHeads: kShape[1], QueryLen: qShape[2], KeyLen: kShape[2], HeadDim: qShape[3], DType: qType}
+	h.Problem = flash.Problem{Batch: qShape[0], Heads: qShape[1], KeyHeads: kShape[1], QueryLen: qShape[2], KeyLen: kShape[2],
+		HeadDim: qShape[3], DType: qType}
 	if text, ok := metadata["case"]; ok {
 		for _, name := range alters {
 			if _, has := tensors[name]; has {
-				return nil, fmt.Errorf("it has a tensor %s, which changes the weights, and which maps of files do not take: flash.Plan.Map does", name)
+				return nil, fmt.Errorf("it has a tensor %s, which changes the weights, and which maps of files do not take: "+
+					"flash.Plan.Map does", name)
 			}
 		}
 		if err := h.takeCase(text); err != nil {
@@ -84,12 +87,14 @@ func Parse(tensors map[string]ref.Stored, metadata map[string]string, names Name
 func tensor(all map[string]ref.Stored, name, flag string) (values []float32, shape [4]int, t flash.DType, err error) {
 	x, ok := all[name]
 	if !ok {
-		return nil, shape, t, fmt.Errorf("it has no tensor %q: name another with %s; it has %s", name, flag, strings.Join(slices.Sorted(maps.Keys(all)), ", "))
+		return nil, shape, t, fmt.Errorf("it has no tensor %q: name another with %s; it has %s", name, flag,
+			strings.Join(slices.Sorted(maps.Keys(all)), ", "))
 	}
 	types := map[string]flash.DType{"F32": flash.F32, "F16": flash.F16, "BF16": flash.BF16}
 	t, ok = types[x.DType]
 	if !ok || len(x.Shape) < 2 || len(x.Shape) > 4 {
-		return nil, shape, t, fmt.Errorf("tensor %q is %s %v: it must be F32, F16 or BF16, of [batch, heads, tokens, dim] or the last two or three of these",
+		return nil, shape, t, fmt.Errorf("tensor %q is %s %v: it must be F32, F16 or BF16, of [batch, heads, tokens, dim] or the last "+
+			"two or three of these",
 			name, x.DType, x.Shape)
 	}
 	shape = [4]int{1, 1, 1, 1}
@@ -131,7 +136,8 @@ func (h *Heads) takeCase(text string) error {
 // takeMetadata takes what a file says in plain words.
 func (h *Heads) takeMetadata(m map[string]string) error {
 	if text, ok := m["causal"]; ok {
-		causal, known := map[string]flash.Causal{"none": flash.CausalNone, "bottom-right": flash.CausalBottomRight, "top-left": flash.CausalTopLeft}[text]
+		causal, known := map[string]flash.Causal{"none": flash.CausalNone, "bottom-right": flash.CausalBottomRight,
+			"top-left": flash.CausalTopLeft}[text]
 		if !known {
 			return fmt.Errorf("metadata causal is %q: it must be none, bottom-right or top-left", text)
 		}
@@ -155,14 +161,15 @@ func (h *Heads) takeMetadata(m map[string]string) error {
 			h.Text = append(h.Text, string(r))
 		}
 		if len(h.Text) != h.Problem.KeyLen {
-			return fmt.Errorf("metadata text has %d characters, and there are %d keys: it must have one for each", len(h.Text), h.Problem.KeyLen)
+			return fmt.Errorf("metadata text has %d characters, and there are %d keys: it must have one for each", len(h.Text),
+				h.Problem.KeyLen)
 		}
 	}
 	return nil
 }
 
-// Random makes heads of normally distributed queries and keys. So that there is something to see, a key is in part a query's direction that lasts for some
-// tokens, in each head for others.
+// Random makes heads of normally distributed queries and keys. So that there is something to see, a key is in part a query's direction that
+// lasts for some tokens, in each head for others.
 func Random(p flash.Problem, seed uint64) (*Heads, error) {
 	p, err := p.Normalize()
 	if err != nil {

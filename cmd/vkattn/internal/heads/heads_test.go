@@ -36,7 +36,8 @@ func file(t *testing.T, metadata map[string]string, shapes map[string][]int, dty
 func TestRead(t *testing.T) {
 	shapes := map[string][]int{"layer.q": {4, 3, 8}, "layer.k": {2, 5, 8}, "bias": {3, 5}}
 	names := Names{"layer.q", "layer.k"}
-	h, err := Read(file(t, map[string]string{"causal": "top-left", "window": "2,-1", "text": "añb c", "title": "T", "scale": "0.5"}, shapes, "F16"), names)
+	h, err := Read(file(t, map[string]string{"causal": "top-left", "window": "2,-1", "text": "añb c", "title": "T", "scale": "0.5"}, shapes,
+		"F16"), names)
 	require.NoError(t, err)
 	p := h.Problem
 	require.Equal(t, [4]int{1, 4, 3, 8}, p.QShape())
@@ -55,14 +56,16 @@ func TestRead(t *testing.T) {
 	}{
 		`no tensor "layer.q": name another with --q; it has k, q`: {nil, map[string][]int{"q": {1, 2}, "k": {1, 2}}, "F32"},
 		"must be F32, F16 or BF16":                                {nil, shapes, "I64"},
-		"one batch and dim":                                       {nil, map[string][]int{"layer.q": {4, 3, 8}, "layer.k": {3, 5, 8}}, "F32"},
-		"metadata causal":                                         {map[string]string{"causal": "yes"}, shapes, "F32"},
-		"metadata window":                                         {map[string]string{"window": "wide"}, shapes, "F32"},
-		"metadata text has 2":                                     {map[string]string{"text": "ab"}, shapes, "F32"},
-		"metadata scale":                                          {map[string]string{"scale": "x"}, shapes, "F32"},
-		"a tensor bias, which changes the":                        {map[string]string{"case": "{}"}, shapes, "F32"},
-		"have a softcap":                                          {map[string]string{"case": `{"softcap": 3}`}, map[string][]int{"layer.q": {3, 8}, "layer.k": {5, 8}}, "F32"},
-		"must be from 1 to":                                       {nil, map[string][]int{"layer.q": {3, 600}, "layer.k": {5, 600}}, "F32"},
+		"one batch and dim": {nil, map[string][]int{"layer.q": {4, 3, 8}, "layer.k": {3, 5, 8}},
+			"F32"},
+		"metadata causal":                  {map[string]string{"causal": "yes"}, shapes, "F32"},
+		"metadata window":                  {map[string]string{"window": "wide"}, shapes, "F32"},
+		"metadata text has 2":              {map[string]string{"text": "ab"}, shapes, "F32"},
+		"metadata scale":                   {map[string]string{"scale": "x"}, shapes, "F32"},
+		"a tensor bias, which changes the": {map[string]string{"case": "{}"}, shapes, "F32"},
+		"have a softcap": {map[string]string{"case": `{"softcap": 3}`},
+			map[string][]int{"layer.q": {3, 8}, "layer.k": {5, 8}}, "F32"},
+		"must be from 1 to": {nil, map[string][]int{"layer.q": {3, 600}, "layer.k": {5, 600}}, "F32"},
 	} {
 		_, err := Read(file(t, c.metadata, c.shapes, c.dtype), names)
 		require.ErrorContains(t, err, want)

@@ -2,9 +2,9 @@ package onnx
 
 import "github.com/vkattn/vkattn/internal/ref"
 
-// align says which keys a query at key offset + i sees. The operator counts from there; the library's causal order and window count from
-// i + Nk − Nq, where the last query stands at the last key, or its causal order alone from i (top left). own says that offset is that of the last
-// key of each batch entry, which is the library's own way. What cannot be said in these terms keeps its offset.
+// align says which keys a query at key offset + i sees. The operator counts from there; the library's causal order and window count from i
+// + Nk − Nq, where the last query stands at the last key, or its causal order alone from i (top left). own says that offset is that of the
+// last key of each batch entry, which is the library's own way. What cannot be said in these terms keeps its offset.
 func align(p *ref.Problem, causal bool, window ref.Window, offset int, own bool) {
 	if causal {
 		window.Right = -1 // keys beyond are not seen anyway
@@ -25,8 +25,9 @@ func align(p *ref.Problem, causal bool, window ref.Window, offset int, own bool)
 	}
 }
 
-// restate moves causal order and window from an offset to that of the last key, false where there are no words for it. Where the last query does not
-// see the last keys, nobody does, and they are padding: then the last key is one before them. The problem changes only with success.
+// restate moves causal order and window from an offset to that of the last key, false where there are no words for it. Where the last query
+// does not see the last keys, nobody does, and they are padding: then the last key is one before them. The problem changes only with
+// success.
 func restate(p *ref.Problem, causal *bool, window *ref.Window, offset int) bool {
 	last, w := p.K.N-p.Q.N, *window
 	order, lens := ref.NotCausal, []int(nil)

@@ -40,8 +40,11 @@ func TestAlign(t *testing.T) {
 					for i := range nq {
 						for j := range nk {
 							at := offset + i
-							want := j < keys && (!causal || j <= at) && (window.Left < 0 || j >= at-window.Left) && (window.Right < 0 || causal || j <= at+window.Right)
-							require.Equal(t, want, p.Allows(0, 0, i, j), "%d queries, %d keys, offset %d, causal %v, window %+v: query %d, key %d; %+v", nq, nk, offset, causal, window, i, j, p.Options)
+							want := j < keys && (!causal || j <= at) && (window.Left < 0 || j >= at-window.Left) &&
+								(window.Right < 0 || causal || j <= at+window.Right)
+							require.Equal(t, want, p.Allows(0, 0, i, j),
+								"%d queries, %d keys, offset %d, causal %v, window %+v: query %d, key %d; %+v", nq, nk, offset, causal,
+								window, i, j, p.Options)
 						}
 					}
 				}

@@ -18,18 +18,19 @@ type Attention struct {
 	Lacks   []string    // what no Problem can say
 }
 
-// softmaxTypes are the types that softmax_precision can name, by TensorProto's numbers. All kernels take the softmax in fp32; that float64 was asked
-// for is for the tolerance to tell.
+// softmaxTypes are the types that softmax_precision can name, by TensorProto's numbers. All kernels take the softmax in fp32; that float64
+// was asked for is for the tolerance to tell.
 var softmaxTypes = map[int]string{1: "float", 10: "float16", 11: "double", 16: "bfloat16"}
 
 // Attention checks a case of the operator Attention and translates it:
 //
 //	s = scale·q·kᵀ, softcap, + attn_mask of numbers, −∞ where attn_mask of booleans is false, Y = softmax(s)·v
 //
-// where query i stands at key p = offset + i, offset being the number of past keys, or nonpad_kv_seqlen[b] − Nq of a cache without past, or 0.
-// is_causal allows keys up to p, left_window_size and right_window_size so many beside it; −1 is unbounded. A row without keys gives 0.
+// where query i stands at key p = offset + i, offset being the number of past keys, or nonpad_kv_seqlen[b] − Nq of a cache without past, or
+// 0. is_causal allows keys up to p, left_window_size and right_window_size so many beside it; −1 is unbounded. A row without keys gives 0.
 func (c *Case) Attention() (*Attention, error) {
-	if err := c.check("Attention", "is_causal", "kv_num_heads", "left_window_size", "q_num_heads", "qk_matmul_output_mode", "right_window_size",
+	if err := c.check("Attention", "is_causal", "kv_num_heads", "left_window_size", "q_num_heads", "qk_matmul_output_mode",
+		"right_window_size",
 		"scale", "softcap", "softmax_precision"); err != nil {
 		return nil, err
 	}
@@ -66,7 +67,8 @@ func (c *Case) Attention() (*Attention, error) {
 		return nil, err
 	}
 	if _, ok := softmaxTypes[precision]; !ok {
-		return nil, fmt.Errorf("onnx: attribute softmax_precision is %d: it must be 1 (float), 10 (float16), 11 (double) or 16 (bfloat16)", precision)
+		return nil, fmt.Errorf("onnx: attribute softmax_precision is %d: it must be 1 (float), 10 (float16), 11 (double) or 16 (bfloat16)",
+			precision)
 	}
 	mode, err := c.attrs.integer("qk_matmul_output_mode", 0, 0, 3)
 	if err != nil {
@@ -183,7 +185,8 @@ func (c *Case) shapes(a *Attention) error {
 	if a.Flat {
 		y = []int{q.B, q.N, q.H * v.D}
 	}
-	for name, want := range map[string][]int{"Y": y, "present_key": {k.B, k.H, k.N, k.D}, "present_value": {v.B, v.H, v.N, v.D}, "qk_matmul_output": {q.B, q.H, q.N, k.N}} {
+	for name, want := range map[string][]int{"Y": y, "present_key": {k.B, k.H, k.N, k.D}, "present_value": {v.B, v.H, v.N, v.D},
+		"qk_matmul_output": {q.B, q.H, q.N, k.N}} {
 		if t, ok := c.out[name]; ok && !(slices.Equal(t.Shape, want) && t.real()) {
 			return fmt.Errorf("onnx: output %s is %s%v: it must be floating-point %v", name, t.Type, t.Shape, want)
 		}

@@ -40,8 +40,8 @@ func IsCase(metadata map[string]string) bool {
 	return json.Unmarshal([]byte(metadata["case"]), &c) == nil && c.Op != nil
 }
 
-// Parse reads the bytes of a safetensors file: tensors in.NAME and out.NAME, and under the metadata key case as JSON op, attrs, opset, the NAMEs of
-// inputs and outputs in the operator's order ("" for one that is left out), rtol and atol.
+// Parse reads the bytes of a safetensors file: tensors in.NAME and out.NAME, and under the metadata key case as JSON op, attrs, opset, the
+// NAMEs of inputs and outputs in the operator's order ("" for one that is left out), rtol and atol.
 func Parse(file []byte) (*Case, error) {
 	stored, metadata, err := ref.ParseSafetensors(file)
 	if err != nil {
@@ -143,14 +143,15 @@ func (c *Case) Outputs() (names []string) {
 // Compare judges an output: |got − want| ≤ atol + rtol·|want| + one ulp of the output's type element by element, equal infinities, no NaN.
 // The verdict is of the element nearest its bound, or farthest beyond.
 //
-// The ulp matters in 16 bits, where the program that made the cases rounds scores and weights on its way, as kernels do elsewhere: an rtol of 1e-3 is an
-// ulp of float16, and in bfloat16 a fraction of one, so that of two right results one may be beyond it.
+// The ulp matters in 16 bits, where the program that made the cases rounds scores and weights on its way, as kernels do elsewhere: an rtol
+// of 1e-3 is an ulp of float16, and in bfloat16 a fraction of one, so that of two right results one may be beyond it.
 func (c *Case) Compare(output string, got []float64) ref.Verdict {
 	return c.within(output, got, widen(c.out[output].Floats))
 }
 
-// Judge is Compare, but for outputs in bfloat16: the program that made the cases computes these in bfloat16 throughout, so that its own values are some
-// ulps off what is right. There what is right is float64 of the inputs, and theirs is the largest distance to the file's values; of other outputs it is
+// Judge is Compare, but for outputs in bfloat16: the program that made the cases computes these in bfloat16 throughout, so that its own
+// values are some ulps off what is right. There what is right is float64 of the inputs, and theirs is the largest distance to the file's
+// values; of other outputs it is
 // 0. The error is a file whose values no such rounding explains.
 func (c *Case) Judge(output string, got []float64) (v ref.Verdict, theirs float64, err error) {
 	if t, ok := c.out[output].dtype(); !ok || t != ref.BF16 {
@@ -173,7 +174,8 @@ func (c *Case) Judge(output string, got []float64) (v ref.Verdict, theirs float6
 	for i, x := range file {
 		const roundings = 8
 		if off := math.Abs(x - right[i]); x != right[i] && !(off <= c.ATol+c.RTol*math.Abs(right[i])+roundings*ref.BF16.Ulp(largest)) {
-			return v, 0, fmt.Errorf("onnx: element %d of the file's %s is %g, and float64 of its inputs %g: more than roundings to bfloat16 explain",
+			return v, 0, fmt.Errorf("onnx: element %d of the file's %s is %g, and float64 of its inputs %g: more than roundings to "+
+				"bfloat16 explain",
 				i, output, x, right[i])
 		}
 	}

@@ -12,8 +12,9 @@ import (
 
 const folder = "../../../../testdata/vectors/onnx"
 
-// TestCases: the float64 reference, rounded to the type of the output, gives every output of every case within the case's own tolerances: present
-// keys and values and the matrix of scores among them. In bfloat16 those are finer than the type's numbers, and one ulp more is right.
+// TestCases: the float64 reference, rounded to the type of the output, gives every output of every case within the case's own tolerances:
+// present keys and values and the matrix of scores among them. In bfloat16 those are finer than the type's numbers, and one ulp more is
+// right.
 func TestCases(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(folder, "*.safetensors"))
 	require.NoError(t, err)

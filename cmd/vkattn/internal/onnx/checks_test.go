@@ -23,7 +23,8 @@ type node struct {
 }
 
 func (n *node) parse() (*Case, error) {
-	text, err := json.Marshal(map[string]any{"op": n.op, "attrs": n.attrs, "opset": [][2]any{{"", 25}}, "inputs": n.inputs, "outputs": n.outputs, "rtol": 1e-3, "atol": 1e-7})
+	text, err := json.Marshal(map[string]any{"op": n.op, "attrs": n.attrs, "opset": [][2]any{{"", 25}}, "inputs": n.inputs,
+		"outputs": n.outputs, "rtol": 1e-3, "atol": 1e-7})
 	if err != nil {
 		return nil, err
 	}
@@ -48,20 +49,23 @@ func ints(x ...int64) ref.Stored {
 
 // attention is a case of two query heads on one key head: 3 queries, 2 past and 4 new keys.
 func attention() *node {
-	return &node{"Attention", map[string]any{}, []string{"Q", "K", "V", "attn_mask", "past_key", "past_value"}, []string{"Y"}, map[string]ref.Stored{
-		"in.Q": of("F32", 1, 2, 3, 8), "in.K": of("F32", 1, 1, 4, 8), "in.V": of("F32", 1, 1, 4, 5), "in.attn_mask": of("F32", 3, 6),
-		"in.past_key": of("F32", 1, 1, 2, 8), "in.past_value": of("F32", 1, 1, 2, 5), "out.Y": of("F32", 1, 2, 3, 5)}}
+	return &node{"Attention", map[string]any{}, []string{"Q", "K", "V", "attn_mask", "past_key", "past_value"}, []string{"Y"},
+		map[string]ref.Stored{
+			"in.Q": of("F32", 1, 2, 3, 8), "in.K": of("F32", 1, 1, 4, 8), "in.V": of("F32", 1, 1, 4, 5), "in.attn_mask": of("F32", 3, 6),
+			"in.past_key": of("F32", 1, 1, 2, 8), "in.past_value": of("F32", 1, 1, 2, 5), "out.Y": of("F32", 1, 2, 3, 5)}}
 }
 
 func rotary() *node {
 	return &node{"RotaryEmbedding", map[string]any{"num_heads": 2}, []string{"x", "c", "s", "p"}, []string{"y"}, map[string]ref.Stored{
-		"in.x": of("F32", 1, 3, 8), "in.c": of("F32", 9, 2), "in.s": of("F32", 9, 2), "in.p": {DType: "I64", Shape: []int{1, 3}, Data: make([]byte, 24)},
+		"in.x": of("F32", 1, 3, 8), "in.c": of("F32", 9, 2), "in.s": of("F32", 9, 2),
+		"in.p":  {DType: "I64", Shape: []int{1, 3}, Data: make([]byte, 24)},
 		"out.y": of("F32", 1, 3, 8)}}
 }
 
 func scatter() *node {
-	return &node{"TensorScatter", map[string]any{"mode": "linear", "axis": 1}, []string{"c", "u", "w"}, []string{"y"}, map[string]ref.Stored{
-		"in.c": of("F32", 2, 4, 3, 2), "in.u": of("F32", 2, 2, 3, 2), "in.w": ints(0, 2), "out.y": of("F32", 2, 4, 3, 2)}}
+	return &node{"TensorScatter", map[string]any{"mode": "linear", "axis": 1}, []string{"c", "u", "w"}, []string{"y"},
+		map[string]ref.Stored{
+			"in.c": of("F32", 2, 4, 3, 2), "in.u": of("F32", 2, 2, 3, 2), "in.w": ints(0, 2), "out.y": of("F32", 2, 4, 3, 2)}}
 }
 
 // TestChecks: what the operators do not allow is an error that says what must be.
@@ -121,23 +125,28 @@ func TestChecks(t *testing.T) {
 			n.inputs = append(n.inputs, "n")
 			n.tensors["in.n"] = ints(7)
 		}, "nonpad_kv_seqlen[0] is 7: it must be from 0 to 6"},
-		{"lengths below 0", attention, func(n *node) { n.inputs = append(n.inputs, "n"); n.tensors["in.n"] = ints(-1) }, "nonpad_kv_seqlen[0] is -1"},
-		{"lengths of another batch", attention, func(n *node) { n.inputs = append(n.inputs, "n"); n.tensors["in.n"] = ints(1, 2) }, "it must be integers [1]"},
+		{"lengths below 0", attention, func(n *node) { n.inputs = append(n.inputs, "n"); n.tensors["in.n"] = ints(-1) },
+			"nonpad_kv_seqlen[0] is -1"},
+		{"lengths of another batch", attention, func(n *node) { n.inputs = append(n.inputs, "n"); n.tensors["in.n"] = ints(1, 2) },
+			"it must be integers [1]"},
 		{"shape of Y", attention, set("out.Y", of("F32", 1, 3, 10)), "output Y is F32[1 3 10]: it must be floating-point [1 2 3 5]"},
 		{"a tensor too many", attention, set("in.extra", of("F32", 1)), "in.extra is neither input nor output"},
 		{"a tensor too few", attention, func(n *node) { delete(n.tensors, "in.V") }, "there is no tensor in.V"},
 		{"a required input", attention, func(n *node) { n.inputs[2] = ""; delete(n.tensors, "in.V") }, "has no input V"},
 		{"inputs", attention, func(n *node) { n.inputs = append(n.inputs, "", "", "") }, "9 inputs: the operator has 7"},
 		{"no output", attention, func(n *node) { n.outputs = nil; delete(n.tensors, "out.Y") }, "no output"},
-		{"size of a tensor", attention, set("in.Q", ref.Stored{DType: "F32", Shape: []int{1, 2, 3, 8}, Data: make([]byte, 12)}), "tensor in.Q: "},
-		{"size of integers", rotary, set("in.p", ref.Stored{DType: "I64", Shape: []int{1, 3}, Data: make([]byte, 16)}), "tensor in.p: safetensors: 16 bytes"},
+		{"size of a tensor", attention, set("in.Q", ref.Stored{DType: "F32", Shape: []int{1, 2, 3, 8}, Data: make([]byte, 12)}),
+			"tensor in.Q: "},
+		{"size of integers", rotary, set("in.p", ref.Stored{DType: "I64", Shape: []int{1, 3}, Data: make([]byte, 16)}),
+			"tensor in.p: safetensors: 16 bytes"},
 		{"type of a tensor", attention, set("in.Q", ref.Stored{DType: "C64", Shape: []int{1}, Data: make([]byte, 8)}), "dtype C64"},
 		{"interleaved", rotary, attr("interleaved", 2.0), "interleaved is 2"},
 		{"rotary heads", rotary, attr("num_heads", 3.0), "8 columns are not divided by 3"},
 		{"rotary columns", rotary, attr("rotary_embedding_dim", 3.0), "must be an even number up to the head dimension, 4"},
 		{"rotary columns, too many", rotary, attr("rotary_embedding_dim", 6.0), "must be an even number"},
 		{"rotary cache", rotary, set("in.c", of("F32", 9, 3)), "cos_cache [9 3]: with position_ids it must be [positions 2]"},
-		{"rotary cache without positions", rotary, func(n *node) { n.inputs = n.inputs[:3]; delete(n.tensors, "in.p") }, "without position_ids it must be [1 3 2]"},
+		{"rotary cache without positions", rotary, func(n *node) { n.inputs = n.inputs[:3]; delete(n.tensors, "in.p") },
+			"without position_ids it must be [1 3 2]"},
 		{"position", rotary, func(n *node) {
 			n.tensors["in.p"] = ref.Stored{DType: "I64", Shape: []int{1, 3}, Data: append(make([]byte, 16), ints(9).Data...)}
 		}, "position 9: cos_cache has 9"},
@@ -218,8 +227,10 @@ func TestCompare(t *testing.T) {
 		at  int
 		ok  bool
 	}{
-		{[]float64{1, 0, inf}, 0, true}, {[]float64{1.0009, 1e-8, inf}, 0, true}, {[]float64{1.0011, 0, inf}, 0, false}, {[]float64{1, 2e-7, inf}, 1, false},
-		{[]float64{1, math.NaN(), inf}, 1, false}, {[]float64{1, 0, -1e30}, 2, false}, {[]float64{1, inf, inf}, 1, false}, {[]float64{1, 0, math.Inf(1)}, 2, false},
+		{[]float64{1, 0, inf}, 0, true}, {[]float64{1.0009, 1e-8, inf}, 0, true}, {[]float64{1.0011, 0, inf}, 0, false},
+		{[]float64{1, 2e-7, inf}, 1, false},
+		{[]float64{1, math.NaN(), inf}, 1, false}, {[]float64{1, 0, -1e30}, 2, false}, {[]float64{1, inf, inf}, 1, false},
+		{[]float64{1, 0, math.Inf(1)}, 2, false},
 	} {
 		v := c.Compare("present_cache", test.got)
 		require.Equal(t, test.ok, v.OK, "%v: %v", test.got, v)
@@ -231,10 +242,12 @@ func TestCompare(t *testing.T) {
 // FuzzParse: any metadata and any tensors are a case that can be computed, or an error.
 func FuzzParse(f *testing.F) {
 	for _, n := range []*node{attention(), rotary(), scatter()} {
-		text, err := json.Marshal(map[string]any{"op": n.op, "attrs": n.attrs, "inputs": n.inputs, "outputs": n.outputs, "rtol": 1, "atol": 1})
+		text, err := json.Marshal(map[string]any{"op": n.op, "attrs": n.attrs, "inputs": n.inputs, "outputs": n.outputs, "rtol": 1,
+			"atol": 1})
 		require.NoError(f, err)
 		f.Add(string(text), "in.Q", "F32", 1, 2, 3, 8, 192)
-		f.Add(strings.Replace(string(text), "{}", `{"is_causal":1,"left_window_size":1,"kv_num_heads":1,"q_num_heads":2}`, 1), "in.K", "F16", 1, 4, -1, 8, 64)
+		f.Add(strings.Replace(string(text), "{}", `{"is_causal":1,"left_window_size":1,"kv_num_heads":1,"q_num_heads":2}`, 1), "in.K",
+			"F16", 1, 4, -1, 8, 64)
 		f.Add(strings.Replace(string(text), "1", "1e99", 1), "in.w", "I64", 2, -1, -1, -1, 16)
 	}
 	f.Fuzz(func(t *testing.T, text, name, dtype string, a, b, c, d, size int) {
@@ -272,8 +285,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// TestJudgeBF16: values of a program that rounds on the way are not held against results that are nearer to what is right, results are held to float64,
-// and a file that no rounding explains is found.
+// TestJudgeBF16: values of a program that rounds on the way are not held against results that are nearer to what is right, results are held
+// to float64, and a file that no rounding explains is found.
 func TestJudgeBF16(t *testing.T) {
 	data, err := os.ReadFile(filepath.Join(folder, "test_attention_4d_attn_mask_causal_bf16.safetensors"))
 	require.NoError(t, err)

@@ -48,7 +48,8 @@ func (c *Case) computeAttention() (map[string][]float64, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := map[string][]float64{"Y": a.Output(o), "qk_matmul_output": m.Data, "present_key": widen(a.Problem.K.Data), "present_value": widen(a.Problem.V.Data)}
+	out := map[string][]float64{"Y": a.Output(o), "qk_matmul_output": m.Data, "present_key": widen(a.Problem.K.Data),
+		"present_value": widen(a.Problem.V.Data)}
 	for name := range out {
 		if _, ok := c.out[name]; !ok {
 			delete(out, name)

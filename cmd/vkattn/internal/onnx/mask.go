@@ -7,8 +7,8 @@ import (
 	"github.com/vkattn/vkattn/internal/ref"
 )
 
-// mask reads attn_mask: numbers that are added to the scores, or booleans, true for what may be seen. It broadcasts to [B, Hq, Nq, Nk] from its last
-// dimension on, except that a last dimension shorter than Nk is padded: with −∞, or false.
+// mask reads attn_mask: numbers that are added to the scores, or booleans, true for what may be seen. It broadcasts to [B, Hq, Nq, Nk] from
+// its last dimension on, except that a last dimension shorter than Nk is padded: with −∞, or false.
 func (c *Case) mask(a *Attention) error {
 	m, ok := c.in["attn_mask"]
 	if !ok {

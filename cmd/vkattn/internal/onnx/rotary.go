@@ -19,8 +19,8 @@ type Rotary struct {
 	Positions          []int      // [B, N], where position_ids are given
 }
 
-// Rotary checks a case of the operator RotaryEmbedding and looks positions up. The caches are [positions, R/2] with position_ids [B, N], else
-// [B, N, R/2]; R is rotary_embedding_dim, or the head dimension where that is 0.
+// Rotary checks a case of the operator RotaryEmbedding and looks positions up. The caches are [positions, R/2] with position_ids [B, N],
+// else [B, N, R/2]; R is rotary_embedding_dim, or the head dimension where that is 0.
 func (c *Case) Rotary() (*Rotary, error) {
 	if err := c.check("RotaryEmbedding", "interleaved", "num_heads", "rotary_embedding_dim"); err != nil {
 		return nil, err

@@ -7,8 +7,8 @@ import (
 	"github.com/vkattn/vkattn/internal/ref"
 )
 
-// Scatter is a case of the operator TensorScatter: what [ref.Scatter] takes. Dimensions between batch and rows are together its heads, those after
-// rows its columns.
+// Scatter is a case of the operator TensorScatter: what [ref.Scatter] takes. Dimensions between batch and rows are together its heads,
+// those after rows its columns.
 type Scatter struct {
 	Cache, Update ref.Tensor
 	At            []int // the first row that is written, for each batch entry
@@ -32,7 +32,8 @@ func (c *Case) Scatter() (*Scatter, error) {
 	cache, update := c.in["past_cache"], c.in["update"]
 	var ok bool
 	if s.Type, ok = cache.dtype(); !ok || update.Type != cache.Type {
-		return nil, fmt.Errorf("onnx: past_cache is of type %s and update of %s: they must be floating-point, and the same", cache.Type, update.Type)
+		return nil, fmt.Errorf("onnx: past_cache is of type %s and update of %s: they must be floating-point, and the same", cache.Type,
+			update.Type)
 	}
 	rank := len(cache.Shape)
 	axis, err := c.attrs.integer("axis", -2, -rank, rank-1)
@@ -53,7 +54,8 @@ func (c *Case) Scatter() (*Scatter, error) {
 	}
 	for i := range cache.Shape {
 		if len(update.Shape) != rank || i != axis && update.Shape[i] != cache.Shape[i] {
-			return nil, fmt.Errorf("onnx: update %v does not fit past_cache %v: they may differ in dimension %d alone", update.Shape, cache.Shape, axis)
+			return nil, fmt.Errorf("onnx: update %v does not fit past_cache %v: they may differ in dimension %d alone", update.Shape,
+				cache.Shape, axis)
 		}
 	}
 	s.At = make([]int, s.Cache.B)

@@ -8,7 +8,8 @@ import (
 	"github.com/vkattn/vkattn/internal/ref"
 )
 
-// Tensor is an input or output in row-major order: Floats of F64 (rounded to fp32), F32, F16 and BF16, 0 and 1 of BOOL; Ints of I64 and I32.
+// Tensor is an input or output in row-major order: Floats of F64 (rounded to fp32), F32, F16 and BF16, 0 and 1 of BOOL; Ints of I64 and
+// I32.
 type Tensor struct {
 	Type   string // as safetensors names it
 	Shape  []int

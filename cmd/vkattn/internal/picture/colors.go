@@ -1,4 +1,5 @@
-// Package picture draws maps of attention weights: numbers as colours that eyes of every kind tell apart, and grids of them with axes, as PNG and SVG.
+// Package picture draws maps of attention weights: numbers as colours that eyes of every kind tell apart, and grids of them with axes, as
+// PNG and SVG.
 package picture
 
 import (
@@ -14,8 +15,8 @@ type Colors struct {
 
 // Scales are the colours there are, the one that is usual first.
 var Scales = []*Colors{
-	// Made for eyes with and without colour blindness: Nuñez, Anderton, Renslow, "Optimizing colormaps with consideration for color vision deficiency",
-	// PLoS ONE 13 (2018); the polynomials are those of d3-scale-chromatic (M. Bostock, ISC licence).
+	// Made for eyes with and without colour blindness: Nuñez, Anderton, Renslow, "Optimizing colormaps with consideration for color vision
+	// deficiency", PLoS ONE 13 (2018); the polynomials are those of d3-scale-chromatic (M. Bostock, ISC licence).
 	{"cividis", func(t float64) (r, g, b float64) {
 		return (-4.54 - t*(35.34-t*(2381.73-t*(6402.7-t*(7024.72-t*2710.57))))) / 255,
 			(32.49 + t*(170.73+t*(52.82-t*(131.46-t*(176.58-t*67.37))))) / 255,
@@ -29,9 +30,12 @@ var Scales = []*Colors{
 			}
 			return y
 		}
-		return of([7]float64{0.2777273272234177, 0.1050930431085774, -0.3308618287255563, -4.634230498983486, 6.228269936347081, 4.776384997670288, -5.435455855934631}),
-			of([7]float64{0.005407344544966578, 1.404613529898575, 0.214847559468213, -5.799100973351585, 14.17993336680509, -13.74514537774601, 4.645852612178535}),
-			of([7]float64{0.3340998053353061, 1.384590162594685, 0.09509516302823659, -19.33244095627987, 56.69055260068105, -65.35303263337234, 26.3124352495832})
+		return of([7]float64{0.2777273272234177, 0.1050930431085774, -0.3308618287255563, -4.634230498983486, 6.228269936347081,
+				4.776384997670288, -5.435455855934631}),
+			of([7]float64{0.005407344544966578, 1.404613529898575, 0.214847559468213, -5.799100973351585, 14.17993336680509,
+				-13.74514537774601, 4.645852612178535}),
+			of([7]float64{0.3340998053353061, 1.384590162594685, 0.09509516302823659, -19.33244095627987, 56.69055260068105,
+				-65.35303263337234, 26.3124352495832})
 	}},
 	{"grey", func(t float64) (r, g, b float64) { return t, t, t }},
 }

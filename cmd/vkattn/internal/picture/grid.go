@@ -180,7 +180,8 @@ func (g *Grid) draw(c draw.Canvas) {
 	c.FillText(turned, vg.Point{X: margin - 2, Y: (top + bottom) / 2}, "query (token)")
 	g.bar(c, left+inner+gap+6, bottom, top-heading-bottom)
 	for i, line := range g.Caption {
-		c.FillText(style(small, muted, text.XLeft, text.YBottom), vg.Point{X: margin, Y: vg.Length(margin) + vg.Length(len(g.Caption)-1-i)*lineRoom}, line)
+		c.FillText(style(small, muted, text.XLeft, text.YBottom),
+			vg.Point{X: margin, Y: vg.Length(margin) + vg.Length(len(g.Caption)-1-i)*lineRoom}, line)
 	}
 }
 

@@ -24,7 +24,8 @@ func lightness(c color.NRGBA) float64 {
 	return 116*math.Cbrt(y) - 16
 }
 
-// What makes a scale readable in grey and for everybody: it grows lighter from each eighth to the next, by about as much, and spans most of what there is.
+// What makes a scale readable in grey and for everybody: it grows lighter from each eighth to the next, by about as much, and spans most of
+// what there is.
 func TestLightnessRises(t *testing.T) {
 	for _, c := range Scales {
 		whole := lightness(c.At(1)) - lightness(c.At(0))

@@ -9,9 +9,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestColors: lightness grows all along each scale, so that eyes that see no colours read it too; the ends are those of its authors' tables.
+// TestColors: lightness grows all along each scale, so that eyes that see no colours read it too; the ends are those of its authors'
+// tables.
 func TestColors(t *testing.T) {
-	ends := map[string][2][3]uint8{"cividis": {{0, 32, 77}, {255, 234, 70}}, "viridis": {{68, 1, 84}, {253, 231, 37}}, "grey": {{0, 0, 0}, {255, 255, 255}}}
+	ends := map[string][2][3]uint8{"cividis": {{0, 32, 77}, {255, 234, 70}}, "viridis": {{68, 1, 84}, {253, 231, 37}},
+		"grey": {{0, 0, 0}, {255, 255, 255}}}
 	for _, c := range Scales {
 		table, last := c.Table(), -1.0
 		for i := range 256 {

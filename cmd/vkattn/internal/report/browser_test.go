@@ -189,8 +189,10 @@ func (b *browser) eval(expression string, result any) {
 func (b *browser) view(width, height int, dark bool) {
 	b.t.Helper()
 	scheme := map[bool]string{false: "light", true: "dark"}[dark]
-	b.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}, nil)
-	b.call("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{{"name": "prefers-color-scheme", "value": scheme}}}, nil)
+	b.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": height, "deviceScaleFactor": 1,
+		"mobile": width < 600}, nil)
+	b.call("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{{"name": "prefers-color-scheme", "value": scheme}}},
+		nil)
 }
 
 // screenshot keeps the whole page as VKATTN_SCREENSHOTS/name.png, for people to look at.

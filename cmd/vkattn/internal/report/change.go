@@ -24,7 +24,8 @@ type Change struct {
 	// apart" or "percentiles overlap" (too few rounds for a test), or "no spread known" (then any difference counts).
 	Evidence    string
 	Significant bool
-	// Peak names what the pass is bound by, and PeakRatio is New's over Old's, where changes are relative to it: Ratio then has times × peaks.
+	// Peak names what the pass is bound by, and PeakRatio is New's over Old's, where changes are relative to it: Ratio then has times ×
+	// peaks.
 	Peak      string
 	PeakRatio float64
 	// Lost is the reason why the new run has no figures where the old one had.
@@ -57,8 +58,8 @@ func measured(rows []bench.Row) bool {
 // Diff compares the rows of two files, ours and peers' alike: the same library (its version aside), implementation and case.
 func Diff(older, newer *bench.File) (*Changes, error) { return diff(older, newer, false) }
 
-// DiffRelative compares how much of their ceilings rows reach: times × the peak of arithmetic, or of copying, that their own run measured. So runs on two
-// cards of one kind, whose clocks differ, can be compared. Rows without such a peak, as peers' have none, are left out.
+// DiffRelative compares how much of their ceilings rows reach: times × the peak of arithmetic, or of copying, that their own run measured.
+// So runs on two cards of one kind, whose clocks differ, can be compared. Rows without such a peak, as peers' have none, are left out.
 func DiffRelative(older, newer *bench.File) (*Changes, error) { return diff(older, newer, true) }
 
 func diff(older, newer *bench.File, relative bool) (*Changes, error) {
@@ -117,7 +118,8 @@ func diff(older, newer *bench.File, relative bool) (*Changes, error) {
 		}
 	}
 	if len(out.Rows) == 0 && len(out.NoPeak) > 0 {
-		return nil, fmt.Errorf("%s and %s have no row in common whose runs both measured what it is bound by: compare them without --relative", older.Path, newer.Path)
+		return nil, fmt.Errorf("%s and %s have no row in common whose runs both measured what it is bound by: compare them without "+
+			"--relative", older.Path, newer.Path)
 	}
 	if len(out.Rows) == 0 {
 		return nil, fmt.Errorf("%s and %s have no row in common", older.Path, newer.Path)
@@ -181,7 +183,8 @@ func (c *Change) judge(a, b timed) {
 	case len(a.medians) >= leastRounds && len(b.medians) >= leastRounds:
 		t := &benchmath.DefaultThresholds
 		// NewSample sorts what it is given.
-		res := benchmath.AssumeNothing.Compare(benchmath.NewSample(slices.Clone(a.medians), t), benchmath.NewSample(slices.Clone(b.medians), t))
+		res := benchmath.AssumeNothing.Compare(benchmath.NewSample(slices.Clone(a.medians), t),
+			benchmath.NewSample(slices.Clone(b.medians), t))
 		c.Evidence, c.Significant = res.String(), res.P < res.Alpha
 	case a.p20 > 0 && b.p20 > 0:
 		c.Significant = a.p80 < b.p20 || b.p80 < a.p20

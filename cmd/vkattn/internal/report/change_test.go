@@ -48,7 +48,8 @@ func TestCompareOfAnyNumber(t *testing.T) {
 	}
 }
 
-// TestDiffRelative: half the time on a card of twice the peak is the same, and the same time is half the speed; what bounds a row is what it is relative to.
+// TestDiffRelative: half the time on a card of twice the peak is the same, and the same time is half the speed; what bounds a row is what
+// it is relative to.
 func TestDiffRelative(t *testing.T) {
 	at := func(n int, ms float64) bench.Row {
 		r := row("vkattn 1", "flash2", n, true, ms)
@@ -66,8 +67,10 @@ func TestDiffRelative(t *testing.T) {
 		return r
 	}
 	peer := row("torch 2", "fa2", 512, true, 1)
-	older := withPeaks(t, bench.Peaks{MatrixTFLOPS: 100, FP32TFLOPS: 10, CopyGBps: 1000}, at(512, 1), at(1024, 2), scalar(4), decode(8), peer)
-	newer := withPeaks(t, bench.Peaks{MatrixTFLOPS: 200, FP32TFLOPS: 5, CopyGBps: 1000}, at(512, 0.5), at(1024, 2), scalar(8), decode(8), peer)
+	older := withPeaks(t, bench.Peaks{MatrixTFLOPS: 100, FP32TFLOPS: 10, CopyGBps: 1000}, at(512, 1), at(1024, 2), scalar(4),
+		decode(8), peer)
+	newer := withPeaks(t, bench.Peaks{MatrixTFLOPS: 200, FP32TFLOPS: 5, CopyGBps: 1000}, at(512, 0.5), at(1024, 2), scalar(8),
+		decode(8), peer)
 	c, err := DiffRelative(older, newer)
 	require.NoError(t, err)
 	require.Len(t, c.Rows, 4)
@@ -141,9 +144,12 @@ func TestDiff(t *testing.T) {
 		return r
 	}
 	c, err := Diff(
-		fileOf("old", rounds(row(a, "flash2", 512, false, 1), 1, 1.01, 1.02, 1.03, 1.04), rounds(row(a, "flash2", 1024, false, 2), 2, 2.1, 1.9, 2.05, 2.2),
-			row(a, "flash2", 2048, false, 8), row(a, "flash2", 1024, true, 2), row(a, "flash2", 4096, false, 30), row(a, "standard", 512, false, 4), bare("torch 2", 1)),
-		fileOf("new", rounds(row(b, "flash2", 512, false, 1), 1.2, 1.21, 1.22, 1.23, 1.24), rounds(row(b, "flash2", 1024, false, 2), 2.02, 2.1, 1.95, 2.06, 2.21),
+		fileOf("old", rounds(row(a, "flash2", 512, false, 1), 1, 1.01, 1.02, 1.03, 1.04), rounds(row(a, "flash2", 1024, false, 2), 2, 2.1,
+			1.9, 2.05, 2.2),
+			row(a, "flash2", 2048, false, 8), row(a, "flash2", 1024, true, 2), row(a, "flash2", 4096, false, 30),
+			row(a, "standard", 512, false, 4), bare("torch 2", 1)),
+		fileOf("new", rounds(row(b, "flash2", 512, false, 1), 1.2, 1.21, 1.22, 1.23, 1.24), rounds(row(b, "flash2", 1024, false, 2), 2.02,
+			2.1, 1.95, 2.06, 2.21),
 			row(b, "flash2", 2048, false, 6), wide, lost, row(b, "flash2", 8192, false, 100), bare("torch 2", 1.5)))
 	require.NoError(t, err)
 	require.Equal(t, []string{"standard float16 B2 H8 N512 D64"}, c.OnlyOld)

@@ -225,7 +225,8 @@ func notes(rows []bench.Row) []string {
 	}
 	var out []string
 	if skipped > 0 {
-		out = append(out, fmt.Sprintf("skipped: %d of %d rows, each predicted to take longer than its time limit (--limit)", skipped, len(rows)))
+		out = append(out, fmt.Sprintf("skipped: %d of %d rows, each predicted to take longer than its time limit (--limit)", skipped,
+			len(rows)))
 	}
 	for _, text := range order {
 		who := about[text]

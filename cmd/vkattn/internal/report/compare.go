@@ -113,7 +113,8 @@ func (s Summary) String() string {
 	}
 	worst := s.WorstCase
 	worst.Impl = ""
-	return text + fmt.Sprintf(" (geometric mean of %d shapes; from %s × at %s to %s ×)", s.N, bench.Times(s.Worst), worst, bench.Times(s.Best))
+	return text + fmt.Sprintf(" (geometric mean of %d shapes; from %s × at %s to %s ×)", s.N, bench.Times(s.Worst), worst,
+		bench.Times(s.Best))
 }
 
 // What is the implementation, and its pass where that is not forward.

@@ -24,10 +24,12 @@ func FuzzFiles(f *testing.F) {
 	f.Add(bytes.Join(lines[:3], nil), []byte{})
 	f.Add(bytes.Join(lines[1:2], nil), bytes.Join(lines[:1], nil))
 	row := func(more string) []byte {
-		return []byte(`{"vkattn":"1","device":"d"}` + "\n" + `{"impl":"flash2","library":"vkattn 1","dtype":"float16","B":1,"H":1,"D":1` + more + "}\n")
+		return []byte(`{"vkattn":"1","device":"d"}` + "\n" + `{"impl":"flash2","library":"vkattn 1","dtype":"float16","B":1,"H":1,"D":1` +
+			more + "}\n")
 	}
 	f.Add(row(`,"N":1073741823,"fwd_ms":1e-300,"kernel":"x 1x1"`), []byte{})
-	f.Add(row(`,"N":1,"fwd_ms":1e300,"fwd_tflops":1e308,"bwd_ms":5e-324,"bwd_kernel":"kv 1x1, q 99999999999x1"`), row(`,"N":1,"fwd_ms":1e-300`))
+	f.Add(row(`,"N":1,"fwd_ms":1e300,"fwd_tflops":1e308,"bwd_ms":5e-324,"bwd_kernel":"kv 1x1, q 99999999999x1"`),
+		row(`,"N":1,"fwd_ms":1e-300`))
 	f.Add(row(`,"N":3,"Hkv":7,"error":"","max_err":-1,"fwd_rounds":[1,0,-1]`), []byte("{}"))
 	rings, err := os.ReadFile(filepath.Join("testdata", "rings.jsonl"))
 	if err != nil {
@@ -38,7 +40,8 @@ func FuzzFiles(f *testing.F) {
 	ring := func(more string) []byte {
 		return []byte(`{"ranks":65536,"tokens":9007199254740993,"problem":"Nq Nk","device":"d","over":"host","fwd":{"ranks_ms":5e-324,"speedup":1e15` + more + "}}\n")
 	}
-	f.Add(ring(""), ring(`,"traced":{"ms":1e-6,"kernels_ms":1e15,"copies_ms":1,"hidden":1,"lanes":[{"rank":7,"lane":"copy in","spans":[{"what":"?","begin":0,"end":1e15}]},{"lane":""}]}`))
+	f.Add(ring(""),
+		ring(`,"traced":{"ms":1e-6,"kernels_ms":1e15,"copies_ms":1,"hidden":1,"lanes":[{"rank":7,"lane":"copy in","spans":[{"what":"?","begin":0,"end":1e15}]},{"lane":""}]}`))
 	f.Fuzz(func(t *testing.T, a, b []byte) {
 		start := time.Now()
 		older, err := bench.Read("a", bytes.NewReader(a))

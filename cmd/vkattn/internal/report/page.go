@@ -174,7 +174,8 @@ func newRun(label string, f *bench.File) Run {
 		add("Rounds", fmt.Sprint(h.Rounds))
 	}
 	add("File", run.Path)
-	for _, f := range [][2]string{{"Command", strings.Join(h.Command, " ")}, {"Host", h.Host}, {"Fragments", strings.Join(h.Matrices, "; ")}} {
+	for _, f := range [][2]string{{"Command", strings.Join(h.Command, " ")}, {"Host", h.Host},
+		{"Fragments", strings.Join(h.Matrices, "; ")}} {
 		if f[1] != "" {
 			run.More = append(run.More, f)
 		}

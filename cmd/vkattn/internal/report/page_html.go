@@ -15,7 +15,8 @@ import (
 //go:embed page.tmpl
 var pageSource string
 
-var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{"times": bench.Times, "inc": func(i int) int { return i + 1 }}).Parse(pageSource))
+var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{"times": bench.Times,
+	"inc": func(i int) int { return i + 1 }}).Parse(pageSource))
 
 // htmlPage is a Page as its template takes it.
 type htmlPage struct {
@@ -68,7 +69,8 @@ type htmlRow struct {
 
 // HTML renders the page: one file that needs nothing else.
 func (p *Page) HTML() ([]byte, error) {
-	out := htmlPage{Page: p, Light: template.CSS(figure.Variables(false)), Dark: template.CSS(figure.Variables(true)), Legend: figure.Legend,
+	out := htmlPage{Page: p, Light: template.CSS(figure.Variables(false)), Dark: template.CSS(figure.Variables(true)),
+		Legend:    figure.Legend,
 		Citations: figure.Citations, Several: len(p.Runs) > 1}
 	for _, f := range p.ordered() {
 		h := htmlFigure{Figure: f}

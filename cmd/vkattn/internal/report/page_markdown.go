@@ -26,7 +26,8 @@ func (p *Page) Markdown() []byte {
 	}
 	fmt.Fprintf(&b, "\n%s\n", figure.Legend)
 	for _, m := range p.Maps {
-		fmt.Fprintf(&b, "\n## %s\n\n![%s](figures/%s.png)\n\n%s\n", escape(m.Title), escape(m.Title), m.ID, escape(strings.Join(m.Caption, "; ")))
+		fmt.Fprintf(&b, "\n## %s\n\n![%s](figures/%s.png)\n\n%s\n", escape(m.Title), escape(m.Title), m.ID,
+			escape(strings.Join(m.Caption, "; ")))
 	}
 	for _, f := range p.ordered() {
 		markdownFigure(&b, f)

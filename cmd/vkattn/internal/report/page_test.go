@@ -196,7 +196,8 @@ func TestMarkdownPage(t *testing.T) {
 }
 
 func TestSpread(t *testing.T) {
-	rows := []bench.Row{row("vkattn 1", "flash2", 512, false, 2), row("vkattn 1", "flash2", 1024, false, 4), row("vkattn 1", "flash2", 2048, false, 0.05), row("vkattn 1", "flash2", 4096, false, 9)}
+	rows := []bench.Row{row("vkattn 1", "flash2", 512, false, 2), row("vkattn 1", "flash2", 1024, false, 4),
+		row("vkattn 1", "flash2", 2048, false, 0.05), row("vkattn 1", "flash2", 4096, false, 9)}
 	rows[0].Fwd.Rounds = []float64{2, 2.02, 2.04}
 	rows[0].Bwd = bench.Pass{Ms: 3, Rounds: []float64{3, 4.5}}
 	rows[1].Fwd.Rounds = []float64{4, 5}
@@ -407,7 +408,8 @@ func TestRecordedPageInABrowser(t *testing.T) {
 	require.False(t, page.Beside, "one below the other")
 }
 
-// A page of several devices: drawings are as wide as their places, can be read on a telephone and in the dark, and nothing says that it lacks sweeps.
+// A page of several devices: drawings are as wide as their places, can be read on a telephone and in the dark, and nothing says that it
+// lacks sweeps.
 func TestRingsPageInABrowser(t *testing.T) {
 	p, err := NewPage(synthetic(t, "rings.jsonl"), nil)
 	require.NoError(t, err)

@@ -120,7 +120,8 @@ func NotShown(columns []string, width int) string {
 
 // leastImportant are columns of results in the order in which they are left out where a screen is narrow. The problem, the
 // implementation, the time and the ratios stay.
-var leastImportant = []string{"checked", "in all", "emb dim", "GB asked for", "tiles", "bwd ±", "±", "% peak", "bwd max err", "kernel", "bwd peak MiB", "max err",
+var leastImportant = []string{"checked", "in all", "emb dim", "GB asked for", "tiles", "bwd ±", "±", "% peak", "bwd max err", "kernel",
+	"bwd peak MiB", "max err",
 	"fwd+bwd ms", "peak MiB", "bwd TFLOP/s", "bwd GFLOP/s", "TFLOP/s", "GFLOP/s"}
 
 // legend explains the columns that do not explain themselves, but for those that are not shown.

@@ -15,7 +15,8 @@ func ptr(v float64) *float64 { return &v }
 
 func row(library, impl string, n int, causal bool, ms float64) bench.Row {
 	c := bench.Case{Impl: impl, DType: "float16", B: 2, H: 8, Hkv: 8, Nq: n, N: n, D: 64, Dv: 64, Causal: causal}
-	r := bench.Row{Library: library, Case: c, Fwd: bench.Pass{Ms: ms, P20: ms * 0.98, P80: ms * 1.02, TFLOPS: c.ForwardFLOPs() / ms / 1e9, N: 50}}
+	r := bench.Row{Library: library, Case: c, Fwd: bench.Pass{Ms: ms, P20: ms * 0.98, P80: ms * 1.02, TFLOPS: c.ForwardFLOPs() / ms /
+		1e9, N: 50}}
 	if strings.HasPrefix(library, "vkattn") {
 		r.Tier, r.Kernel, r.MaxErr, r.ErrRows, r.Fwd.PeakMiB = "scalar", "scalar_forward 64x32", ptr(2e-4), 24, ptr(0.5)
 	}
@@ -26,7 +27,8 @@ func sample() *Results {
 	failed := row("vkattn 1", "standard", 1024, false, 0)
 	failed.Fwd, failed.Error, failed.Reason = bench.Pass{}, "needs 17 GB, has 8 GB", bench.ReasonMemory
 	return &Results{
-		Header: bench.Header{VKAttn: "1", Device: "Some GPU", Driver: "driver 2", Host: "linux/amd64", Peaks: bench.Peaks{MatrixTFLOPS: 100, FP32TFLOPS: 10, CopyGBps: 900}},
+		Header: bench.Header{VKAttn: "1", Device: "Some GPU", Driver: "driver 2", Host: "linux/amd64",
+			Peaks: bench.Peaks{MatrixTFLOPS: 100, FP32TFLOPS: 10, CopyGBps: 900}},
 		Rows: []bench.Row{
 			row("vkattn 1", "standard", 512, false, 4), row("vkattn 1", "flash2", 512, false, 2),
 			failed, row("vkattn 1", "flash2", 1024, false, 8),
@@ -50,14 +52,16 @@ func TestSummaries(t *testing.T) {
 	require.Equal(t, 2, got[1].N)
 	require.InDelta(t, 0.5, got[1].Worst, 1e-9)
 	require.Equal(t, 512, got[1].WorstCase.N)
-	require.Contains(t, got[1].String(), "flash2 is 1.00 × the speed of torch 2 fa2 (geometric mean of 2 shapes; from 0.50 × at float16 B2 H8 N512 D64")
+	require.Contains(t, got[1].String(), "flash2 is 1.00 × the speed of torch 2 fa2 (geometric mean of 2 shapes; from 0.50 × at float16 "+
+		"B2 H8 N512 D64")
 
 	// The baseline is compared with the peer's baseline only.
 	r := sample()
 	r.Peers, r.PeerImpls = append(r.Peers, row("torch 2", "standard", 512, false, 5)), []string{"fa2", "standard"}
 	got = Summaries(r)
 	require.Len(t, got, 4)
-	require.Equal(t, Summary{Impl: "standard", Against: "torch 2 standard", Mean: 1.25, Worst: 1.25, Best: 1.25, WorstCase: got[3].WorstCase, N: 1}, got[3])
+	require.Equal(t, Summary{Impl: "standard", Against: "torch 2 standard", Mean: 1.25, Worst: 1.25, Best: 1.25,
+		WorstCase: got[3].WorstCase, N: 1}, got[3])
 	require.Equal(t, "standard is 1.25 × the speed of torch 2 standard (one shape)", got[3].String())
 	var out bytes.Buffer
 	require.NoError(t, Write(&out, "table", r, false))
@@ -81,7 +85,8 @@ func TestEarlierRunComparesTheSameImplementation(t *testing.T) {
 
 	// Nothing takes the one run for the other.
 	r.Rows = r.Rows[:2]
-	for format, want := range map[string]string{"table": "\nflash2 (earlier) ", "md": "| flash2 (earlier) |", "csv": "\nvkattn 0 (earlier),flash2,", "jsonl": `"library":"vkattn 0 (earlier)","impl":"flash2"`} {
+	for format, want := range map[string]string{"table": "\nflash2 (earlier) ", "md": "| flash2 (earlier) |",
+		"csv": "\nvkattn 0 (earlier),flash2,", "jsonl": `"library":"vkattn 0 (earlier)","impl":"flash2"`} {
 		var out bytes.Buffer
 		require.NoError(t, Write(&out, format, r, false))
 		require.Equal(t, 1, strings.Count(out.String(), want), "%s: %s", format, out.String())
@@ -201,42 +206,52 @@ func TestGobench(t *testing.T) {
 	var out bytes.Buffer
 	require.NoError(t, Write(&out, "gobench", r, false))
 	require.Contains(t, out.String(), "goos: linux\ngoarch: amd64\npkg: github.com/vkattn/vkattn\ndevice: Some GPU\n")
-	require.Equal(t, 3, strings.Count(out.String(), "BenchmarkForward/impl=flash2/dtype=float16/B=2/H=8/Hkv=8/Nq=512/N=512/D=64/Dv=64/causal=false 16 "))
+	require.Equal(t, 3, strings.Count(out.String(),
+		"BenchmarkForward/impl=flash2/dtype=float16/B=2/H=8/Hkv=8/Nq=512/N=512/D=64/Dv=64/causal=false 16 "))
 	require.Contains(t, out.String(), " 1900000 ns/op ")
 	require.Equal(t, 3+1+1+2, strings.Count(out.String(), "Benchmark"), "rows without figures are left out")
 }
 
 func TestUnknownFormat(t *testing.T) {
-	require.ErrorContains(t, Write(&bytes.Buffer{}, "xml", sample(), false), `format "xml": it must be one of table, md, csv, jsonl, gobench`)
+	require.ErrorContains(t, Write(&bytes.Buffer{}, "xml", sample(), false),
+		`format "xml": it must be one of table, md, csv, jsonl, gobench`)
 }
 
 func TestDigits(t *testing.T) {
-	for v, want := range map[float64]string{0: "", 1234.5: "1234", 123.45: "123.5", 12.345: "12.35", 1.2345: "1.234", 0.01234: "0.0123", 0.00001234: "1.2e-05"} {
+	for v, want := range map[float64]string{0: "", 1234.5: "1234", 123.45: "123.5", 12.345: "12.35", 1.2345: "1.234", 0.01234: "0.0123",
+		0.00001234: "1.2e-05"} {
 		require.Equal(t, want, Digits(v))
 	}
 }
 
 // TestTableColumnsKeepTheirOrder: the columns of a table with everything in it, and those that its rows share in the line above.
 func TestTableColumnsKeepTheirOrder(t *testing.T) {
-	all := bench.Row{Library: "vkattn 1", Tier: "scalar", Kernel: "scalar_forward 64x32", MaxErr: ptr(1e-4), ErrRows: 24, BwdMaxErr: ptr(1e-3), BwdErrRows: 24,
+	all := bench.Row{Library: "vkattn 1", Tier: "scalar", Kernel: "scalar_forward 64x32", MaxErr: ptr(1e-4), ErrRows: 24,
+		BwdMaxErr: ptr(1e-3), BwdErrRows: 24,
 		Fwd: bench.Pass{Ms: 1, P20: 0.9, P80: 1.1, TFLOPS: 2, PeakMiB: ptr(1), TotalMiB: 3, N: 10, Bytes: 1e9}}
 	all.Bwd = all.Fwd
-	all.Case = bench.Case{Impl: "standard", DType: "float16", B: 2, H: 8, Hkv: 4, Nq: 1, N: 64, D: 64, Dv: 64, Density: 0.5, Tuning: "br=64"}
+	all.Case = bench.Case{Impl: "standard", DType: "float16", B: 2, H: 8, Hkv: 4, Nq: 1, N: 64, D: 64, Dv: 64, Density: 0.5,
+		Tuning: "br=64"}
 	other := all
-	other.Case = bench.Case{Impl: "standard", DType: "float32", B: 1, H: 4, Hkv: 4, Nq: 32, N: 32, D: 32, Dv: 32, Causal: true, Dropout: 0.1, Density: 0.25}
+	other.Case = bench.Case{Impl: "standard", DType: "float32", B: 1, H: 4, Hkv: 4, Nq: 32, N: 32, D: 32, Dv: 32, Causal: true,
+		Dropout: 0.1, Density: 0.25}
 	peer := all
 	peer.Library, peer.Impl = "torch 2", "standard"
-	r := &Results{Header: bench.Header{Peaks: bench.Peaks{FP32TFLOPS: 10}}, Rows: []bench.Row{all, other}, Peers: []bench.Row{peer}, PeerImpls: []string{"standard"}}
+	r := &Results{Header: bench.Header{Peaks: bench.Peaks{FP32TFLOPS: 10}}, Rows: []bench.Row{all, other}, Peers: []bench.Row{peer},
+		PeerImpls: []string{"standard"}}
 	var names []string
 	for _, c := range build(r).columns {
 		names = append(names, c.Name)
 	}
-	require.Equal(t, []string{"dtype", "head dim", "emb dim", "batch", "heads", "q len", "seq", "causal", "dropout", "impl", "kernel", "density", "tuning",
-		"ms", "±", "TFLOP/s", "% peak", "peak MiB", "in all", "GB asked for", "tokens/s", "max err", "checked", "× standard", "× peer's standard",
+	require.Equal(t, []string{"dtype", "head dim", "emb dim", "batch", "heads", "q len", "seq", "causal", "dropout", "impl", "kernel",
+		"density", "tuning",
+		"ms", "±", "TFLOP/s", "% peak", "peak MiB", "in all", "GB asked for", "tokens/s", "max err", "checked", "× standard",
+		"× peer's standard",
 		"bwd ms", "bwd ±", "bwd TFLOP/s", "bwd peak MiB", "fwd+bwd ms", "bwd max err", "bwd × standard", "bwd × peer's standard"}, names)
 
 	r.Rows = []bench.Row{all, all}
-	require.Equal(t, []string{"float16", "head dim 64", "emb dim 512", "batch 2", "8 on 4 heads", "1 query", "seq 64", "not causal"}, build(r).shared)
+	require.Equal(t, []string{"float16", "head dim 64", "emb dim 512", "batch 2", "8 on 4 heads", "1 query", "seq 64", "not causal"},
+		build(r).shared)
 }
 
 // TestPlainRatio: what functions, masks and the like of scores cost is a ratio of rates, within one implementation.

@@ -10,8 +10,8 @@ import (
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
 )
 
-// TestRingColumns: every column of several devices says what it is, those that narrow screens leave out exist, and a table explains those that it has, the
-// columns of both passes once.
+// TestRingColumns: every column of several devices says what it is, those that narrow screens leave out exist, and a table explains those
+// that it has, the columns of both passes once.
 func TestRingColumns(t *testing.T) {
 	for _, c := range ringColumns {
 		require.Equal(t, c.name == "", c.legend == "", "%q", c.name)
@@ -20,7 +20,8 @@ func TestRingColumns(t *testing.T) {
 		require.True(t, slices.ContainsFunc(ringColumns, func(c ringColumn) bool { return c.name == name }), name)
 	}
 	pass := bench.RingPass{One: 10, Ranks: 5, Waited: 1, Speed: 2}
-	row := bench.RingRow{Tokens: 128, Ranks: 2, Order: "zigzag", Over: bench.OverRing, Direct: true, Fwd: pass, Bwd: pass, BlockBytes: 3e6, MemoryOne: 4e6, MemoryRank: 2e6}
+	row := bench.RingRow{Tokens: 128, Ranks: 2, Order: "zigzag", Over: bench.OverRing, Direct: true, Fwd: pass, Bwd: pass, BlockBytes: 3e6,
+		MemoryOne: 4e6, MemoryRank: 2e6}
 	text := RingText([]bench.RingRow{row}, 1000)
 	require.Equal(t, 1, strings.Count(text, "speed-up: one ms / ms"))
 	require.Contains(t, text, "block MB: ")

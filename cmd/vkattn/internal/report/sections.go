@@ -39,7 +39,8 @@ func (r *Run) unit() bench.Unit { return rateUnit(r.Results.Header.CPU, r.Result
 func (r *Run) blockSizes() Section {
 	unit := r.unit()
 	s := Section{ID: "block-size", Title: "Tiles of flash: time and bytes",
-		Table: FigureTable{Header: []string{"problem", "kernel", "tuning", "forward, ms", spread, unit.Name, "GB asked for", "time / the library's choice's"}},
+		Table: FigureTable{Header: []string{"problem", "kernel", "tuning", "forward, ms", spread, unit.Name, "GB asked for",
+			"time / the library's choice's"}},
 		Fixed: "GB asked for: what the workgroups load from and store to device memory, as the tiling counts it; caches serve part of it.",
 		Others: []string{
 			figure.OnA100 + "40.3 GB moved in 41.7 ms by standard attention, 4.4 GB in 7.3 ms by FlashAttention.",
@@ -91,7 +92,8 @@ func (r *Run) blockSizes() Section {
 // dropouts sets each pass with dropout beside the same without.
 func (r *Run) dropouts() Section {
 	s := Section{ID: "dropout", Title: "Dropout and masking: what they cost",
-		Table: FigureTable{Header: []string{"implementation", "problem", "causal", "dropout", "pass", "ms without", "ms with", "time with / without"}}}
+		Table: FigureTable{Header: []string{"implementation", "problem", "causal", "dropout", "pass", "ms without", "ms with",
+			"time with / without"}}}
 	rows := slices.Concat(r.Results.Rows, r.Results.Peers)
 	for _, row := range rows {
 		if row.Dropout == 0 || row.Tuning != "" {
@@ -122,7 +124,8 @@ func (r *Run) dropouts() Section {
 				}
 				return err
 			}
-			s.Table.Rows = append(s.Table.Rows, []string{name, shape.String(), map[bool]string{false: "no", true: "yes"}[c.Causal], figure.Shown(row.Dropout), pass, cell(without), cell(with), ratio})
+			s.Table.Rows = append(s.Table.Rows, []string{name, shape.String(), map[bool]string{false: "no", true: "yes"}[c.Causal],
+				figure.Shown(row.Dropout), pass, cell(without), cell(with), ratio})
 		}
 		failed, failedBackward := "", ""
 		if row.Error != "" {
@@ -141,7 +144,8 @@ func (r *Run) dropouts() Section {
 func (r *Run) scores() Section {
 	unit := r.unit()
 	s := Section{ID: "scores", Title: "Functions, masks, biases and sinks of scores, and where keys lie: what they cost",
-		Table: FigureTable{Header: []string{"implementation", "problem", "pass", "ms plain", "ms", unit.Name + " plain", unit.Name, "rate / plain"}},
+		Table: FigureTable{Header: []string{"implementation", "problem", "pass", "ms plain", "ms", unit.Name + " plain", unit.Name,
+			"rate / plain"}},
 		Fixed: unit.Name + ": of the pairs of queries and keys that are seen. The last column is 1 where nothing is lost."}
 	rows := slices.Concat(r.Results.Rows, r.Results.Peers)
 	for _, row := range rows {
@@ -158,7 +162,8 @@ func (r *Run) scores() Section {
 			name       string
 			plain, own bench.Pass
 			failed     string
-		}{{"forward", rows[i].Fwd, row.Fwd, choose(row.Error, row.Reason)}, {"backward", rows[i].Bwd, row.Bwd, choose(row.BwdError, row.BwdReason)}} {
+		}{{"forward", rows[i].Fwd, row.Fwd, choose(row.Error, row.Reason)},
+			{"backward", rows[i].Bwd, row.Bwd, choose(row.BwdError, row.BwdReason)}} {
 			if p.own.Ms == 0 && p.failed == "" {
 				continue
 			}
@@ -190,8 +195,10 @@ func choose(err string, reason bench.Reason) string {
 func (r *Run) sparsity() Section {
 	unit := r.unit()
 	s := Section{ID: "block-sparsity", Title: "Block sparsity: time against the share of nonzero blocks",
-		Table: FigureTable{Header: []string{"problem", "nonzero blocks", "kernel", "forward, ms", spread, unit.Name, "time / flash2's", "time / flash2's / share"}},
-		Fixed: unit.Name + ": of the operations in nonzero blocks alone. The last column is what a nonzero block costs, against one of flash2."}
+		Table: FigureTable{Header: []string{"problem", "nonzero blocks", "kernel", "forward, ms", spread, unit.Name, "time / flash2's",
+			"time / flash2's / share"}},
+		Fixed: unit.Name + ": of the operations in nonzero blocks alone. The last column is what a nonzero block costs, against one of " +
+			"flash2."}
 	rows := r.Results.Rows
 	for _, row := range rows {
 		if row.Density == 0 || row.Tuning != "" {
@@ -205,7 +212,8 @@ func (r *Run) sparsity() Section {
 			line[3], line[4], line[5] = figure.Shown(row.Fwd.Ms), between(row.Fwd), figure.Shown(row.Fwd.TFLOPS*unit.Scale)
 			dense := row.Shape()
 			dense.Impl = "flash2"
-			if i := slices.IndexFunc(rows, func(o bench.Row) bool { return o.Case == dense && o.Library == row.Library }); i >= 0 && rows[i].Fwd.Ms > 0 {
+			if i := slices.IndexFunc(rows, func(o bench.Row) bool { return o.Case == dense && o.Library == row.Library }); i >= 0 &&
+				rows[i].Fwd.Ms > 0 {
 				ratio := row.Fwd.Ms / rows[i].Fwd.Ms
 				line[6], line[7] = bench.Fixed(ratio, 3), bench.Fixed(ratio/row.Density, 3)
 			}

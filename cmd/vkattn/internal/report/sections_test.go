@@ -172,7 +172,8 @@ func TestRowsOfSeveralRunsCompleteOneAnother(t *testing.T) {
 func TestSparsitySection(t *testing.T) {
 	c := bench.Case{Impl: "flash2", DType: "float16", B: 1, H: 16, Hkv: 16, Nq: 4096, N: 4096, D: 64, Dv: 64}
 	rows := []bench.Row{{Library: "vkattn 1", Case: c, Fwd: bench.Pass{Ms: 8, TFLOPS: 100}}}
-	quarter := bench.Row{Library: "vkattn 1", Case: c, Kernel: "matrix_forward_blocks 128x64", Fwd: bench.Pass{Ms: 2.5, P20: 2.4, P80: 2.6, TFLOPS: 80}}
+	quarter := bench.Row{Library: "vkattn 1", Case: c, Kernel: "matrix_forward_blocks 128x64",
+		Fwd: bench.Pass{Ms: 2.5, P20: 2.4, P80: 2.6, TFLOPS: 80}}
 	quarter.Impl, quarter.Density = "blocksparse", 0.25
 	rows = append(rows, quarter)
 	failed := bench.Row{Library: "vkattn 1", Case: c, Error: "no", Reason: bench.ReasonUnsupported}
@@ -207,10 +208,12 @@ func TestScoresSection(t *testing.T) {
 
 // What all rows of a table have in common stands before it, on the page alone; the rest is as it was.
 func TestSharedColumnsStandApart(t *testing.T) {
-	table := FigureTable{Header: []string{"problem", "pass", "ms"}, Rows: [][]string{{"N512", "forward", "1"}, {"N512", "backward", "1"}, {"N512", "forward", "2"}}}
+	table := FigureTable{Header: []string{"problem", "pass", "ms"}, Rows: [][]string{{"N512", "forward", "1"}, {"N512", "backward", "1"},
+		{"N512", "forward", "2"}}}
 	got := Section{Table: table}.apart()
 	require.Equal(t, "problem N512", got.Shared)
-	require.Equal(t, FigureTable{Header: []string{"pass", "ms"}, Rows: [][]string{{"forward", "1"}, {"backward", "1"}, {"forward", "2"}}}, got.Table)
+	require.Equal(t, FigureTable{Header: []string{"pass", "ms"}, Rows: [][]string{{"forward", "1"}, {"backward", "1"}, {"forward", "2"}}},
+		got.Table)
 	table.Rows = table.Rows[:2]
 	require.Equal(t, Section{Table: table}, Section{Table: table}.apart(), "two rows are no table")
 }

@@ -61,7 +61,8 @@ func (s Spread) String() string {
 	}
 	// Rounded down: 100 % is said of all alone.
 	share := math.Floor(1000*float64(s.Within)/float64(s.Timings)) / 10
-	return fmt.Sprintf("Rounds: in %d of %d timings of at least %g ms (%g %%; %d forward, %d backward) the rounds' medians agree within %.0f %%; "+
+	return fmt.Sprintf("Rounds: in %d of %d timings of at least %g ms (%g %%; %d forward, %d backward) the rounds' medians agree within "+
+		"%.0f %%; "+
 		"the median difference is %s %%, the 95th percentile %s %%, the largest %s %% (%s, %s).",
 		s.Within, s.Timings, figure.RoundsLeast, share, s.Timings-s.Backward, s.Backward, 100*figure.RoundsLimit,
 		percent(s.Median), percent(s.P95), percent(s.Worst), s.Case, s.Pass)

@@ -32,8 +32,8 @@ func (s *said) take() []string {
 	return out
 }
 
-// open opens a device for the length of the test, validated unless VKATTN_VALIDATION is off; a machine without one skips the test, or fails it where
-// VKATTN_REQUIRE_DEVICE=1.
+// open opens a device for the length of the test, validated unless VKATTN_VALIDATION is off; a machine without one skips the test, or fails
+// it where VKATTN_REQUIRE_DEVICE=1.
 func open(t *testing.T) *flash.Device {
 	t.Helper()
 	dev, layers := openValidated(t)

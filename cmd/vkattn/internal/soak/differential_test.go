@@ -28,7 +28,8 @@ var flags struct {
 func init() {
 	flag.IntVar(&flags.n, "soak.n", 0, "problems, or plans (default: some seconds of them)")
 	flag.Uint64Var(&flags.seed, "soak.seed", 0, "seed of everything (default: another one in each run)")
-	flag.IntVar(&flags.families, "soak.families", 0, "sets of problems that share compiled kernels (default: what suits the number of problems and the device)")
+	flag.IntVar(&flags.families, "soak.families", 0, "sets of problems that share compiled kernels (default: what suits the number of "+
+		"problems and the device)")
 	flag.IntVar(&flags.perPlan, "soak.perplan", 0, "problems that share a plan (default 4)")
 	flag.IntVar(&flags.workers, "soak.workers", 0, "goroutines (default: the number of processors; 16 for plans)")
 	flag.IntVar(&flags.failures, "soak.failures", 0, "end after so many wrong problems (default 10)")

@@ -16,7 +16,8 @@ func (i ID) String() string { return fmt.Sprintf("%d:%d:%d", i.Family, i.Plan, i
 
 // ParseID reads what String wrote.
 func ParseID(s string) (id ID, err error) {
-	if n, err := fmt.Sscanf(s, "%d:%d:%d", &id.Family, &id.Plan, &id.Case); n != 3 || err != nil || id.Family < 0 || id.Plan < 0 || id.Case < 0 || id.String() != s {
+	if n, err := fmt.Sscanf(s, "%d:%d:%d", &id.Family, &id.Plan, &id.Case); n != 3 || err != nil || id.Family < 0 || id.Plan < 0 ||
+		id.Case < 0 || id.String() != s {
 		return id, fmt.Errorf("soak: problem %q: it must be FAMILY:PLAN:CASE, three numbers", s)
 	}
 	return id, nil
@@ -119,7 +120,8 @@ func (f *family) draw(seed uint64, id ID, p flash.Problem) (*conformance.Case, f
 
 // layouts draws where tensors lie: with aligned ones anywhere that keeps rows on 16 bytes.
 func (f *family) layouts(r *rand.Rand) conformance.Layouts {
-	from := []conformance.Layout{conformance.Odd, conformance.OddBNHD, conformance.Odd, conformance.OddBNHD, conformance.Dense, conformance.Wide, conformance.BNHD}
+	from := []conformance.Layout{conformance.Odd, conformance.OddBNHD, conformance.Odd, conformance.OddBNHD, conformance.Dense,
+		conformance.Wide, conformance.BNHD}
 	if f.aligned {
 		from = []conformance.Layout{conformance.Dense, conformance.Wide, conformance.BNHD}
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/vkattn/vkattn/internal/maskdraw"
 )
 
-// family is a set of problems that share compiled pipelines: what a family fixes is what kernels are specialized for. Compiling costs as much as
-// hundreds of problems, so that a family has to have thousands.
+// family is a set of problems that share compiled pipelines: what a family fixes is what kernels are specialized for. Compiling costs as
+// much as hundreds of problems, so that a family has to have thousands.
 type family struct {
 	index         int
 	target        conformance.Target
@@ -37,7 +37,8 @@ func (f *family) String() string {
 	for _, flag := range []struct {
 		on   bool
 		name string
-	}{{f.causal, "causal"}, {f.aligned, "aligned"}, {f.grouped, "grouped"}, {f.drops, "dropout"}, {!f.lse, "no lse"}, {f.gradients, "gradients"}, {f.accumulate, "accumulated"}} {
+	}{{f.causal, "causal"}, {f.aligned, "aligned"}, {f.grouped, "grouped"}, {f.drops, "dropout"}, {!f.lse, "no lse"},
+		{f.gradients, "gradients"}, {f.accumulate, "accumulated"}} {
 		if flag.on {
 			flags = append(flags, flag.name)
 		}
@@ -117,7 +118,8 @@ func drawFamily(index int, t conformance.Target, turn int, r *rand.Rand, cpu boo
 	if one(4) {
 		f.valueDim = from[r.IntN(len(from))]
 	}
-	f.causal, f.aligned, f.grouped, f.drops, f.lse = one(2), !one(3), one(2), one(4) && !f.decodes(), !one(8) // scalar_decode has no dropout
+	// scalar_decode has no dropout
+	f.causal, f.aligned, f.grouped, f.drops, f.lse = one(2), !one(3), one(2), one(4) && !f.decodes(), !one(8)
 	f.tuning, f.backward = map[string]int{}, map[string]int{}
 	f.gradients = f.lse && !one(3) && t.HasBackward()
 	f.accumulate = f.gradients && one(4)

@@ -148,7 +148,8 @@ func (l *life) forward() flash.Forward {
 
 func (l *life) gradient() flash.Backward {
 	t := &l.tensors
-	return flash.Backward{Q: t[0], K: t[1], V: t[2], DO: t[3], O: t[4], LSE: t[5], DQ: t[6], DK: t[7], DV: t[8], Weights: l.weights, Seed: l.seed}
+	return flash.Backward{Q: t[0], K: t[1], V: t[2], DO: t[3], O: t[4], LSE: t[5], DQ: t[6], DK: t[7], DV: t[8], Weights: l.weights,
+		Seed: l.seed}
 }
 
 // run submits some passes, in one of the ways that there are, and waits for them or leaves them to end. all: each way once.
@@ -310,7 +311,8 @@ func (l *life) check() error {
 			of = ref.F32
 		}
 		if at := ref.Exceeds(wide, right[i], bound, of); at >= 0 {
-			return fmt.Errorf("%s of %v: element %d is %v, and %v ± %.3g is right", [5]string{"o", "lse", "dq", "dk", "dv"}[i], p, at, wide[at], right[i][at], bound[at])
+			return fmt.Errorf("%s of %v: element %d is %v, and %v ± %.3g is right", [5]string{"o", "lse", "dq", "dk", "dv"}[i], p, at,
+				wide[at], right[i][at], bound[at])
 		}
 	}
 	l.p.compared.Add(1)

@@ -88,7 +88,8 @@ func (m Mark) grown(since Mark) (out []string) {
 	}
 	within := func(name string, now, then, slack uint64) {
 		if now > then+then/100+slack {
-			out = append(out, fmt.Sprintf("%s: %d KiB, and %d KiB after %d plans, which is more than a hundredth more", name, now>>10, then>>10, since.Plans))
+			out = append(out, fmt.Sprintf("%s: %d KiB, and %d KiB after %d plans, which is more than a hundredth more", name, now>>10,
+				then>>10, since.Plans))
 		}
 	}
 	within("Go's heap", m.Heap, since.Heap, slackHeap)

@@ -20,8 +20,8 @@ type PlanOptions struct {
 	Workers int           // goroutines; 0: 16
 	Limit   time.Duration // ends with fewer after so long; 0: none
 	Only    int           // this plan alone, counting from 1; Plans must be that of the run that named it; 0: all
-	// Resident says that the process's memory must be flat too, and not only what the library and Go have account of. That takes many plans, and a C
-	// library that does not keep memory for each thread (MALLOC_ARENA_MAX=1).
+	// Resident says that the process's memory must be flat too, and not only what the library and Go have account of. That takes many
+	// plans, and a C library that does not keep memory for each thread (MALLOC_ARENA_MAX=1).
 	Resident bool
 
 	// Open opens a device like the one that most plans live on. Some plans have one of their own, which is closed with everything on it.
@@ -48,9 +48,9 @@ type PlanSummary struct {
 // marks is how often memory is looked at.
 const marks = 10
 
-// Plans lets plans of small random problems live on a device, from several goroutines at once: each is made, recorded, submitted, waited for or not,
-// cancelled or not, and closed, in every documented order, some of them with a device of their own. Memory after a tenth of the plans is
-// compared with that at the end. The error is of the first plan that misbehaved, and names it.
+// Plans lets plans of small random problems live on a device, from several goroutines at once: each is made, recorded, submitted, waited
+// for or not, cancelled or not, and closed, in every documented order, some of them with a device of their own. Memory after a tenth of the
+// plans is compared with that at the end. The error is of the first plan that misbehaved, and names it.
 func Plans(ctx context.Context, o PlanOptions) (*PlanSummary, error) {
 	if o.Plans <= 0 {
 		o.Plans = 1000
@@ -99,8 +99,8 @@ func (p *plans) run(ctx context.Context) error {
 			return fmt.Errorf("soak: kind %d, %v: %w", n, kinds[n].problem, err)
 		}
 	}
-	// The second device of a process makes the library hold on to the drivers; and it takes a few until a driver that compiles on the CPU has the
-	// memory that it will ever need for that.
+	// The second device of a process makes the library hold on to the drivers; and it takes a few until a driver that compiles on the CPU
+	// has the memory that it will ever need for that.
 	for n := range min(8, 1+p.o.Plans/5000) {
 		if err := p.another(ctx, &kinds[n%len(kinds)]); err != nil {
 			return err
@@ -227,8 +227,8 @@ func (p *plans) warm(ctx context.Context, k *kind, dev *flash.Device) error {
 	return errors.Join(l.upload(), l.run(true), l.end())
 }
 
-// own says whether a plan of the first tenth has a device of its own. Later ones have none: a driver that compiles on the CPU keeps memory for that when
-// its device is closed, and would hide what plans keep.
+// own says whether a plan of the first tenth has a device of its own. Later ones have none: a driver that compiles on the CPU keeps memory
+// for that when its device is closed, and would hide what plans keep.
 func (p *plans) own(n int, r *rand.Rand) bool {
 	first := p.o.Plans / marks
 	return r.IntN(min(max(first/16, 25), 250)) == 0 && n <= first

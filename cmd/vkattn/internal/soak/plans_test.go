@@ -51,7 +51,8 @@ func TestPlans(t *testing.T) {
 	t.Logf("seed %d", o.Seed)
 	s, err := Plans(ctx, o)
 	if s != nil {
-		line := fmt.Sprintf("%s, seed %d: %d plans, %d passes, %d compared with float64, %d cancelled, %d closed in flight, %d devices of their own, %.1f s",
+		line := fmt.Sprintf("%s, seed %d: %d plans, %d passes, %d compared with float64, %d cancelled, %d closed in flight, %d devices "+
+			"of their own, %.1f s",
 			s.Device, s.Seed, s.Plans, s.Passes, s.Compared, s.Cancelled, s.InFlight, s.Devices, s.Seconds)
 		if flags.n > 0 {
 			fmt.Println(line)

@@ -11,7 +11,8 @@ import (
 	"github.com/vkattn/vkattn/internal/attn"
 )
 
-// rows says where rows of a family's tensors lie, which of them count, and how keys and values are stored. Zero is a batch of dense tensors.
+// rows says where rows of a family's tensors lie, which of them count, and how keys and values are stored. Zero is a batch of dense
+// tensors.
 type rows struct {
 	keyLengths, queryLengths bool
 	packed                   bool
@@ -28,8 +29,10 @@ func (o rows) names() (out []string) {
 	for _, x := range []struct {
 		on   bool
 		name string
-	}{{o.keyLengths, "lengths of keys"}, {o.queryLengths, "lengths of queries"}, {o.packed, "packed sequences"}, {o.page > 0, fmt.Sprintf("pages of %d", o.page)},
-		{o.compressed, "compressed tables"}, {o.keyType != 0, fmt.Sprintf("%v keys", o.keyType)}, {o.valueType != 0, fmt.Sprintf("%v values", o.valueType)}} {
+	}{{o.keyLengths, "lengths of keys"}, {o.queryLengths, "lengths of queries"}, {o.packed, "packed sequences"},
+		{o.page > 0, fmt.Sprintf("pages of %d", o.page)},
+		{o.compressed, "compressed tables"}, {o.keyType != 0, fmt.Sprintf("%v keys", o.keyType)},
+		{o.valueType != 0, fmt.Sprintf("%v values", o.valueType)}} {
 		if x.on {
 			out = append(out, x.name)
 		}
@@ -83,8 +86,8 @@ func (o rows) place(p *flash.Problem) {
 	}
 }
 
-// apart runs cases of a family whose rows are more than those of dense tensors, from one to another. Each has a plan of its own: starts, and tables of
-// pages, are as long as the case has it.
+// apart runs cases of a family whose rows are more than those of dense tensors, from one to another. Each has a plan of its own: starts,
+// and tables of pages, are as long as the case has it.
 func (d *differential) apart(ctx context.Context, f *family, id ID, p flash.Problem, from, to int) error {
 	for n := from; n < to && ctx.Err() == nil; n++ {
 		id.Case = n
@@ -99,7 +102,8 @@ func (d *differential) apart(ctx context.Context, f *family, id ID, p flash.Prob
 		}
 		d.tally.planned()
 		name, _, _ := strings.Cut(r.Kernel, " ")
-		d.tally.add(f, kernels{forward: name, backward: "behind " + name}, c, conformance.How{Accumulate: r.Accumulated}, &r, append(more, f.rows.names()...))
+		d.tally.add(f, kernels{forward: name, backward: "behind " + name}, c, conformance.How{Accumulate: r.Accumulated}, &r,
+			append(more, f.rows.names()...))
 		if !r.Pass {
 			d.failed(Failure{ID: id, Family: f.String(), Problem: c.Problem, Layouts: c.Layouts, Kinds: more, Why: r.Failure})
 		}

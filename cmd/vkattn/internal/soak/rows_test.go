@@ -10,15 +10,17 @@ import (
 	"github.com/vkattn/vkattn/flash"
 )
 
-// TestFamiliesHaveRows: half of the families are batches of dense tensors, the others have every other way in which rows lie; all their problems are
-// problems.
+// TestFamiliesHaveRows: half of the families are batches of dense tensors, the others have every other way in which rows lie; all their
+// problems are problems.
 func TestFamiliesHaveRows(t *testing.T) {
 	seen, plain := map[string]int{}, 0
 	const n = 2000
 	for i := range n {
 		r := rand.New(rand.NewPCG(7, uint64(i)))
-		f := &family{target: conformance.Target{Implementation: flash.Flash, Tier: flash.TierScalar}, dtype: []flash.DType{flash.F32, flash.F16, flash.BF16}[i%3],
-			dim: dims[r.IntN(len(dims))], valueDim: dims[r.IntN(len(dims))], causal: r.IntN(2) == 0, gradients: true, tuning: map[string]int{}}
+		f := &family{target: conformance.Target{Implementation: flash.Flash, Tier: flash.TierScalar},
+			dtype: []flash.DType{flash.F32, flash.F16, flash.BF16}[i%3],
+			dim:   dims[r.IntN(len(dims))], valueDim: dims[r.IntN(len(dims))], causal: r.IntN(2) == 0, gradients: true,
+			tuning: map[string]int{}}
 		f.drawRows(r)
 		if f.rows == (rows{}) {
 			plain++
@@ -37,7 +39,8 @@ func TestFamiliesHaveRows(t *testing.T) {
 		}
 	}
 	require.InDelta(t, n/2, plain, n/10)
-	for _, name := range []string{"lengths of keys", "lengths of queries", "packed sequences", "pages of 1", "pages of 16", "pages of 128", "compressed tables",
+	for _, name := range []string{"lengths of keys", "lengths of queries", "packed sequences", "pages of 1", "pages of 16", "pages of 128",
+		"compressed tables",
 		"q8_0 keys", "q4_0 keys", "fp8_e4m3 keys", "q8_0 values", "q4_0 values", "fp8_e4m3 values"} {
 		require.Positive(t, seen[name], name)
 	}

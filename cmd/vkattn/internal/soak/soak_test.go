@@ -48,7 +48,8 @@ func TestDraws(t *testing.T) {
 	for _, f := range all {
 		for name, has := range map[string]bool{
 			"causal": f.causal, "aligned": f.aligned, "grouped": f.grouped, "dropout": f.drops, "no lse": !f.lse, "gradients": f.gradients,
-			"accumulated": f.accumulate, "blocks": f.blocks != flash.Blocks{}, "classes": !f.sees.Everything(), "parts": f.tuning["parts"] > 0, "dispatches": f.tuning["max_groups"] > 0,
+			"accumulated": f.accumulate, "blocks": f.blocks != flash.Blocks{}, "classes": !f.sees.Everything(),
+			"parts": f.tuning["parts"] > 0, "dispatches": f.tuning["max_groups"] > 0,
 			"value dimension": f.dim != f.valueDim, "rare dimension": f.dim%8 != 0, f.target.String() + f.dtype.String(): true,
 		} {
 			if has {
@@ -75,7 +76,8 @@ func TestDraws(t *testing.T) {
 		require.GreaterOrEqual(t, n, 10, name)
 	}
 	require.GreaterOrEqual(t, len(seen), 12+3*len(targets))
-	for _, kind := range []string{"normal", "large", "huge logits", "far from zero", "edges", "growing", "tiny v", "large v", "sparse", "equal logits", "small"} {
+	for _, kind := range []string{"normal", "large", "huge logits", "far from zero", "edges", "growing", "tiny v", "large v", "sparse",
+		"equal logits", "small"} {
 		require.Positive(t, seen[kind+" inputs"], kind)
 	}
 }

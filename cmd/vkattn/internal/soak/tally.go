@@ -17,17 +17,18 @@ import (
 
 // Summary is what a differential run did: the figures that are kept of it.
 type Summary struct {
-	Device    string         `json:"device"`
-	Driver    string         `json:"driver"`
-	Seed      uint64         `json:"seed"`
-	Families  int            `json:"families"` // sets of problems that share compiled kernels
-	Asked     int            `json:"asked"`    // problems to be run
-	Problems  int            `json:"problems"` // problems run: each with data, places in memory and seeds of its own
-	Plans     int            `json:"plans"`    // different shapes among them
-	Passes    int            `json:"passes"`   // forward and backward passes compared
-	Repeated  int            `json:"repeated"` // problems run twice, for the same bits
-	Wrong     int            `json:"wrong"`
-	Rounding  int            `json:"rounding"` // problems so badly conditioned, or so small, that plain attention's luck is no measure: judged by bounds of rounding
+	Device   string `json:"device"`
+	Driver   string `json:"driver"`
+	Seed     uint64 `json:"seed"`
+	Families int    `json:"families"` // sets of problems that share compiled kernels
+	Asked    int    `json:"asked"`    // problems to be run
+	Problems int    `json:"problems"` // problems run: each with data, places in memory and seeds of its own
+	Plans    int    `json:"plans"`    // different shapes among them
+	Passes   int    `json:"passes"`   // forward and backward passes compared
+	Repeated int    `json:"repeated"` // problems run twice, for the same bits
+	Wrong    int    `json:"wrong"`
+	// problems so badly conditioned, or so small, that plain attention's luck is no measure: judged by bounds of rounding
+	Rounding  int            `json:"rounding"`
 	Seconds   float64        `json:"seconds"`
 	PerSecond float64        `json:"problems_per_second"`
 	Rows      []Row          `json:"rows"`
@@ -136,8 +137,10 @@ func (t *tally) add(f *family, names kernels, c *conformance.Case, how conforman
 	p := c.Problem
 	for name, has := range map[string]bool{
 		"query heads share key heads": p.Heads > p.KeyHeads, "value dimension differs": p.ValueDim != p.HeadDim, "dropout": p.Dropout > 0,
-		"no lse": c.NoLSE, "block mask": p.Blocks != flash.Blocks{}, "classes": p.Classes != flash.Blocks{}, "scale given": p.Scale != 0, "scale negative": p.Scale < 0,
-		"several dispatches": f.tuning["max_groups"] > 0, "more queries than keys": p.QueryLen > p.KeyLen, "fewer queries than keys": p.QueryLen < p.KeyLen,
+		"no lse": c.NoLSE, "block mask": p.Blocks != flash.Blocks{}, "classes": p.Classes != flash.Blocks{}, "scale given": p.Scale != 0,
+		"scale negative":     p.Scale < 0,
+		"several dispatches": f.tuning["max_groups"] > 0, "more queries than keys": p.QueryLen > p.KeyLen,
+		"fewer queries than keys": p.QueryLen < p.KeyLen,
 	} {
 		if has {
 			t.s.Features[name]++
@@ -211,13 +214,15 @@ func (s *Summary) Line() string {
 // Print writes the table of kernels, the features and the verdict.
 func (s *Summary) Print(w io.Writer) {
 	fmt.Fprintf(w, "%s, %s; seed %d, %d families\n\n", s.Device, s.Driver, s.Seed, s.Families)
-	fmt.Fprintf(w, "%-36s %-9s %-4s %9s %7s %9s %9s %9s  %s\n", "kernel", "dtype", "pass", "problems", "wrong", "rounding", "worst", "worst lse", "at")
+	fmt.Fprintf(w, "%-36s %-9s %-4s %9s %7s %9s %9s %9s  %s\n", "kernel", "dtype", "pass", "problems", "wrong", "rounding", "worst",
+		"worst lse", "at")
 	for _, r := range s.Rows {
 		lse := ""
 		if r.Pass == "fwd" {
 			lse = fmt.Sprintf("%.3f", r.LSE)
 		}
-		fmt.Fprintf(w, "%-36s %-9s %-4s %9d %7d %9d %9.3f %9s  %s\n", r.Kernel, r.DType, r.Pass, r.Problems, r.Wrong, r.Rounding, r.Worst, lse, r.At)
+		fmt.Fprintf(w, "%-36s %-9s %-4s %9d %7d %9d %9.3f %9s  %s\n", r.Kernel, r.DType, r.Pass, r.Problems, r.Wrong, r.Rounding,
+			r.Worst, lse, r.At)
 	}
 	fmt.Fprintln(w)
 	for _, name := range slices.Sorted(maps.Keys(s.Features)) {
@@ -226,6 +231,7 @@ func (s *Summary) Print(w io.Writer) {
 	if len(s.Declined) > 0 {
 		fmt.Fprintf(w, "\n%d families that the device's kernels decline:\n  %s\n", len(s.Declined), strings.Join(s.Declined, "\n  "))
 	}
-	fmt.Fprintf(w, "\n%d problems of %d shapes, %d passes compared with float64, %d run twice, in %.1f s (%.0f a second)\nbeyond twice (gradients: three times) plain attention's error, and within the bounds of rounding: %d\nwrong: %d\n",
+	fmt.Fprintf(w, "\n%d problems of %d shapes, %d passes compared with float64, %d run twice, in %.1f s (%.0f a second)\nbeyond twice "+
+		"(gradients: three times) plain attention's error, and within the bounds of rounding: %d\nwrong: %d\n",
 		s.Problems, s.Plans, s.Passes, s.Repeated, s.Seconds, s.PerSecond, s.Rounding, s.Wrong)
 }

@@ -85,7 +85,8 @@ func (b *builder) write(to *[]Item, x, y, room int, c Color, text string) int {
 // outline draws the border of a box, within it.
 func outline(to *[]Item, o Box, thick int, c Color) {
 	*to = append(*to,
-		Item{Kind: Fill, Box: Box{o.X, o.Y, o.W, thick}, Color: c}, Item{Kind: Fill, Box: Box{o.X, o.Y + o.H - thick, o.W, thick}, Color: c},
+		Item{Kind: Fill, Box: Box{o.X, o.Y, o.W, thick}, Color: c},
+		Item{Kind: Fill, Box: Box{o.X, o.Y + o.H - thick, o.W, thick}, Color: c},
 		Item{Kind: Fill, Box: Box{o.X, o.Y + thick, thick, o.H - 2*thick}, Color: c},
 		Item{Kind: Fill, Box: Box{o.X + o.W - thick, o.Y + thick, thick, o.H - 2*thick}, Color: c})
 }
@@ -124,8 +125,10 @@ func (b *builder) crosshair(h Hover) {
 	}
 	x, w := thin(x0, x1)
 	y, t := thin(y0, y1)
-	b.marks = append(b.marks, Item{Kind: Fill, Box: Box{x, l.Y, w, max(y0-l.Y, 0)}, Color: cross}, Item{Kind: Fill, Box: Box{x, y1, w, max(l.Y+l.H-y1, 0)}, Color: cross},
-		Item{Kind: Fill, Box: Box{l.X, y, max(x0-l.X, 0), t}, Color: cross}, Item{Kind: Fill, Box: Box{x1, y, max(l.X+l.W-x1, 0), t}, Color: cross})
+	b.marks = append(b.marks, Item{Kind: Fill, Box: Box{x, l.Y, w, max(y0-l.Y, 0)}, Color: cross},
+		Item{Kind: Fill, Box: Box{x, y1, w, max(l.Y+l.H-y1, 0)}, Color: cross},
+		Item{Kind: Fill, Box: Box{l.X, y, max(x0-l.X, 0), t}, Color: cross}, Item{Kind: Fill, Box: Box{x1, y, max(l.X+l.W-x1, 0), t},
+			Color: cross})
 	if x1-x0 > 3 && y1-y0 > 3 {
 		outline(&b.marks, Box{x0, y0, x1 - x0, y1 - y0}, 1, accent)
 	}
@@ -175,7 +178,8 @@ func (b *builder) axes() {
 	b.write(&b.text, b.l.Pad, y, 5*f.Width, faint, "key →")
 	if text != nil && l.H >= v.Queries*f.Height {
 		for q := range v.Queries {
-			b.write(&b.text, l.X-2*f.Width, max(l.Y+(2*q+1)*l.H/(2*v.Queries)-f.Height/2, l.Y-2), f.Width, faint, charAt(text, b.keyOf(v.Query+q)))
+			b.write(&b.text, l.X-2*f.Width, max(l.Y+(2*q+1)*l.H/(2*v.Queries)-f.Height/2, l.Y-2), f.Width, faint,
+				charAt(text, b.keyOf(v.Query+q)))
 		}
 	} else {
 		step := tickStep(v.Queries, l.H, 3*f.Height)
@@ -298,7 +302,8 @@ func (b *builder) footer() {
 			pair += fmt.Sprintf("   in a cell of %d × %d", h.Cell.Queries, h.Cell.Keys)
 		}
 		if b.facts.HasWeight {
-			pair += "   weight " + number(b.facts.Weight) + fmt.Sprintf("   the query's entropy %.3g, mean distance %.3g", b.facts.Entropy, b.facts.Distance)
+			pair += "   weight " + number(b.facts.Weight) + fmt.Sprintf("   the query's entropy %.3g, mean distance %.3g", b.facts.Entropy,
+				b.facts.Distance)
 		}
 		line(0, ink, pair)
 		if s.Subject.Text != nil {

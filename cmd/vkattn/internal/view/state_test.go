@@ -9,8 +9,9 @@ import (
 
 // subject has heads on one key head, of zeros: nothing here looks at numbers.
 func subject(heads, queries, keys int) *Subject {
-	return &Subject{Name: "zeros", Layers: []Layer{{Name: "layer", Heads: heads, KeyHeads: 1, Queries: queries, Keys: keys, Dim: 4, Causal: true,
-		Q: make([]float32, heads*queries*4), K: make([]float32, keys*4)}}}
+	return &Subject{Name: "zeros", Layers: []Layer{{Name: "layer", Heads: heads, KeyHeads: 1, Queries: queries, Keys: keys, Dim: 4,
+		Causal: true,
+		Q:      make([]float32, heads*queries*4), K: make([]float32, keys*4)}}}
 }
 
 func newState(t require.TestingT, queries, keys, heads int) *State {
@@ -43,8 +44,8 @@ func TestBindings(t *testing.T) {
 	}
 }
 
-// Whatever is pressed, dragged and turned: the view stays within the matrix and has something in it, the head is one of the layer's, options have values that
-// they can have, and the work asked for can be done.
+// Whatever is pressed, dragged and turned: the view stays within the matrix and has something in it, the head is one of the layer's,
+// options have values that they can have, and the work asked for can be done.
 func TestAnything(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := func(name string, least, most int) int { return rapid.IntRange(least, most).Draw(t, name) }
@@ -64,13 +65,15 @@ func TestAnything(t *testing.T) {
 			case 4:
 				s.Resize(n("width", 0, 3000), n("height", 0, 2000), rapid.SampledFrom([]float64{0, 1, 1.5, 2, 3}).Draw(t, "scale"))
 			case 5:
-				s.zoom(rapid.Float64Range(0.1, 10).Draw(t, "factor"), rapid.Float64Range(0, 1).Draw(t, "x"), rapid.Float64Range(0, 1).Draw(t, "y"))
+				s.zoom(rapid.Float64Range(0.1, 10).Draw(t, "factor"), rapid.Float64Range(0, 1).Draw(t, "x"),
+					rapid.Float64Range(0, 1).Draw(t, "y"))
 			}
 			l, v, o := s.LayerShown(), s.View, s.Options
 			require.True(t, v.Query >= 0 && v.Queries >= 1 && v.Query+v.Queries <= l.Queries, "%+v of %d queries", v, l.Queries)
 			require.True(t, v.Key >= 0 && v.Keys >= 1 && v.Key+v.Keys <= l.Keys, "%+v of %d keys", v, l.Keys)
 			require.True(t, s.Head >= 0 && s.Head < l.Heads)
-			require.True(t, o.Window >= 0 && o.Slope >= 0 && o.Slope <= mostSlope && o.Softcap >= 0 && o.Temperature >= 0.09 && o.Temperature <= 10.01, "%+v", o)
+			require.True(t, o.Window >= 0 && o.Slope >= 0 && o.Slope <= mostSlope && o.Softcap >= 0 && o.Temperature >= 0.09 &&
+				o.Temperature <= 10.01, "%+v", o)
 			w := s.Work()
 			for _, m := range []MapWork{w.Large, w.Grid} {
 				require.True(t, m.Rows <= m.View.Queries && m.Columns <= m.View.Keys, "%+v", m)
@@ -97,7 +100,8 @@ func checkScene(t *rapid.T, s *State) {
 	require.Equal(t, len(words), total*ItemWords)
 	for at := 0; at < len(words); at += ItemWords {
 		x, y, w, h := words[at+1]&0xffff, words[at+1]>>16, words[at+2]&0xffff, words[at+2]>>16
-		require.True(t, w >= 1 && h >= 1 && w <= tile && h <= tile && int(x+w) <= s.Width && int(y+h) <= s.Height, "piece %d %d %d %d", x, y, w, h)
+		require.True(t, w >= 1 && h >= 1 && w <= tile && h <= tile && int(x+w) <= s.Width && int(y+h) <= s.Height, "piece %d %d %d %d",
+			x, y, w, h)
 		wx, wy, ww, wh := words[at+3]&0xffff, words[at+3]>>16, words[at+4]&0xffff, words[at+4]>>16
 		switch Kind(words[at]) {
 		case Picture:
@@ -122,7 +126,8 @@ func TestNothingOverlaps(t *testing.T) {
 			}
 			lay := s.Layout()
 			s.Move(lay.Large.X+lay.Large.W/3, lay.Large.Y+lay.Large.H/2, true)
-			scene := s.Scene(&Facts{PeakOf: func(h int) int { return h + 1 }, Peak: 0.5, HasWeight: true, Device: "device", Attention: 1, Map: 1, Frame: 1})
+			scene := s.Scene(&Facts{PeakOf: func(h int) int { return h + 1 }, Peak: 0.5, HasWeight: true, Device: "device", Attention: 1,
+				Map: 1, Frame: 1})
 			for n, layer := range scene.Layers {
 				taken := make([]bool, s.Width*s.Height)
 				for _, i := range layer {
@@ -230,7 +235,8 @@ func TestWork(t *testing.T) {
 }
 
 func TestBlocksSee(t *testing.T) {
-	for b, want := range map[Blocks][]bool{NoBlocks: {true, true, true, true, true, true, true, true}, LocalBlocks: {true, false, false, false, true, true, true, false},
+	for b, want := range map[Blocks][]bool{NoBlocks: {true, true, true, true, true, true, true, true},
+		LocalBlocks:   {true, false, false, false, true, true, true, false},
 		StridedBlocks: {false, true, false, false, false, true, false, false}} {
 		for c, w := range want {
 			require.Equal(t, w, b.Sees(5, c), "%v, block column %d", b, c)

@@ -13,13 +13,15 @@ import (
 	"strings"
 )
 
-// Environment is this process's with all caches below a folder: vkattn's own takes it by Child's argument, drivers take theirs from variables.
-// NVIDIA's driver, Mesa's and AMD's keep what they compiled, whatever a program keeps.
+// Environment is this process's with all caches below a folder: vkattn's own takes it by Child's argument, drivers take theirs from
+// variables. NVIDIA's driver, Mesa's and AMD's keep what they compiled, whatever a program keeps.
 func Environment(folder string) []string {
 	var kept []string
 	mine := map[string]string{
-		"__GL_SHADER_DISK_CACHE": "1", "__GL_SHADER_DISK_CACHE_PATH": filepath.Join(folder, "nvidia"), "CUDA_CACHE_PATH": filepath.Join(folder, "cuda"),
-		"MESA_SHADER_CACHE_DIR": filepath.Join(folder, "mesa"), "XDG_CACHE_HOME": filepath.Join(folder, "user"), "AMD_SHADER_DISK_CACHE_PATH": filepath.Join(folder, "amd"),
+		"__GL_SHADER_DISK_CACHE": "1", "__GL_SHADER_DISK_CACHE_PATH": filepath.Join(folder, "nvidia"),
+		"CUDA_CACHE_PATH":       filepath.Join(folder, "cuda"),
+		"MESA_SHADER_CACHE_DIR": filepath.Join(folder, "mesa"), "XDG_CACHE_HOME": filepath.Join(folder, "user"),
+		"AMD_SHADER_DISK_CACHE_PATH": filepath.Join(folder, "amd"),
 	}
 	for _, v := range os.Environ() {
 		if name, _, _ := strings.Cut(v, "="); mine[name] == "" && name != "MESA_SHADER_CACHE_DISABLE" {
@@ -43,8 +45,8 @@ func Prepare(folder string) error {
 	return nil
 }
 
-// program is how this program is started again. Where something has to stand before it on the command line, as where a driver was unpacked that is
-// not installed, VKATTN_EXEC says what.
+// program is how this program is started again. Where something has to stand before it on the command line, as where a driver was unpacked
+// that is not installed, VKATTN_EXEC says what.
 func program() ([]string, error) {
 	if before := strings.Fields(os.Getenv("VKATTN_EXEC")); len(before) > 0 {
 		return append(before, os.Args[0]), nil

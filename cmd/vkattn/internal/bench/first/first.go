@@ -1,4 +1,5 @@
-// Package first measures what a program waits for before it computes: opening a device, the first plan, the first passes, and plans after that.
+// Package first measures what a program waits for before it computes: opening a device, the first plan, the first passes, and plans after
+// that.
 package first
 
 import (
@@ -86,7 +87,8 @@ type run struct {
 }
 
 // Run does the steps in this process with a device that open opens, and reports each.
-func Run(ctx context.Context, version string, cached bool, open func() (*flash.Device, error), opts []flash.PlanOption, report func(Step) error) error {
+func Run(ctx context.Context, version string, cached bool, open func() (*flash.Device, error), opts []flash.PlanOption,
+	report func(Step) error) error {
 	r := &run{ctx: ctx, began: time.Now(), row: Step{Library: "vkattn " + version, Cached: cached}, report: report}
 	var err error
 	if r.dev, err = open(); err != nil {
@@ -185,7 +187,8 @@ func (r *run) tensors(p flash.Problem) (f flash.Forward, b flash.Backward, err e
 		return x
 	}
 	f = flash.Forward{Q: made(p.QShape()), K: made(p.KShape()), V: made(p.VShape()), O: made(p.OShape())}
-	b = flash.Backward{Q: f.Q, K: f.K, V: f.V, O: f.O, DO: made(p.OShape()), DQ: made(p.QShape()), DK: made(p.KShape()), DV: made(p.VShape())}
+	b = flash.Backward{Q: f.Q, K: f.K, V: f.V, O: f.O, DO: made(p.OShape()), DQ: made(p.QShape()), DK: made(p.KShape()),
+		DV: made(p.VShape())}
 	if err == nil {
 		f.LSE, err = r.dev.NewLSE(p.Batch, p.Heads, p.QueryLen)
 	}

@@ -13,8 +13,8 @@ import (
 // tagMeasure is of messages between ranks that measure their link; a ring is not made yet.
 const tagMeasure ring.Tag = 100
 
-// MeasureExchange sends bytes from every rank to the next at once, by way of memory of the host, as rings of processes do, and gives the slowest rank's link.
-// Every rank calls it, with the same number.
+// MeasureExchange sends bytes from every rank to the next at once, by way of memory of the host, as rings of processes do, and gives the
+// slowest rank's link. Every rank calls it, with the same number.
 func MeasureExchange(ctx context.Context, comm ring.Comm, d *flash.Device, bytes int) (l Link, err error) {
 	rank, n := comm.Rank(), comm.Size()
 	if n == 1 {

@@ -12,8 +12,8 @@ import (
 	"github.com/vkattn/vkattn/internal/ref"
 )
 
-// noise is normally distributed numbers that rows of any tensor are cut from, each at a place of its own: so a row is known wherever it lies, and none of
-// a long sequence's gigabytes have to be kept.
+// noise is normally distributed numbers that rows of any tensor are cut from, each at a place of its own: so a row is known wherever it
+// lies, and none of a long sequence's gigabytes have to be kept.
 type noise struct {
 	dtype  attn.DType
 	values []float32 // as the type has them
@@ -121,7 +121,8 @@ func (n *noise) check(ctx context.Context, p flash.Problem, o *flash.Tensor, spa
 			keys = i + p.KeyLen - p.QueryLen + 1
 		}
 		kh := h / (p.Heads / p.KeyHeads)
-		in := ref.Problem{Q: ref.NewTensor(1, 1, 1, p.HeadDim), K: ref.NewTensor(1, 1, keys, p.HeadDim), V: ref.NewTensor(1, 1, keys, p.ValueDim), Options: ref.Options{Scale: p.Scale}}
+		in := ref.Problem{Q: ref.NewTensor(1, 1, 1, p.HeadDim), K: ref.NewTensor(1, 1, keys, p.HeadDim),
+			V: ref.NewTensor(1, 1, keys, p.ValueDim), Options: ref.Options{Scale: p.Scale}}
 		copy(in.Q.Data, n.row(ofQ, h, i, p.HeadDim))
 		for j := range keys {
 			copy(in.K.Row(0, 0, j), n.row(ofK, kh, j, p.HeadDim))

@@ -16,7 +16,8 @@ import (
 	"github.com/vkattn/vkattn/internal/plainjson"
 )
 
-// Link is how fast bytes move between a device and the host, or from one device to another over memory of the host: 10⁹ bytes a second, medians.
+// Link is how fast bytes move between a device and the host, or from one device to another over memory of the host: 10⁹ bytes a second,
+// medians.
 type Link struct {
 	From     int     `json:"from"` // device, by its place among those measured; −1: the host
 	To       int     `json:"to"`
@@ -33,8 +34,8 @@ const (
 	smallMessage = 64
 )
 
-// MeasureLink measures what a plan chooses from: the slowest link of devices of this process, or of those of other processes, with a comm. Every rank of
-// a comm calls it, with one device.
+// MeasureLink measures what a plan chooses from: the slowest link of devices of this process, or of those of other processes, with a comm.
+// Every rank of a comm calls it, with one device.
 func MeasureLink(ctx context.Context, comm ring.Comm, devices []*flash.Device) (Link, error) {
 	bytes := 64 << 20
 	if bench.IsCPU(devices[0].Info()) {
@@ -70,7 +71,8 @@ func ReadLinks(path string) (l Link, err error) {
 	return l, err
 }
 
-// Slowest is what counts of links between devices: the slowest, and the longest latency. Without any between devices, as of one, those with the host count.
+// Slowest is what counts of links between devices: the slowest, and the longest latency. Without any between devices, as of one, those with
+// the host count.
 func Slowest(links []Link) (Link, error) {
 	between := false
 	for _, l := range links {
@@ -92,8 +94,8 @@ func Slowest(links []Link) (Link, error) {
 	return out, nil
 }
 
-// MeasureLinks moves bytes from the host to each device, back, and from each device to each other: one is read in pieces while the pieces before are written
-// to the other.
+// MeasureLinks moves bytes from the host to each device, back, and from each device to each other: one is read in pieces while the pieces
+// before are written to the other.
 func MeasureLinks(ctx context.Context, devices []*flash.Device, bytes int) (out []Link, err error) {
 	h, err := flash.NewHostMemory(bytes)
 	if err != nil {
@@ -157,7 +159,8 @@ func MeasureLinks(ctx context.Context, devices []*flash.Device, bytes int) (out 
 	return out, nil
 }
 
-// timeLink moves many bytes and few by turns, some times, and gives the speed in 10⁹ bytes a second and what a small message takes, in 10⁻⁶ s: medians.
+// timeLink moves many bytes and few by turns, some times, and gives the speed in 10⁹ bytes a second and what a small message takes, in 10⁻⁶
+// s: medians.
 func timeLink(bytes uint64, once func(bytes uint64) (seconds float64, err error)) (gbps, us float64, err error) {
 	var long, short []float64
 	for i := range linkRuns + 1 {

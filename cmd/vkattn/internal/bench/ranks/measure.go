@@ -113,7 +113,8 @@ func (s *set) close() error {
 }
 
 // newSet makes tensors of some queries and keys; without keys, which lie elsewhere then, none of these and their gradients.
-func newSet(ctx context.Context, d *flash.Device, data *noise, p flash.Problem, queries, keys []ring.Span, backward bool) (s *set, err error) {
+func newSet(ctx context.Context, d *flash.Device, data *noise, p flash.Problem, queries, keys []ring.Span, backward bool) (s *set,
+	err error) {
 	s = &set{}
 	make1 := func(to **flash.Tensor, number, heads, columns int, spans []ring.Span) {
 		if err == nil {
@@ -151,8 +152,8 @@ func (s *set) backward() flash.Backward {
 	return flash.Backward{Q: s.q, K: s.k, V: s.v, O: s.o, LSE: s.lse, DO: s.do, DQ: s.dq, DK: s.dk, DV: s.dv}
 }
 
-// times runs passes of one device, once before and then as long and often as is asked for; waited, where there is such, is how long the host waited in the
-// latest, in ms.
+// times runs passes of one device, once before and then as long and often as is asked for; waited, where there is such, is how long the
+// host waited in the latest, in ms.
 func (o *Options) times(forward, backward func() error, waited func() float64) (out passes, err error) {
 	pass := func(run func() error, took, wait *[]float64, counts bool) error {
 		begun := time.Now()
@@ -198,13 +199,15 @@ func measureOne(ctx context.Context, d *flash.Device, data *noise, p flash.Probl
 	if err != nil {
 		return out, err
 	}
-	out, err = o.times(func() error { return plan.Forward(ctx, s.forward()) }, func() error { return plan.Backward(ctx, s.backward()) }, nil)
+	out, err = o.times(func() error { return plan.Forward(ctx, s.forward()) }, func() error { return plan.Backward(ctx, s.backward()) },
+		nil)
 	r.MemoryOne = d.Usage().Peak - before
 	return out, err
 }
 
 // measureRanks times the ranks of this process.
-func measureRanks(ctx context.Context, devices []*flash.Device, data *noise, p flash.Problem, shard ring.Shard, o Options, r *Result) (out passes, err error) {
+func measureRanks(ctx context.Context, devices []*flash.Device, data *noise, p flash.Problem, shard ring.Shard, o Options,
+	r *Result) (out passes, err error) {
 	comms, err := ring.Local(len(devices))
 	if err != nil {
 		return out, err

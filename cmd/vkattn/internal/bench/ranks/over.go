@@ -12,7 +12,8 @@ var Overs = []string{bench.OverRing, bench.OverHeads, OverAuto}
 // OverAuto leaves the choice to the plan.
 const OverAuto = "auto"
 
-// shardOf is the shard that is asked for. To choose, a plan needs the speeds of one device, which has just run the problem, and of the link.
+// shardOf is the shard that is asked for. To choose, a plan needs the speeds of one device, which has just run the problem, and of the
+// link.
 func (o *Options) shardOf(p *flash.Problem, one passes) ring.Shard {
 	switch o.Over {
 	case bench.OverHeads:
@@ -20,7 +21,8 @@ func (o *Options) shardOf(p *flash.Problem, one passes) ring.Shard {
 	case OverAuto:
 		s := ring.Shard{Over: ring.Either}
 		if len(one.fwd) > 0 { // elsewhere the first rank's count
-			s.Speeds = ring.Speeds{Forward: p.ForwardFLOPs() / bench.Median(one.fwd) * 1e3, Link: o.Link.GBps * 1e9, Latency: o.Link.Us / 1e6}
+			s.Speeds = ring.Speeds{Forward: p.ForwardFLOPs() / bench.Median(one.fwd) * 1e3, Link: o.Link.GBps * 1e9,
+				Latency: o.Link.Us / 1e6}
 			if len(one.bwd) > 0 {
 				s.Speeds.Backward = p.BackwardFLOPs() / bench.Median(one.bwd) * 1e3
 			}

@@ -38,8 +38,8 @@ func gather[T any](ctx context.Context, comm ring.Comm, mine T) ([]T, error) {
 	return out, nil
 }
 
-// MeasureProcesses is Measure where ranks are processes. All of them call it with the same problem; the first runs it alone while the others wait. Times
-// are those of the first, from a barrier to a barrier. After an error the communicator serves no more.
+// MeasureProcesses is Measure where ranks are processes. All of them call it with the same problem; the first runs it alone while the
+// others wait. Times are those of the first, from a barrier to a barrier. After an error the communicator serves no more.
 func MeasureProcesses(ctx context.Context, comm ring.Comm, d *flash.Device, p flash.Problem, o Options) (r Result) {
 	r.Device, r.Ranks, r.Tokens = d.Info().Name, comm.Size(), p.QueryLen
 	fail := func(err error) Result {
@@ -71,7 +71,8 @@ func MeasureProcesses(ctx context.Context, comm ring.Comm, d *flash.Device, p fl
 }
 
 // measureRank times the ring as one of its ranks.
-func measureRank(ctx context.Context, comm ring.Comm, d *flash.Device, data *noise, p flash.Problem, shard ring.Shard, o Options, r *Result) (out passes, err error) {
+func measureRank(ctx context.Context, comm ring.Comm, d *flash.Device, data *noise, p flash.Problem, shard ring.Shard, o Options,
+	r *Result) (out passes, err error) {
 	d.ResetPeak()
 	before := d.Usage().Current
 	rk, err := ring.New(comm, d)

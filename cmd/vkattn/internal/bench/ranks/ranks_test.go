@@ -36,13 +36,14 @@ func TestMeasure(t *testing.T) {
 	p := flash.Problem{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: 300, HeadDim: 32, DType: flash.F16, Causal: flash.CausalBottomRight}
 	for _, stream := range []bool{false, true} {
 		lanes := [2][]bench.RingLane{}
-		r := Measure(t.Context(), devices(t, 2), p, Options{Backward: true, Stream: stream, Runs: 2, Timeout: 5 * time.Minute, Lanes: func(backward bool, all []bench.RingLane) {
-			i := 0
-			if backward {
-				i = 1
-			}
-			lanes[i] = all
-		}})
+		r := Measure(t.Context(), devices(t, 2), p, Options{Backward: true, Stream: stream, Runs: 2, Timeout: 5 * time.Minute,
+			Lanes: func(backward bool, all []bench.RingLane) {
+				i := 0
+				if backward {
+					i = 1
+				}
+				lanes[i] = all
+			}})
 		require.Empty(t, r.Error)
 		for i, x := range []*bench.RingPass{&r.Fwd, &r.Bwd} {
 			tr := x.Traced
@@ -119,7 +120,9 @@ func TestSummary(t *testing.T) {
 		return noted{ms, lanes, waits}
 	}
 	x := summary([]noted{
-		rank(0, 10, []interval{{3, 5}}, bench.RingLane{Lane: bench.LaneCompute, Spans: []bench.RingSpan{{What: bench.WhatKernels, Begin: 0, End: 4}, {What: bench.WhatSums, Begin: 5, End: 6}, {What: bench.WhatKernels, Begin: 6, End: 9}}},
+		rank(0, 10, []interval{{3, 5}}, bench.RingLane{Lane: bench.LaneCompute,
+			Spans: []bench.RingSpan{{What: bench.WhatKernels, Begin: 0, End: 4}, {What: bench.WhatSums, Begin: 5, End: 6},
+				{What: bench.WhatKernels, Begin: 6, End: 9}}},
 			bench.RingLane{Lane: bench.LaneIn, Spans: []bench.RingSpan{{What: bench.WhatCopy, Begin: 2, End: 6}}}),
 		rank(1, 9, nil, bench.RingLane{Lane: bench.LaneCompute, Spans: []bench.RingSpan{{What: bench.WhatKernels, Begin: 0, End: 6}}},
 			bench.RingLane{Lane: bench.LaneOut, Spans: []bench.RingSpan{{What: bench.WhatCopy, Begin: 5, End: 9}}}),
@@ -132,11 +135,14 @@ func TestSummary(t *testing.T) {
 
 // TestMerged: what follows the same at once is one span, and no more are left than a line of a file has room for.
 func TestMerged(t *testing.T) {
-	lane := bench.RingLane{Lane: bench.LaneIn, Spans: []bench.RingSpan{{What: bench.WhatCopy, Begin: 0, End: 1, Bytes: 5}, {What: bench.WhatCopy, Begin: 1, End: 2, Bytes: 6}, {What: bench.WhatCopy, Begin: 50, End: 51, Bytes: 7}}}
-	require.Equal(t, []bench.RingSpan{{What: bench.WhatCopy, Begin: 0, End: 2, Bytes: 11}, {What: bench.WhatCopy, Begin: 50, End: 51, Bytes: 7}}, merged([]bench.RingLane{lane}, 100)[0].Spans)
+	lane := bench.RingLane{Lane: bench.LaneIn, Spans: []bench.RingSpan{{What: bench.WhatCopy, Begin: 0, End: 1, Bytes: 5},
+		{What: bench.WhatCopy, Begin: 1, End: 2, Bytes: 6}, {What: bench.WhatCopy, Begin: 50, End: 51, Bytes: 7}}}
+	require.Equal(t, []bench.RingSpan{{What: bench.WhatCopy, Begin: 0, End: 2, Bytes: 11},
+		{What: bench.WhatCopy, Begin: 50, End: 51, Bytes: 7}}, merged([]bench.RingLane{lane}, 100)[0].Spans)
 	lane.Spans = nil
 	for i := range 10 * mostSpans {
-		lane.Spans = append(lane.Spans, bench.RingSpan{What: []string{bench.WhatKernels, bench.WhatSums}[i%2], Begin: float64(i), End: float64(i) + 0.5})
+		lane.Spans = append(lane.Spans, bench.RingSpan{What: []string{bench.WhatKernels, bench.WhatSums}[i%2], Begin: float64(i),
+			End: float64(i) + 0.5})
 	}
 	out := merged([]bench.RingLane{lane}, 10*mostSpans)
 	require.LessOrEqual(t, len(out[0].Spans), mostSpans)

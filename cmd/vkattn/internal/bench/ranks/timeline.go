@@ -29,7 +29,8 @@ func notes(rank int, events []ring.Event, begun, ended time.Time) noted {
 		at[name] = &lanes[i]
 	}
 	for _, e := range events {
-		s := bench.RingSpan{Step: e.Step, Begin: micros(max(0, ms(e.Begin.Sub(begun)))), End: micros(max(0, ms(e.End.Sub(begun)))), Bytes: float64(e.Bytes)}
+		s := bench.RingSpan{Step: e.Step, Begin: micros(max(0, ms(e.Begin.Sub(begun)))), End: micros(max(0, ms(e.End.Sub(begun)))),
+			Bytes: float64(e.Bytes)}
 		lane := bench.LaneCompute
 		switch e.What {
 		case ring.Waiting:

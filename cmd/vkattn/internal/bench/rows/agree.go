@@ -9,9 +9,9 @@ import (
 	"github.com/vkattn/vkattn/internal/ref"
 )
 
-// agreement compares what a device wrote with a model in float64, which is stored on the host as the device should store it. What was only moved must
-// be the same to the bit. What was computed in fp32 may lie on the other side of a border between two numbers of its type: it may be the next number,
-// and that seldom.
+// agreement compares what a device wrote with a model in float64, which is stored on the host as the device should store it. What was only
+// moved must be the same to the bit. What was computed in fp32 may lie on the other side of a border between two numbers of its type: it
+// may be the next number, and that seldom.
 type agreement struct {
 	rows, elements, apart int
 	most                  float64 // |x − model|

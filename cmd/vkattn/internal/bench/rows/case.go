@@ -38,8 +38,8 @@ type Case struct {
 	Stacked bool `json:"stacked,omitempty"` // the parts lie in one tensor, not in one each
 }
 
-// sizes of the cases: a batch of decoding and of chunks of prompts on a GPU, with caches of 128 MiB, which any device binds; a fraction of it on
-// a CPU.
+// sizes of the cases: a batch of decoding and of chunks of prompts on a GPU, with caches of 128 MiB, which any device binds; a fraction of
+// it on a CPU.
 type sizes struct{ batch, keyHeads, heads, dim, cacheRows, chunk int }
 
 var (

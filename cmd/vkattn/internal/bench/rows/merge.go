@@ -85,10 +85,12 @@ func prepareMerge(ctx context.Context, w *work, c Case) error {
 		}
 		var r result
 		r.sum, r.log = merged(o, lse)
-		if r.o, err = w.tensor(ctx, attn.F16, [4]int{c.Batch, c.Heads, c.Rows, c.Dim}, false, w.noise(attn.F16.Bytes(len(r.sum.Data)))); err != nil {
+		if r.o, err = w.tensor(ctx, attn.F16, [4]int{c.Batch, c.Heads, c.Rows, c.Dim}, false,
+			w.noise(attn.F16.Bytes(len(r.sum.Data)))); err != nil {
 			return err
 		}
-		if r.lse, err = w.tensor(ctx, attn.F32, [4]int{c.Batch, c.Heads, c.Rows, 1}, false, w.noise(attn.F32.Bytes(len(r.log.Data)))); err != nil {
+		if r.lse, err = w.tensor(ctx, attn.F32, [4]int{c.Batch, c.Heads, c.Rows, 1}, false,
+			w.noise(attn.F32.Bytes(len(r.log.Data)))); err != nil {
 			return err
 		}
 		m.O, m.LSE = r.o, r.lse

@@ -183,7 +183,8 @@ func TestBytes(t *testing.T) {
 	require.EqualValues(t, 8*30*(128+4), c.Bytes())
 }
 
-// TestCases: what issue readers look for is there: appends of one token and of a chunk, in each type and both forms; merges of 2, 8 and 64 parts.
+// TestCases: what issue readers look for is there: appends of one token and of a chunk, in each type and both forms; merges of 2, 8 and 64
+// parts.
 func TestCases(t *testing.T) {
 	seen := map[string]bool{}
 	for _, c := range Cases(false, Operations) {

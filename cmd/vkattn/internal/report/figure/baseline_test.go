@@ -17,7 +17,8 @@ func by(library string, r bench.Row) bench.Row {
 func TestOneBaselineAFigure(t *testing.T) {
 	var rows []bench.Row
 	for _, n := range []int{128, 256} {
-		rows = append(rows, small("standard", n, 8), small("flash2", n, 2), by("torch 2", small("standard", n, 40)), by("torch 2", small("fa2", n, 4)))
+		rows = append(rows, small("standard", n, 8), small("flash2", n, 2), by("torch 2", small("standard", n, 40)),
+			by("torch 2", small("fa2", n, 4)))
 	}
 	figures := Build([]Source{{Label: "x", Device: "GPU", Rows: rows}})
 	for _, id := range []string{"speedup-seq", "summary"} {
@@ -31,8 +32,10 @@ func TestOneBaselineAFigure(t *testing.T) {
 			baseline, named string
 			want            map[string]float64
 		}{
-			{ours, "standard (vkattn)", "× the speed of standard (vkattn)", map[string]float64{"flash2": 4, "standard (torch 2)": 0.2, "fa2 (torch 2)": 2}},
-			{peers, "standard (torch 2)", "× the speed of standard (torch 2)", map[string]float64{"flash2": 20, "standard": 5, "fa2 (torch 2)": 10}},
+			{ours, "standard (vkattn)", "× the speed of standard (vkattn)", map[string]float64{"flash2": 4, "standard (torch 2)": 0.2,
+				"fa2 (torch 2)": 2}},
+			{peers, "standard (torch 2)", "× the speed of standard (torch 2)", map[string]float64{"flash2": 20, "standard": 5,
+				"fa2 (torch 2)": 10}},
 		} {
 			require.Equal(t, f.baseline, f.Baseline)
 			require.Contains(t, []string{f.X, f.Y}, f.named, f.ID)
@@ -64,7 +67,8 @@ func TestAFileThatIsNotDrawnIsNamed(t *testing.T) {
 		r.B = 16384 / n
 		gpu.Rows = append(gpu.Rows, r)
 	}
-	cpu := Source{Label: "CPU", Device: "CPU", Rows: []bench.Row{small("flash2", 64, 20), small("flash2", 128, 20), small("flash2", 256, 80), small("flash2", 512, 320), small("flash2", 1024, 1300)}}
+	cpu := Source{Label: "CPU", Device: "CPU", Rows: []bench.Row{small("flash2", 64, 20), small("flash2", 128, 20),
+		small("flash2", 256, 80), small("flash2", 512, 320), small("flash2", 1024, 1300)}}
 	for _, order := range [][]Source{{gpu, cpu}, {cpu, gpu}} {
 		f := Get(Build(order), "time-seq")
 		require.Len(t, f.Series, 1)
@@ -73,7 +77,8 @@ func TestAFileThatIsNotDrawnIsNamed(t *testing.T) {
 	}
 
 	// A file without the baseline is named, too, and so is the baseline where its name is long.
-	long := Source{Label: "llvmpipe (LLVM 19.1.7, 256 bits)", Device: "llvmpipe", Rows: append([]bench.Row{small("standard", 128, 9), small("standard", 256, 9)}, cpu.Rows...)}
+	long := Source{Label: "llvmpipe (LLVM 19.1.7, 256 bits)", Device: "llvmpipe",
+		Rows: append([]bench.Row{small("standard", 128, 9), small("standard", 256, 9)}, cpu.Rows...)}
 	for _, id := range []string{"speedup-seq", "summary"} {
 		f := Get(Build([]Source{gpu, long}), id)
 		require.Equal(t, []string{"GPU"}, f.Absent)

@@ -109,7 +109,8 @@ func Merge(files []*bench.File) []*bench.File {
 			continue
 		}
 		out[i] = &bench.File{Path: out[i].Path + ", " + f.Path, Headers: slices.Concat(out[i].Headers, f.Headers),
-			Other: slices.Concat(out[i].Other, f.Other), Rows: slices.Concat(out[i].Rows, f.Rows), Rings: slices.Concat(out[i].Rings, f.Rings)}
+			Other: slices.Concat(out[i].Other, f.Other), Rows: slices.Concat(out[i].Rows, f.Rows),
+			Rings: slices.Concat(out[i].Rings, f.Rings)}
 	}
 	return out
 }

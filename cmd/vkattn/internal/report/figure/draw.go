@@ -76,7 +76,8 @@ func (f *Figure) Inline() (string, error) {
 	}
 	svg := withFallbacks(b.String())
 	svg = svg[strings.Index(svg, "<svg"):]
-	svg = sizeAttributes.ReplaceAllString(svg, `<svg role="img" aria-label="`+f.Title+`" viewBox="0 0 `+fmt.Sprintf("%g %g", w.Points(), h.Points())+`" `)
+	svg = sizeAttributes.ReplaceAllString(svg, `<svg role="img" aria-label="`+f.Title+`" viewBox="0 0 `+fmt.Sprintf("%g %g", w.Points(),
+		h.Points())+`" `)
 	for _, t := range tones() {
 		svg = strings.ReplaceAll(svg, t.light, "var(--"+t.name+")")
 	}
@@ -113,7 +114,8 @@ func (f *Figure) size(withTitle bool) (w, h vg.Length) {
 }
 
 func style(size float64, t tone) text.Style {
-	return text.Style{Color: t.color(), Font: font.From(font.Font{Typeface: "Liberation", Variant: "Sans"}, vg.Points(size)), Handler: plot.DefaultTextHandler}
+	return text.Style{Color: t.color(), Font: font.From(font.Font{Typeface: "Liberation", Variant: "Sans"}, vg.Points(size)),
+		Handler: plot.DefaultTextHandler}
 }
 
 func (f *Figure) draw(c draw.Canvas, withTitle bool) error {

@@ -53,7 +53,8 @@ func TestColoursAreToldApart(t *testing.T) {
 			require.GreaterOrEqual(t, contrast(of(a), of(paper)), 3.0, "%s, dark %t", a.name, dark)
 			for _, b := range named[:i] {
 				for name, m := range sight {
-					require.Greater(t, distance(oklab(of(a), m), oklab(of(b), m)), 0.08, "%s and %s, %s, dark %t", a.name, b.name, name, dark)
+					require.Greater(t, distance(oklab(of(a), m), oklab(of(b), m)), 0.08, "%s and %s, %s, dark %t", a.name, b.name,
+						name, dark)
 				}
 			}
 		}

@@ -11,8 +11,10 @@ type Citation struct{ Text, URL string }
 
 // Citations are numbered from 1. The two course reports are where the sweeps of this benchmark come from.
 var Citations = []Citation{
-	{"T. Dao, D. Y. Fu, S. Ermon, A. Rudra, C. Ré: FlashAttention: Fast and Memory-Efficient Exact Attention with IO-Awareness. NeurIPS 2022, arXiv:2205.14135", "https://arxiv.org/abs/2205.14135"},
-	{"A course report on FlashAttention-1, measured on one NVIDIA Tesla T4 with driver 550.54.15. It is not published, as far as is known here.", ""},
+	{"T. Dao, D. Y. Fu, S. Ermon, A. Rudra, C. Ré: FlashAttention: Fast and Memory-Efficient Exact Attention with IO-Awareness. NeurIPS " +
+		"2022, arXiv:2205.14135", "https://arxiv.org/abs/2205.14135"},
+	{"A course report on FlashAttention-1, measured on one NVIDIA Tesla T4 with driver 550.54.15. It is not published, as far as is " +
+		"known here.", ""},
 	{"A course report on FlashAttention-2. It is not published, as far as is known here, and its GPU is not on record: its figures show " +
 		"the shape of a curve, not what a GPU must reach.", ""},
 }
@@ -22,7 +24,8 @@ const (
 	onOther   = "FlashAttention-2 course report [3], GPU not on record: "
 	onOther32 = onOther + "32 heads, embedding 2048, "
 	// OnA100 begins what the FlashAttention paper says of GPT-2 medium, in its figure 2.
-	OnA100 = "FlashAttention paper [1], figure 2, A100, GPT-2 medium (sequence length 1024, 16 heads of 64, batch 64), forward and backward: "
+	OnA100 = "FlashAttention paper [1], figure 2, A100, GPT-2 medium (sequence length 1024, 16 heads of 64, batch 64), forward and " +
+		"backward: "
 )
 
 // facts are what others measured, on their GPUs and with their PyTorch: they show the shape that a curve had, not what a GPU of today

@@ -71,7 +71,8 @@ func keyOf(r *bench.Row) string {
 // Every number of every figure is one of the file, or the ratio of two.
 func TestNumbersAreThoseOfTheFile(t *testing.T) {
 	files := rawRows(t, "synthetic.jsonl")
-	column := map[string]string{"time-seq": "ms", "batch": "ms", "causal": "ms", "forward-backward": "ms", "tflops-seq": "tflops", "heads": "tflops",
+	column := map[string]string{"time-seq": "ms", "batch": "ms", "causal": "ms", "forward-backward": "ms", "tflops-seq": "tflops",
+		"heads":     "tflops",
 		"embedding": "tflops", "head-dim": "tflops", "map": "tflops", "memory-seq": "peak_MiB", "speedup-seq": ""}
 	figures := Build(NewSources(read(t, "synthetic.jsonl")))
 	require.Len(t, figures, 12)
@@ -110,7 +111,8 @@ func TestNumbersAreThoseOfTheFile(t *testing.T) {
 					require.Equal(t, lo, p.Lo, where)
 					require.Equal(t, hi, p.Hi, where)
 				}
-				x := map[string]any{"batch": r["B"], "heads": r["H"], "head-dim": r["D"], "embedding": r["H"].(float64) * r["D"].(float64)}[f.ID]
+				x := map[string]any{"batch": r["B"], "heads": r["H"], "head-dim": r["D"], "embedding": r["H"].(float64) *
+					r["D"].(float64)}[f.ID]
 				if x == nil {
 					x = r["N"]
 				}
@@ -270,7 +272,8 @@ func TestSourcesOverlay(t *testing.T) {
 // small rows outside of the reports' grids, as a CPU driver measures them.
 func small(impl string, n int, ms float64) bench.Row {
 	c := bench.Case{Impl: impl, DType: "float16", B: 1, H: 4, Hkv: 4, Nq: n, N: n, D: 64, Dv: 64}
-	return bench.Row{Library: "vkattn 1", Case: c, Fwd: bench.Pass{Ms: ms, P20: ms * 0.9, P80: ms * 1.2, TFLOPS: c.ForwardFLOPs() / ms / 1e9}}
+	return bench.Row{Library: "vkattn 1", Case: c, Fwd: bench.Pass{Ms: ms, P20: ms * 0.9, P80: ms * 1.2,
+		TFLOPS: c.ForwardFLOPs() / ms / 1e9}}
 }
 
 func TestOtherGridsThanTheReports(t *testing.T) {
@@ -325,7 +328,8 @@ func TestTicks(t *testing.T) {
 	require.Len(t, labels(3.1, 3.9), 2)
 	require.Equal(t, "0", evenTicks(400)[0].Label)
 	require.LessOrEqual(t, len(evenTicks(400)), 7)
-	for v, want := range map[float64]string{0: "0", 1234.4: "1,234", 123456: "123,456", 12.34: "12.3", 1.5: "1.5", 0.0123: "0.0123", 20: "20"} {
+	for v, want := range map[float64]string{0: "0", 1234.4: "1,234", 123456: "123,456", 12.34: "12.3", 1.5: "1.5", 0.0123: "0.0123",
+		20: "20"} {
 		require.Equal(t, want, plain(v))
 	}
 	for v, want := range map[float64]string{512: "512", 1024: "1k", 1025: "1025", 16384: "16k"} {

@@ -47,7 +47,8 @@ func BuildRings(sources []Source) []*Figure {
 	failed := func(f *Figure) {
 		for _, x := range all {
 			if x.row.Error != "" {
-				f.Missing = append(f.Missing, fmt.Sprintf("%s, %s tokens: %s", ringName(x, sources), Number(float64(x.row.Tokens)), strings.Join(strings.Fields(x.row.Error), " ")))
+				f.Missing = append(f.Missing, fmt.Sprintf("%s, %s tokens: %s", ringName(x, sources), Number(float64(x.row.Tokens)),
+					strings.Join(strings.Fields(x.row.Error), " ")))
 			}
 		}
 	}
@@ -64,7 +65,8 @@ func BuildRings(sources []Source) []*Figure {
 		}
 	}
 	drawn := slices.DeleteFunc(slices.Clone(good), func(x ringItem) bool { return x.row.Shape() != shape })
-	out := []*Figure{ringSeq(drawn, sources), ringRanks(drawn, sources), ringSplit(drawn, sources), ringTimeline(drawn, sources, false), ringTimeline(drawn, sources, true)}
+	out := []*Figure{ringSeq(drawn, sources), ringRanks(drawn, sources), ringSplit(drawn, sources), ringTimeline(drawn, sources, false),
+		ringTimeline(drawn, sources, true)}
 	for _, f := range out {
 		f.Fixed = strings.Trim(briefly(shape)+"; "+f.Fixed, "; ")
 		if len(f.Series) == 0 {
@@ -138,7 +140,8 @@ func ringLines(f *Figure, rows []ringItem, name func(x ringItem) string, at func
 	}
 	for i, n := range names {
 		for _, pass := range ringPasses {
-			s := Series{Name: n + ", " + pass.name, Mark: i % len(shapes), Variant: pass.variant, Colour: i%len(series) + 1, Peer: pass.variant != Usual}
+			s := Series{Name: n + ", " + pass.name, Mark: i % len(shapes), Variant: pass.variant, Colour: i%len(series) + 1,
+				Peer: pass.variant != Usual}
 			for _, x := range rows {
 				if y := pass.speed(x.row); name(x) == n && y > 0 {
 					s.Points = append(s.Points, Point{X: at(x.row), Y: y})
@@ -154,7 +157,8 @@ func ringLines(f *Figure, rows []ringItem, name func(x ringItem) string, at func
 
 // ringSeq is the speed-up against the tokens.
 func ringSeq(rows []ringItem, sources []Source) *Figure {
-	f := &Figure{ID: "rings-seq", Title: "Speed-up of several devices against tokens", X: "tokens", Y: ringAxis, LogX: true, One: true, Scale: 1}
+	f := &Figure{ID: "rings-seq", Title: "Speed-up of several devices against tokens", X: "tokens", Y: ringAxis, LogX: true,
+		One: true, Scale: 1}
 	ringLines(f, rows, func(x ringItem) string { return ringName(x, sources) }, func(r *bench.RingRow) float64 { return float64(r.Tokens) })
 	ideal := map[int]bool{}
 	for _, x := range rows {
@@ -173,7 +177,8 @@ func ringSeq(rows []ringItem, sources []Source) *Figure {
 
 // ringRanks is the speed-up against the ranks.
 func ringRanks(rows []ringItem, sources []Source) *Figure {
-	f := &Figure{ID: "rings-ranks", Title: "Speed-up against the number of devices", X: "ranks", Y: ringAxis, LogX: true, LogY: true, Scale: 1}
+	f := &Figure{ID: "rings-ranks", Title: "Speed-up against the number of devices", X: "ranks", Y: ringAxis, LogX: true,
+		LogY: true, Scale: 1}
 	rows = slices.DeleteFunc(slices.Clone(rows), func(x ringItem) bool { return x.row.Over == bench.OverHost })
 	ranks := map[int]bool{}
 	for _, x := range rows {
@@ -202,7 +207,8 @@ const mostSplit = 16
 
 // ringSplit shows what the time of each row goes into.
 func ringSplit(rows []ringItem, sources []Source) *Figure {
-	f := &Figure{ID: "rings-split", Title: "Where the time of several devices goes", X: "% of a pass, mean of the ranks", Kind: Stacked, Parts: RingParts, Scale: 1}
+	f := &Figure{ID: "rings-split", Title: "Where the time of several devices goes", X: "% of a pass, mean of the ranks", Kind: Stacked,
+		Parts: RingParts, Scale: 1}
 	for _, backward := range []bool{false, true} {
 		for _, x := range rows {
 			p, pass := &x.row.Fwd, "forward"
@@ -248,8 +254,8 @@ var TimelineParts = []string{"kernels of step", "sums", "copies out", "copies in
 // mostTimelineRanks is how many ranks a timeline shows.
 const mostTimelineRanks = 8
 
-// ringTimeline is what every device did in one pass: of the row with most tokens, and of those the one of several devices with fewest ranks, which is
-// the easiest to read.
+// ringTimeline is what every device did in one pass: of the row with most tokens, and of those the one of several devices with fewest
+// ranks, which is the easiest to read.
 func ringTimeline(rows []ringItem, sources []Source, backward bool) *Figure {
 	f := &Figure{ID: "rings-forward", Title: "What devices did in a forward pass", X: "ms", Kind: Timeline, Parts: TimelineParts, Scale: 1}
 	of := func(x ringItem) *bench.RingTrace { return x.row.Fwd.Traced }

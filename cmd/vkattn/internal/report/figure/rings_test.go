@@ -78,7 +78,8 @@ func TestRingFigures(t *testing.T) {
 		require.InEpsilon(t, s.Whole, sum, 1e-3, s.Name)
 	}
 	// The easiest to read: two ranks, of most tokens.
-	for id, trace := range map[string]*bench.RingTrace{"rings-forward": find(2, 1024).Fwd.Traced, "rings-backward": find(2, 1024).Bwd.Traced} {
+	for id, trace := range map[string]*bench.RingTrace{"rings-forward": find(2, 1024).Fwd.Traced,
+		"rings-backward": find(2, 1024).Bwd.Traced} {
 		f := Get(figures, id)
 		require.Contains(t, f.Fixed, "2 ranks, 1k tokens")
 		require.Equal(t, "B1 H4 D64 float16 causal bottom-right; 2 ranks, 1k tokens", f.Fixed)

@@ -157,7 +157,8 @@ func (r *Roofline) draw(c draw.Canvas) error {
 		line.LineStyle = draw.LineStyle{Color: ink.color(), Width: vg.Points(1.2)}
 		p.Add(line)
 		const near = 1.5 // times as much is far enough above for the lower one's caption
-		labels = append(labels, caption{x: p.X.Max, y: ceiling.TFLOPS, text: fmt.Sprintf("%s %s TFLOP/s", ceiling.Name, plain(ceiling.TFLOPS)),
+		labels = append(labels, caption{x: p.X.Max, y: ceiling.TFLOPS, text: fmt.Sprintf("%s %s TFLOP/s", ceiling.Name,
+			plain(ceiling.TFLOPS)),
 			left: true, below: ceiling.TFLOPS < top && ceiling.TFLOPS*near > top})
 	}
 	ridge := top * 1000 / r.CopyGBps

@@ -91,7 +91,8 @@ func (f *Figure) doubts() {
 					if row == p.Base {
 						name += "'s baseline"
 					}
-					f.Doubts = append(f.Doubts, fmt.Sprintf("%s at %s: rounds took %s ms; drawn is %s ms", name, where, listed(took.Rounds), Shown(took.Ms)))
+					f.Doubts = append(f.Doubts, fmt.Sprintf("%s at %s: rounds took %s ms; drawn is %s ms", name, where, listed(took.Rounds),
+						Shown(took.Ms)))
 				}
 			}
 		}

@@ -87,8 +87,9 @@ func overHeads() sweep {
 
 // overEmbedding keeps the heads: the head dimension grows with the embedding.
 func overEmbedding() sweep {
-	return sweep{name: "embedding (heads × head dimension)", x: func(c bench.Case) float64 { return float64(c.EmbDim()) }, suite: "embedding",
-		want: setting(16, 16, 512, 0, true),
+	return sweep{name: "embedding (heads × head dimension)", x: func(c bench.Case) float64 { return float64(c.EmbDim()) },
+		suite: "embedding",
+		want:  setting(16, 16, 512, 0, true),
 		tie: func(c bench.Case) (bench.Case, bool) {
 			ok := square(c)
 			c.Impl, c.D, c.Dv = "", 0, 0
@@ -124,7 +125,8 @@ func (s *set) choose(sw *sweep, counts func(item) bool) (bench.Case, bool) {
 		return bench.Case{}, false
 	}
 	best := slices.MinFunc(all, func(a, b candidate) int {
-		return cmp.Or(cmp.Compare(b.sources, a.sources), cmp.Compare(a.first, b.first), cmp.Compare(a.way, b.way), cmp.Compare(b.values, a.values))
+		return cmp.Or(cmp.Compare(b.sources, a.sources), cmp.Compare(a.first, b.first), cmp.Compare(a.way, b.way),
+			cmp.Compare(b.values, a.values))
 	})
 	for range best.way {
 		*sw = *sw.instead
@@ -249,6 +251,7 @@ func (s *set) missing(f *Figure, sw sweep, tied bench.Case) {
 		if it.row.Causal != tied.Causal {
 			mask = ", causal"
 		}
-		f.Missing = append(f.Missing, fmt.Sprintf("%s at %s %s%s: %s", it.series, strings.SplitN(sw.name, " (", 2)[0], Number(sw.x(it.row.Case)), mask, it.row.Reason.Word()))
+		f.Missing = append(f.Missing, fmt.Sprintf("%s at %s %s%s: %s", it.series, strings.SplitN(sw.name, " (", 2)[0],
+			Number(sw.x(it.row.Case)), mask, it.row.Reason.Word()))
 	}
 }

@@ -339,7 +339,8 @@ func (s *Series) trim() {
 
 // summary is the geometric mean of every implementation's speed against a baseline, over all shapes that both were measured on.
 func (s *set) summary(id string, m metric) *Figure {
-	f := &Figure{ID: id, Title: "Speed against standard attention, all shapes", X: m.axis, Kind: Bars, One: true, Scale: 1, Baseline: m.baseline}
+	f := &Figure{ID: id, Title: "Speed against standard attention, all shapes", X: m.axis, Kind: Bars, One: true, Scale: 1,
+		Baseline: m.baseline}
 	ratios := &Figure{}
 	s.collect(ratios, func(item) bool { return true }, func(it item) (Point, bool) {
 		p, ok := m.value(s, it)
@@ -355,7 +356,8 @@ func (s *set) summary(id string, m metric) *Figure {
 		f.Series = append(f.Series, r)
 	}
 	if len(f.Series) == 0 {
-		f.Empty = "The files have no shape that standard attention was measured on beside another implementation. vkattn bench --suite reports measures them."
+		f.Empty = "The files have no shape that standard attention was measured on beside another implementation. vkattn bench --suite " +
+			"reports measures them."
 	} else {
 		f.Fixed = "forward: geometric mean, and from the worst to the best shape"
 		s.absent(f, forwardMeasured, func(it item) bool { _, ok := m.value(s, it); return ok })

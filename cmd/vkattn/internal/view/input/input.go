@@ -18,7 +18,8 @@ import (
 
 // Random makes a layer of random heads; the same seed gives the same. The error says which size cannot be.
 func Random(seed uint64, queryHeads, keyHeads, queries, keys, dim int) (*view.Subject, error) {
-	h, err := heads.Random(flash.Problem{Batch: 1, Heads: queryHeads, KeyHeads: keyHeads, QueryLen: queries, KeyLen: keys, HeadDim: dim}, seed)
+	h, err := heads.Random(flash.Problem{Batch: 1, Heads: queryHeads, KeyHeads: keyHeads, QueryLen: queries, KeyLen: keys, HeadDim: dim},
+		seed)
 	if err != nil {
 		return nil, err
 	}
@@ -33,8 +34,8 @@ const (
 	windowName  = "window"
 )
 
-// Read reads a file of heads as heads.Read does, of several layers: tensors whose names end in q and k and are alike before that. A layer's name and window, as
-// layer0.window, stands for window.
+// Read reads a file of heads as heads.Read does, of several layers: tensors whose names end in q and k and are alike before that. A layer's
+// name and window, as layer0.window, stands for window.
 func Read(path string) (*view.Subject, error) {
 	tensors, about, err := ref.ReadSafetensors(path)
 	if err != nil {
@@ -60,7 +61,8 @@ func parse(tensors map[string]ref.Stored, about map[string]string) (*view.Subjec
 		}
 	}
 	if names == nil {
-		return nil, fmt.Errorf("no tensors of queries and keys: their names must be alike but for q and k at the end, as layer0.q and layer0.k")
+		return nil, fmt.Errorf("no tensors of queries and keys: their names must be alike but for q and k at the end, as layer0.q and " +
+			"layer0.k")
 	}
 	slices.SortFunc(names, inOrder)
 	s := &view.Subject{Name: about["title"], Text: []rune(about["text"])}
@@ -98,12 +100,14 @@ func layer(name string, h *heads.Heads) (l view.Layer, err error) {
 	case p.Batch != 1:
 		return l, fmt.Errorf("%s has %d batch entries, and the viewer shows one", name, p.Batch)
 	case p.Causal == flash.CausalTopLeft && p.QueryLen != p.KeyLen:
-		return l, fmt.Errorf("%s is causal from the top left, which the viewer shows of as many queries as keys alone: there are %d and %d", name, p.QueryLen, p.KeyLen)
+		return l, fmt.Errorf("%s is causal from the top left, which the viewer shows of as many queries as keys alone: there are %d and %d",
+			name, p.QueryLen, p.KeyLen)
 	case !(p.Scale > 0):
 		return l, fmt.Errorf("%s has scale %g, and the viewer shows positive ones", name, p.Scale)
 	case p.Window == flash.Window{}:
 	case left == 0 || !l.Causal && left != right:
-		return l, fmt.Errorf("%s has a window of %d keys before and %d after a query's own: the viewer shows one or more, and as many on both sides without causal order", name, left, right)
+		return l, fmt.Errorf("%s has a window of %d keys before and %d after a query's own: the viewer shows one or more, and as many on "+
+			"both sides without causal order", name, left, right)
 	default:
 		l.Window = max(left, 0)
 	}

@@ -29,7 +29,8 @@ func stored(shape ...int) ref.Stored {
 
 func TestParse(t *testing.T) {
 	s, err := parse(map[string]ref.Stored{
-		"layer10.q": stored(4, 3, 2), "layer10.k": stored(2, 3, 2), "layer2.q": stored(1, 2, 3, 2), "layer2.k": stored(2, 3, 2), "other": stored(1), "lonely.q": stored(1, 1, 1),
+		"layer10.q": stored(4, 3, 2), "layer10.k": stored(2, 3, 2), "layer2.q": stored(1, 2, 3, 2), "layer2.k": stored(2, 3, 2),
+		"other": stored(1), "lonely.q": stored(1, 1, 1),
 	}, map[string]string{"text": "añ\n", "layer10.window": "5,5", "window": "-1,-1", "causal": "none"})
 	require.NoError(t, err)
 	require.Len(t, s.Layers, 2)
@@ -59,7 +60,8 @@ func TestParseRefusals(t *testing.T) {
 		"has 2 batch entries":            {func(m map[string]ref.Stored) { m["q"], m["k"] = stored(2, 1, 3, 4), stored(2, 1, 3, 4) }, nil},
 		"has scale -1":                   {nil, map[string]string{"scale": "-1"}},
 		"the viewer shows one or more":   {nil, map[string]string{"window": "3,4", "causal": "none"}},
-		"of as many queries as keys":     {func(m map[string]ref.Stored) { m["k"] = stored(2, 5, 4) }, map[string]string{"causal": "top-left"}},
+		"of as many queries as keys": {func(m map[string]ref.Stored) { m["k"] = stored(2, 5, 4) },
+			map[string]string{"causal": "top-left"}},
 		"tensor \"q\" is I64": {func(m map[string]ref.Stored) {
 			m["q"] = ref.Stored{DType: "I64", Shape: []int{1, 1, 1}, Data: make([]byte, 8)}
 		}, nil},

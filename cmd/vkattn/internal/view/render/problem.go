@@ -281,7 +281,8 @@ func (r *Renderer) prepareMap(key mapKey, of mapping) (err error) {
 			return nil
 		}
 		var t *flash.Tensor
-		if t, err = r.attention.TensorOn(ref(of.cells), uint64(4*at), flash.F32, [4]int{1, of.heads.End - of.heads.Begin, rows, columns}, [4]int{}); err == nil {
+		if t, err = r.attention.TensorOn(ref(of.cells), uint64(4*at), flash.F32, [4]int{1, of.heads.End - of.heads.Begin, rows, columns},
+			[4]int{}); err == nil {
 			out = append(out, t)
 		}
 		return t

@@ -109,7 +109,8 @@ func colorAt(p *image.RGBA, x, y int) uint32 {
 func TestWeights(t *testing.T) {
 	g := newRig(t, random(t, 5, 4, 2, 60, 80, 8), 1000, 700)
 	all := []view.Options{
-		{Causal: true, Temperature: 1}, {Temperature: 1}, {Temperature: 0.5}, {Causal: true, Window: 7, Temperature: 1}, {Window: 9, Temperature: 2},
+		{Causal: true, Temperature: 1}, {Temperature: 1}, {Temperature: 0.5}, {Causal: true, Window: 7, Temperature: 1},
+		{Window: 9, Temperature: 2},
 		{Causal: true, Slope: 0.7, Temperature: 1}, {Softcap: 1.5, Temperature: 1}, {Softcap: 3, Slope: 0.1, Window: 30, Temperature: 0.8},
 		{Causal: true, Blocks: view.LocalBlocks, Temperature: 1}, {Blocks: view.StridedBlocks, Softcap: 2, Temperature: 1},
 		{Causal: true, Slope: 0.2, Temperature: 1}, // functions that there were, with other numbers
@@ -241,7 +242,8 @@ func TestLayers(t *testing.T) {
 // What the library does not take is told, and drawn.
 func TestNote(t *testing.T) {
 	const tooMany = flash.MaxHeadDim + 1
-	g := newRig(t, &view.Subject{Layers: []view.Layer{{Heads: 1, KeyHeads: 1, Queries: 1, Keys: 1, Dim: tooMany, Q: make([]float32, tooMany), K: make([]float32, tooMany)}}}, 1000, 700)
+	g := newRig(t, &view.Subject{Layers: []view.Layer{{Heads: 1, KeyHeads: 1, Queries: 1, Keys: 1, Dim: tooMany,
+		Q: make([]float32, tooMany), K: make([]float32, tooMany)}}}, 1000, 700)
 	for range 2 {
 		_, err := g.Draw(g.state)
 		require.NoError(t, err)
@@ -289,7 +291,8 @@ func TestFaults(t *testing.T) {
 	}
 	require.NoError(t, draw())
 	before := f.Live()
-	for kind, result := range map[string]vk.Result{"alloc": 0, "buffer": 0, "submit": vk.ErrDeviceLost, "wait": vk.ErrDeviceLost, "pipeline": 0, "descriptorset": 0,
+	for kind, result := range map[string]vk.Result{"alloc": 0, "buffer": 0, "submit": vk.ErrDeviceLost, "wait": vk.ErrDeviceLost,
+		"pipeline": 0, "descriptorset": 0,
 		"descriptorpool": 0, "commandpool": 0, "begin": 0, "end": 0, "fence": 0, "querypool": 0, "query": 0} {
 		if testing.Short() && !slices.Contains([]string{"alloc", "submit", "descriptorset", "query"}, kind) {
 			continue
@@ -305,8 +308,8 @@ func TestFaults(t *testing.T) {
 	require.NoError(t, draw())
 }
 
-// A frame is there in time for the eye where the device is a CPU, too: with nothing to compute, and with the large map and the weight under the pointer computed
-// anew, as while one zooms. The least of several counts: the machine may be busy with other things.
+// A frame is there in time for the eye where the device is a CPU, too: with nothing to compute, and with the large map and the weight under
+// the pointer computed anew, as while one zooms. The least of several counts: the machine may be busy with other things.
 func TestFrameTime(t *testing.T) {
 	dev := vktest.Open(t, vktest.Options{NoValidation: true})
 	subject := random(t, 1, 8, 8, 1024, 1024, 64)

@@ -1,6 +1,6 @@
-// Package render draws what cmd/vkattn/internal/view describes, on the device that computes attention: attention, maps, their peaks and colours, letters and lines are
-// commands of one command buffer of one VkDevice, and pixels lie in a buffer of it. Nothing of the picture passes through the host; four numbers do,
-// those of the pair under the pointer and the peak of the scale.
+// Package render draws what cmd/vkattn/internal/view describes, on the device that computes attention: attention, maps, their peaks and
+// colours, letters and lines are commands of one command buffer of one VkDevice, and pixels lie in a buffer of it. Nothing of the picture
+// passes through the host; four numbers do, those of the pair under the pointer and the peak of the scale.
 package render
 
 import (
@@ -192,7 +192,8 @@ func placesOf(w view.Work) (p places) {
 	return p
 }
 
-// prepare makes what the state's work takes, before commands are recorded, and gives that work. Where the device does not take it, r.note says why.
+// prepare makes what the state's work takes, before commands are recorded, and gives that work. Where the device does not take it, r.note
+// says why.
 func (r *Renderer) prepare(s *view.State) (view.Work, error) {
 	w := s.Work()
 	if w.Attention == r.failed && r.note != "" {

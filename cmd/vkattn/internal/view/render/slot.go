@@ -20,7 +20,8 @@ const (
 	timestamps
 )
 
-// Slot is what a frame needs for itself while the device works on it. Two of them let the host prepare one frame while the device draws the other.
+// Slot is what a frame needs for itself while the device works on it. Two of them let the host prepare one frame while the device draws the
+// other.
 type Slot struct {
 	Pixels *vk.Buffer // of the frame that is being recorded
 
@@ -120,7 +121,8 @@ func (s *Slot) wait() error {
 }
 
 // Begin waits until the slot's last frame is done, and records the next: attention and maps as far as they are not what they were, and the
-// picture into Pixels, one word each, with blue in the lowest byte where bgra is set, else red. The caller may add to Stream, and must Submit.
+// picture into Pixels, one word each, with blue in the lowest byte where bgra is set, else red. The caller may add to Stream, and must
+// Submit.
 func (s *Slot) Begin(state *view.State, bgra bool) error {
 	r := s.r
 	if err := s.wait(); err != nil {
@@ -219,7 +221,8 @@ func (s *Slot) recordMaps(w view.Work, large, grid, hover bool) error {
 		{large, largeMap, at(r.places.large, l.Head, 1, l.View, l.Rows, l.Columns)},
 		{grid, gridMap, at(r.places.grid, 0, g.Heads, g.View, g.Rows, g.Columns)},
 		{hover, hoverMap, at(r.places.hover, h.Head, 1, view.Rect{Query: h.Query, Key: h.Key, Queries: 1, Keys: 1}, 1, 1)},
-		{hover, rowMap, at(r.places.hover+1, h.Head, 1, view.Rect{Query: h.Query, Queries: 1, Keys: r.subject.Layers[w.Attention.Layer].Keys}, 0, 0)},
+		{hover, rowMap, at(r.places.hover+1, h.Head, 1,
+			view.Rect{Query: h.Query, Queries: 1, Keys: r.subject.Layers[w.Attention.Layer].Keys}, 0, 0)},
 	} {
 		if !m.do {
 			continue
@@ -279,7 +282,8 @@ func (s *Slot) recordPicture(state *view.State, bgra, large, grid bool, done vie
 				break
 			}
 		}
-		st.Barrier(vk.StageTransfer|vk.StageCompute, vk.AccessTransferWrite|vk.AccessShaderWrite, vk.StageCompute, vk.AccessShaderRead|vk.AccessShaderWrite)
+		st.Barrier(vk.StageTransfer|vk.StageCompute, vk.AccessTransferWrite|vk.AccessShaderWrite, vk.StageCompute,
+			vk.AccessShaderRead|vk.AccessShaderWrite)
 		st.Bind(r.peak, peaks)
 		push(uint32(m.first), uint32(m.cells), peakChunk, uint32(m.peak), uint32(m.of))
 		st.Dispatch(uint32((m.cells+peakChunk-1)/peakChunk), uint32(m.pictures), 1)
@@ -357,7 +361,8 @@ func (s *Slot) Submit(wait, signal []*vk.Semaphore) error {
 	if err := s.cmd.End(); err != nil {
 		return err
 	}
-	err := s.r.dev.Queue().Submit(vk.Submission{Commands: []*vk.CommandBuffer{s.cmd}, Fence: s.fence, WaitBinary: wait, SignalBinary: signal})
+	err := s.r.dev.Queue().Submit(vk.Submission{Commands: []*vk.CommandBuffer{s.cmd}, Fence: s.fence, WaitBinary: wait,
+		SignalBinary: signal})
 	s.busy = s.busy || err == nil
 	return err
 }

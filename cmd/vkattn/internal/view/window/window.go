@@ -114,8 +114,8 @@ func Open(subject *view.Subject, o Options) (w *Window, err error) {
 	return w, nil
 }
 
-// openGLFW starts GLFW and opens a window. Its binding logs some errors of the window system, and panics with others in the calls after them: both become
-// an error here.
+// openGLFW starts GLFW and opens a window. Its binding logs some errors of the window system, and panics with others in the calls after
+// them: both become an error here.
 func openGLFW(o *Options) (w *glfw.Window, err error) {
 	var said bytes.Buffer
 	before, flags := log.Writer(), log.Flags()
@@ -213,8 +213,8 @@ func (w *Window) dropChain() error {
 	return err
 }
 
-// Step takes the events that there are, or waits for some up to a time where there is nothing to draw, and draws where the picture has changed. It is false when
-// the window is to close.
+// Step takes the events that there are, or waits for some up to a time where there is nothing to draw, and draws where the picture has
+// changed. It is false when the window is to close.
 func (w *Window) Step(wait time.Duration) (bool, error) {
 	if w.dirty || w.stale || w.State.Running {
 		glfw.PollEvents()

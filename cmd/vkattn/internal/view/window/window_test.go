@@ -45,7 +45,8 @@ type opened struct {
 
 const usualWidth, usualHeight = 900, 640
 
-// open opens a window on a display of its own, under the validation of synchronisation. It is closed, and nothing may be left behind, when the test ends.
+// open opens a window on a display of its own, under the validation of synchronisation. It is closed, and nothing may be left behind, when
+// the test ends.
 func open(t *testing.T, subject *view.Subject) *opened {
 	t.Helper()
 	runtime.LockOSThread()
@@ -122,8 +123,8 @@ func (o *opened) until(what string, so func() bool) {
 	o.steps(1)
 }
 
-// shows checks that the display shows the maps: each pixel of the large one and of the small ones has the colour of its cell's value. The pointer must be over
-// none of them.
+// shows checks that the display shows the maps: each pixel of the large one and of the small ones has the colour of its cell's value. The
+// pointer must be over none of them.
 func (o *opened) shows() {
 	o.t.Helper()
 	o.steps(1)
@@ -170,7 +171,8 @@ func (o *opened) compare() error {
 				// A position that lies between two colours may be rounded to either.
 				colors := o.State.ColorMap()
 				if value == 0 || got != entry(colors, at-1e-4) && got != entry(colors, at+1e-4) {
-					return fmt.Errorf("head %d, pixel (%d, %d): the display shows %06x, and the cell is %g of %g", h, x, y, got, value, peak)
+					return fmt.Errorf("head %d, pixel (%d, %d): the display shows %06x, and the cell is %g of %g", h, x, y, got,
+						value, peak)
 				}
 			}
 		}
@@ -186,8 +188,8 @@ func entry(c *picture.Colors, at float64) uint32 {
 
 func small(t *testing.T) *view.Subject { return random(t, 3, 3, 1, 96, 96, 16) }
 
-// The window shows what attends to what: the display's pixels are the map's values through the table of colours, whichever table, scale, pooling
-// and options.
+// The window shows what attends to what: the display's pixels are the map's values through the table of colours, whichever table, scale,
+// pooling and options.
 func TestShowsMap(t *testing.T) {
 	o := open(t, small(t))
 	o.shows()
@@ -264,7 +266,8 @@ func TestLostWhenAsked(t *testing.T) {
 	o.shows()
 }
 
-// Swapchains that go out of date, and surfaces that are lost, when images are acquired and when they are presented, are made anew: the next frames show.
+// Swapchains that go out of date, and surfaces that are lost, when images are acquired and when they are presented, are made anew: the next
+// frames show.
 func TestLostSurface(t *testing.T) {
 	o := open(t, small(t))
 	for _, c := range []struct {
