@@ -114,7 +114,7 @@ func meanError(t *testing.T, o []float32, want, sizes []float64) (mean float64) 
 }
 
 // splitMay is how far sums of terms may be off where fp32 arithmetic is off by want: twice that, but for two inputs of which the order of
-// fp32 operations decides. An H100 is off by 5.7e-6 and 6.4e-5 there (docs/notes.md).
+// fp32 operations decides. An H100 is off by 5.7e-6 and 6.4e-5 there (docs/notes/split.md).
 func splitMay(input string, terms int, want, scale float64) float64 {
 	switch {
 	// 4096 and −4096, at once in scalar sums; half a unit of 4096's last place is lost where something stands between

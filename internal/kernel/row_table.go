@@ -11,7 +11,7 @@ import (
 // Packed sequences. Where they begin is known on the device alone, so that a kernel's blocks of rows are a table that the device makes
 // before it (shaders/common/row_table.comp). As many workgroups as there may be blocks are dispatched, and those beyond its end return at
 // once; or, where the caller insists, it has the number of workgroups too, and that is what is dispatched: nothing of it is read back, nor
-// does the host wait. Counting costs more than it saves where rows are full (docs/notes.md).
+// does the host wait. Counting costs more than it saves where rows are full (docs/notes/masks.md).
 
 // RowBlocks is how a kernel cuts the rows of sequences, and what it is dispatched over.
 type RowBlocks struct {

@@ -160,7 +160,7 @@ func (m *module) compute(typ, op uint32, a []uint32) value {
 
 // closesUnrolled says whether a block's selection is the last thing in a loop that is to be unrolled. It stays undecided. Without it the
 // selection before it would stand beside the loop's own condition; NVIDIA's compiler then joins the two, loses the request to unroll with
-// the jump that it takes out, and matrix_forward runs at two thirds of its speed (docs/notes.md).
+// the jump that it takes out, and matrix_forward runs at two thirds of its speed (docs/notes/host.md).
 func (f *function) closesUnrolled(b *block) bool {
 	if b.merge == 0 || b.loopNext != 0 {
 		return false

@@ -363,7 +363,7 @@ func (t *Tile) predict(k *kernel.Prediction, p *attn.Problem, pace float64) floa
 
 // predict gives the cost of a pass with this number of workgroups for each part of the keys, of these rows and subgroups, in pairs of a row
 // and a key on one multiprocessor; pace is the cost of a pair. A multiprocessor's workgroups share it. They take as long as the one with
-// most keys, or as all of them together. docs/notes.md has the measurements that the constants are from.
+// most keys, or as all of them together. docs/notes/caches.md has the measurements that the constants are from.
 func predict(k *kernel.Prediction, p *attn.Problem, rows, subgroups int, workgroups uint64, inParts int, pace float64) float64 {
 	count := float64(k.Count)
 	beside := float64(max(1, k.ResidentSubgroups/subgroups)) // workgroups on a multiprocessor

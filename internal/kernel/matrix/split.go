@@ -8,7 +8,7 @@ import (
 )
 
 // Attention of fp32 tensors on matrices of a narrower type: every operand is a sum of two or three numbers of it, and a product is the sum
-// of three or six (shaders/include/matrix_split.glsl, which has the papers; docs/notes.md has the errors).
+// of three or six (shaders/include/matrix_split.glsl, which has the papers; docs/notes/split.md has the errors).
 //
 //	operands  terms  products  errors beside those of the scalar tier
 //	bf16      3      6         not above them, with exponents as fp32 has them
