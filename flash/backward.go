@@ -6,11 +6,6 @@ import (
 	"github.com/vkattn/vkattn/pipeline"
 )
 
-// BackwardUses holds the uses of the tensors of a Backward; zero values are the defaults.
-type BackwardUses struct {
-	Q, K, V, O, LSE, DO, DLSE, DQ, DK, DV, Bias, Mask, Sinks, KeyLengths, QueryLengths, QueryStarts, KeyStarts, DBias, DSinks TensorUse
-}
-
 // Backward names the tensors of one backward pass. From the inputs of a forward pass, its outputs, and the gradient do of a
 // loss by o (and optionally dlse, that by lse), it computes the gradients by q, k and v. With z the weights of dropout (1
 // without):
@@ -57,36 +52,31 @@ type Backward struct {
 	Classes *Mask      // that of the forward pass; nil where Problem.Classes is zero
 	Seed    uint64     // of the forward pass; ignored where Problem.Dropout is 0
 	Offset  uint32     // likewise
-
-	Uses BackwardUses // what barriers a recording begins and ends with; the zero value is right for most
 }
 
 // given lists the tensors in the order of attn.BackwardOperands.
 func (b *Backward) given(to *kernel.Gradients) [len(attn.BackwardOperands)]given {
-	u := &b.Uses
-	return [...]given{{b.Q, u.Q, &to.Q}, {b.K, u.K, &to.K}, {b.V, u.V, &to.V}, {b.O, u.O, &to.O}, {b.LSE, u.LSE, &to.LSE},
-		{b.DO, u.DO, &to.DO}, {b.DLSE, u.DLSE, &to.DLSE}, {b.DQ, u.DQ, &to.DQ}, {b.DK, u.DK, &to.DK}, {b.DV, u.DV, &to.DV},
-		{b.Bias, u.Bias, &to.Bias}, {b.Mask, u.Mask, &to.Mask}, {b.Sinks, u.Sinks, &to.Sinks},
-		{b.KeyLengths, u.KeyLengths, &to.KeyLengths}, {b.QueryLengths, u.QueryLengths, &to.QueryLengths},
-		{b.QueryStarts, u.QueryStarts, &to.QueryStarts}, {b.KeyStarts, u.KeyStarts, &to.KeyStarts},
-		{b.DBias, u.DBias, &to.DBias}, {b.DSinks, u.DSinks, &to.DSinks}}
+	return [...]given{{b.Q, &to.Q}, {b.K, &to.K}, {b.V, &to.V}, {b.O, &to.O}, {b.LSE, &to.LSE}, {b.DO, &to.DO}, {b.DLSE, &to.DLSE},
+		{b.DQ, &to.DQ}, {b.DK, &to.DK}, {b.DV, &to.DV}, {b.Bias, &to.Bias}, {b.Mask, &to.Mask}, {b.Sinks, &to.Sinks},
+		{b.KeyLengths, &to.KeyLengths}, {b.QueryLengths, &to.QueryLengths}, {b.QueryStarts, &to.QueryStarts}, {b.KeyStarts, &to.KeyStarts},
+		{b.DBias, &to.DBias}, {b.DSinks, &to.DSinks}}
 }
 
-// tensors lists the tensors with their uses.
-func (b *Backward) tensors(to *kernel.Gradients, held *[mostHeld]heldTensor) {
+// tensors lists the tensors.
+func (b *Backward) tensors(to *kernel.Gradients, held *[mostHeld]*Tensor) {
 	all := b.given(to)
 	hold(held, all[:])
 	if b.Blocks != nil {
-		held[len(all)].tensor = b.Blocks.words
+		held[len(all)] = b.Blocks.words
 	}
 	if b.Classes != nil {
-		held[len(all)].tensor = b.Classes.words // a problem has one of them
+		held[len(all)] = b.Classes.words // a problem has one of them
 	}
 	for i, t := range b.Captured {
-		held[mostHeld-MaxCaptured+i].tensor = t
+		held[mostHeld-MaxCaptured+i] = t
 	}
 	for i, t := range b.DCaptured {
-		held[mostHeld-2*MaxCaptured+i].tensor = t
+		held[mostHeld-2*MaxCaptured+i] = t
 	}
 }
 

@@ -31,6 +31,7 @@ type Tensor struct {
 	layout attn.Layout
 	bound  kernel.Operand // what kernels are given
 	folded bool           // elements share memory: never an output
+	use    TensorUse      // outside of recordings
 }
 
 // memory is a buffer shared by a tensor and its views.
@@ -143,8 +144,8 @@ func (d *Device) TensorOn(buffer BufferRef, offset uint64, dtype DType, shape, s
 	return t, nil
 }
 
-// View lays another tensor over the same buffer; the offset in bytes counts from the buffer's start. Closing any of the
-// tensors that share a buffer closes all of them.
+// View lays another tensor over the same buffer, of the same declared use; the offset in bytes counts from the buffer's start. Closing any
+// of the tensors that share a buffer closes all of them.
 func (t *Tensor) View(offset uint64, dtype DType, shape, strides [4]int) (*Tensor, error) {
 	if err := t.usable("Tensor"); err != nil {
 		return nil, err
@@ -153,7 +154,12 @@ func (t *Tensor) View(offset uint64, dtype DType, shape, strides [4]int) (*Tenso
 	if err != nil {
 		return nil, public(err)
 	}
-	return t.mem.tensor(dtype, l)
+	view, err := t.mem.tensor(dtype, l)
+	if err != nil {
+		return nil, err
+	}
+	view.use = t.use
+	return view, nil
 }
 
 // tensor makes a tensor from a checked layout.
