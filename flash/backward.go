@@ -25,20 +25,19 @@ import (
 //
 // Source: Dao, FlashAttention-2 (2023), section 3.1 and algorithm 2, where δ is called D.
 type Backward struct {
-	Q, K, V *Tensor // inputs of the forward pass
-	O, LSE  *Tensor // what it wrote
-	DO      *Tensor // the loss's gradient by o, of O's type and shape
-	DLSE    *Tensor // that by lse, fp32 in row-major order, of LSE's shape; nil: zero
+	// The forward pass whose gradients are wanted: what it was given, and O and LSE as it wrote them; LSE is not optional here, and neither
+	// are Weights where standard attention was given some. Nothing of it is written. Caches have no gradients: PageTable, PageStarts,
+	// LastPages, KeyScales and ValueScales must be nil.
+	Forward
+
+	DO   *Tensor // the loss's gradient by o, of O's type and shape
+	DLSE *Tensor // that by lse, fp32 in row-major order, of LSE's shape; nil: zero
 
 	// The gradients by q, k and v: outputs, of the type and shape of Q, K and V. They are overwritten, or added to with
 	// Accumulate, and overlap no other tensor of the pass.
 	DQ, DK, DV *Tensor
 	Accumulate bool
 
-	Bias, Mask, Sinks        *Tensor  // those of the forward pass
-	KeyLengths, QueryLengths *Tensor  // likewise
-	QueryStarts, KeyStarts   *Tensor  // likewise
-	Captured                 Captured // likewise
 	// The gradients by bias and sinks, of their shapes: outputs like DQ; nil: not wanted. What a bias was broadcast over is summed, in a
 	// fixed order.
 	DBias, DSinks *Tensor
@@ -46,12 +45,6 @@ type Backward struct {
 	// row-major order; nil: not wanted. [score.Function.Gradient] says which tensors have one. They are summed as integers, fine enough for
 	// fp32, so that the order has no effect; where a term is infinite or NaN, the whole gradient is NaN.
 	DCaptured Captured
-
-	Weights *Weights   // those that standard attention's forward pass of these tensors was given, left as they are; else nil
-	Blocks  *BlockMask // that of the forward pass; nil where Problem.Blocks is zero
-	Classes *Mask      // that of the forward pass; nil where Problem.Classes is zero
-	Seed    uint64     // of the forward pass; ignored where Problem.Dropout is 0
-	Offset  uint32     // likewise
 }
 
 // given lists the tensors in the order of attn.BackwardOperands.
@@ -83,6 +76,9 @@ func (b *Backward) tensors(to *kernel.Gradients, held *[mostHeld]*Tensor) {
 // check validates the tensors against the problem and gives what kernels are given. It does not allocate unless it fails.
 func (b *Backward) check(p *Plan, g *kernel.Gradients) error {
 	all := b.given(g)
+	if err := b.refuseCaches(); err != nil {
+		return err
+	}
 	if err := place("Backward", attn.BackwardOperands[:], all[:], p.dev, &p.attn); err != nil {
 		return err
 	}
@@ -103,6 +99,20 @@ func (b *Backward) check(p *Plan, g *kernel.Gradients) error {
 	}
 	g.HasDLSE = b.DLSE != nil
 	g.Accumulate, g.Drop = b.Accumulate, kernel.Draw{Seed: b.Seed, Offset: b.Offset}
+	return nil
+}
+
+// refuseCaches refuses what a forward pass may have and a backward pass cannot. It does not allocate unless it fails.
+func (b *Backward) refuseCaches() error {
+	for _, x := range [...]struct {
+		name   string
+		tensor *Tensor
+	}{{"PageTable", b.PageTable}, {"PageStarts", b.PageStarts}, {"LastPages", b.LastPages}, {"KeyScales", b.KeyScales},
+		{"ValueScales", b.ValueScales}} {
+		if x.tensor != nil {
+			return badArgument("Backward."+x.name, x.tensor, "must be nil: caches have no gradients")
+		}
+	}
 	return nil
 }
 

@@ -62,8 +62,8 @@ func TestUsed(t *testing.T) {
 			return forward.Forward(Forward{Q: with(x[0]), K: with(x[1]), V: with(x[2]), O: with(x[3]), LSE: with(l)})
 		}},
 		{"backward", backward.rec, backward.Record, func(with func(*Tensor) *Tensor) error {
-			return backward.Backward(Backward{Q: with(x[0]), K: with(x[1]), V: with(x[2]), O: with(x[3]), LSE: with(l), DO: with(x[4]),
-				DQ: with(x[5]), DK: with(x[6]), DV: with(x[7])})
+			return backward.Backward(Backward{Forward: Forward{Q: with(x[0]), K: with(x[1]), V: with(x[2]), O: with(x[3]), LSE: with(l)},
+				DO: with(x[4]), DQ: with(x[5]), DK: with(x[6]), DV: with(x[7])})
 		}},
 		{"map", mapping.rec, mapping.Record, func(with func(*Tensor) *Tensor) error {
 			return mapping.Map(Map{Q: with(x[0]), K: with(x[1]), LSE: with(l), Out: with(cells)})

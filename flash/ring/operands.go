@@ -28,12 +28,6 @@ func ofForward(f *flash.Forward) operands {
 		captured: f.Captured, seed: f.Seed, offset: f.Offset}
 }
 
-func ofBackward(b *flash.Backward) operands {
-	return operands{bias: b.Bias, mask: b.Mask, sinks: b.Sinks, queryStarts: b.QueryStarts, keyStarts: b.KeyStarts,
-		queryLengths: b.QueryLengths, keyLengths: b.KeyLengths,
-		captured: b.Captured, seed: b.Seed, offset: b.Offset}
-}
-
 // wanted lists those that the problem has.
 func (o *operands) wanted(p *Plan) (all []wanted) {
 	g := &p.problem
