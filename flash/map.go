@@ -64,8 +64,9 @@ func (p Pool) kernel() kernel.MapPool {
 // KeyLen. LSE includes sinks, so that the weights of a row add up to less than 1 by the sink's. Where it was made by [Standard] attention,
 // it is of scores rounded to the storage type, and weights, of scores that are not, add up to 1 within that.
 type Map struct {
-	Q, K *Tensor // inputs of the forward pass
-	LSE  *Tensor // what it wrote
+	// The forward pass whose weights are pooled, with LSE as it wrote it. V, O, Sinks, ValueScales, Weights, Classes, Seed and Offset are
+	// ignored and may be nil: the weights, before dropout, follow from the rest.
+	Forward
 
 	Batches, Heads Range // of which there are pictures: batch entries, and query heads
 	Queries, Keys  Range // what a picture is of
@@ -74,15 +75,6 @@ type Map struct {
 	Out *Tensor // output, fp32 [batches, heads, H, W] of any strides whose last is 1, H and W at most 65535; nil: no picture
 	// outputs, fp32 [batches, heads, queries, 1] in row-major order; nil: not wanted. They cost as much again as a picture
 	Entropy, Distance *Tensor
-
-	Bias, Mask               *Tensor    // those of the forward pass
-	KeyLengths, QueryLengths *Tensor    // likewise
-	QueryStarts, KeyStarts   *Tensor    // likewise
-	PageTable                *Tensor    // likewise
-	PageStarts, LastPages    *Tensor    // likewise
-	KeyScales                *Tensor    // likewise
-	Captured                 Captured   // likewise
-	Blocks                   *BlockMask // likewise; classes of blocks are not asked for
 }
 
 // mapOperands are the tensors of a map, in the order of Map.given; those of which the map itself has the shape come first.

@@ -66,7 +66,7 @@ func TestUsed(t *testing.T) {
 				DO: with(x[4]), DQ: with(x[5]), DK: with(x[6]), DV: with(x[7])})
 		}},
 		{"map", mapping.rec, mapping.Record, func(with func(*Tensor) *Tensor) error {
-			return mapping.Map(Map{Q: with(x[0]), K: with(x[1]), LSE: with(l), Out: with(cells)})
+			return mapping.Map(Map{Forward: Forward{Q: with(x[0]), K: with(x[1]), LSE: with(l)}, Out: with(cells)})
 		}},
 		{"merge", merging.rec, merging.Record, func(with func(*Tensor) *Tensor) error {
 			parts[0] = Part{O: with(x[0]), LSE: with(l)}
