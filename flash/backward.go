@@ -25,9 +25,9 @@ import (
 //
 // Source: Dao, FlashAttention-2 (2023), section 3.1 and algorithm 2, where δ is called D.
 type Backward struct {
-	// The forward pass whose gradients are wanted: what it was given, and O and LSE as it wrote them; LSE is not optional here, and neither
-	// are Weights where standard attention was given some. Nothing of it is written. Caches have no gradients: PageTable, PageStarts,
-	// LastPages, KeyScales and ValueScales must be nil.
+	// The forward pass whose gradients are wanted: what it was given, with O and LSE as it wrote them. LSE must be given, and of standard
+	// attention the Weights that the forward pass was given. All of it is left as it is. PageTable, PageStarts, LastPages, KeyScales and
+	// ValueScales must be nil: caches have no gradients.
 	Forward
 
 	DO   *Tensor // the loss's gradient by o, of O's type and shape
@@ -55,7 +55,7 @@ func (b *Backward) given(to *kernel.Gradients) [len(attn.BackwardOperands)]given
 		{b.DBias, &to.DBias}, {b.DSinks, &to.DSinks}}
 }
 
-// tensors lists the tensors.
+// tensors lists what a recording keeps: the tensors, the block mask's among them.
 func (b *Backward) tensors(to *kernel.Gradients, held *[mostHeld]*Tensor) {
 	all := b.given(to)
 	hold(held, all[:])

@@ -66,7 +66,7 @@ func (f *Forward) check(p *Plan, ops *kernel.Operands) error {
 	return nil
 }
 
-// tensors lists the tensors, the block mask's among them.
+// tensors lists what a recording keeps: the tensors, the block mask's among them.
 func (f *Forward) tensors(to *kernel.Operands, held *[mostHeld]*Tensor) {
 	all := f.given(to)
 	hold(held, all[:])

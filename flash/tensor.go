@@ -109,10 +109,10 @@ func (d *Device) TensorFrom(ctx context.Context, dtype DType, values []float32, 
 	return t, nil
 }
 
-// TensorOn lays a tensor over a buffer of the caller's on the same VkDevice. The offset is in bytes, a multiple of the
-// element size, of 2 for Q8_0 and Q4_0; strides are in elements, the last one 1, the others of bits multiples of 8 and of blocks
-// multiples of 32; all-zero strides mean row-major order, rows of bits up to the next byte. The buffer must outlive the
-// tensor and all work on it; Close leaves it alone. The error is an [*ArgumentError] that names what does not fit.
+// TensorOn lays a tensor over a buffer of the caller's on the same VkDevice. The offset is in bytes, a multiple of the element size, of 2
+// for Q8_0 and Q4_0; strides are in elements, the last one 1, the others of bits multiples of 8 and of blocks multiples of 32; all-zero
+// strides mean row-major order, rows of bits up to the next byte. The buffer must outlive the tensor and all work on it; Close leaves it
+// alone. [Tensor.Used] says who else uses it. The error is an [*ArgumentError] that names what does not fit.
 func (d *Device) TensorOn(buffer BufferRef, offset uint64, dtype DType, shape, strides [4]int) (_ *Tensor, err error) {
 	defer during("TensorOn", &err)
 	if err := d.usable(); err != nil {

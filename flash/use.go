@@ -27,8 +27,9 @@ type TensorUse struct{ Prior, Next Use }
 //	shown := o.Used(flash.TensorUse{Next: flash.Use{Stages: fragmentShader, Accesses: shaderRead}})
 //	rec, err := plan.RecordForward(cmd, flash.Forward{Q: q, K: k, V: v, O: shown}) // and then the draw that reads o
 //
-// Where the program places barriers of its own, [Untouched] leaves the pass's out. A use holds for all that passes do with the memory of
-// the tensor in a recording; of tensors that overlap, the last of the pass says it.
+// Where the program places barriers of its own, [Untouched] leaves the pass's out. A declared use replaces the default on its side: where
+// other passes of this library are neighbours too, it names compute among its stages, or those passes are given t. It is of the memory, so
+// a pass that is given the same memory under two names is given one use of it. [Tensor.Upload] and its like do not look at it.
 //
 // Each call makes a tensor, and a recording that is given another tensor than before is written anew: call Used when the tensor is made,
 // not before every pass.
