@@ -175,7 +175,7 @@ func (p *AccumulatePlan) NewRecording() (_ *AccumulateRecording, err error) {
 
 func (p *AccumulatePlan) recording() (*AccumulateRecording, error) {
 	r := &AccumulateRecording{plan: p}
-	r.dev, r.name, r.first, r.tensors = p.dev, "AccumulateRecording", "Accumulate", make([]heldTensor, len(r.all))
+	r.dev, r.name, r.first, r.tensors = p.dev, "AccumulateRecording", "Accumulate", make([]*Tensor, len(r.all))
 	n := p.program.Dispatches()
 	if err := r.open(pipeline.RecordingInfo{MaxDispatches: n, MaxBindings: kernel.AccumulateBindings * n}); err != nil {
 		return nil, err
@@ -202,8 +202,7 @@ func (r *AccumulateRecording) Accumulate(a Accumulate) (err error) {
 	}
 	defer r.mu.Unlock()
 	o := &r.ops
-	r.all = [...]given{{tensor: a.X, to: &o.X}, {tensor: a.Y, to: &o.Y}, {tensor: a.XLSE, to: &o.XLSE}, {tensor: a.YLSE, to: &o.YLSE},
-		{tensor: a.LSE, to: &o.NewLSE}}
+	r.all = [...]given{{a.X, &o.X}, {a.Y, &o.Y}, {a.XLSE, &o.XLSE}, {a.YLSE, &o.YLSE}, {a.LSE, &o.NewLSE}}
 	if err := place("Accumulate", r.plan.table, r.all[:], r.dev, nil); err != nil {
 		return err
 	}
@@ -213,7 +212,7 @@ func (r *AccumulateRecording) Accumulate(a Accumulate) (err error) {
 		}
 	}
 	for i := range r.all {
-		r.tensors[i] = heldTensor{r.all[i].tensor, r.all[i].use}
+		r.tensors[i] = r.all[i].tensor
 	}
 	if err = r.reset(); err == nil {
 		err = r.plan.program.Record(&r.writer, o)

@@ -64,11 +64,6 @@ type Append struct {
 	KeyScales, ValueScales *Tensor // of F8E4M3: F32 [1, 1, Batch, KeyHeads]
 
 	Q, RotatedQ *Tensor // queries, and where they go turned; RotatedQ nil: Q is turned in place
-
-	Uses struct {
-		K, V, KeyCache, ValueCache, At, Counts, TokenBatch, Cos, Sin, Positions, PageTable, PageStarts, KeyScales, ValueScales, Q,
-		RotatedQ TensorUse
-	}
 }
 
 // PlanAppend builds the kernel that writes rows into caches. Errors are as of PlanRotate. Quantised caches need the device's
@@ -191,14 +186,10 @@ func (r *RowRecording) Append(t Append) (err error) {
 		return err
 	}
 	defer r.mu.Unlock()
-	o, u, table := &r.ops, &t.Uses, r.plan.table
-	all := [...]given{{t.K, u.K, &o.K}, {t.V, u.V, &o.V}, {t.KeyCache, u.KeyCache, &o.X}, {t.ValueCache, u.ValueCache, &o.Y},
-		{t.At, u.At, &o.At},
-		{t.Counts, u.Counts, &o.Counts}, {t.TokenBatch, u.TokenBatch, &r.entries}, {t.PageTable, u.PageTable, &o.Table},
-		{t.PageStarts, u.PageStarts, &o.Starts},
-		{t.KeyScales, u.KeyScales, &o.KeyScales}, {t.ValueScales, u.ValueScales, &o.ValueScales}, {t.Q, u.Q, &o.Q},
-		{t.RotatedQ, u.RotatedQ, &o.Z},
-		{t.Cos, u.Cos, &o.Cos}, {t.Sin, u.Sin, &o.Sin}, {t.Positions, u.Positions, &o.Positions}}
+	o, table := &r.ops, r.plan.table
+	all := [...]given{{t.K, &o.K}, {t.V, &o.V}, {t.KeyCache, &o.X}, {t.ValueCache, &o.Y}, {t.At, &o.At}, {t.Counts, &o.Counts},
+		{t.TokenBatch, &r.entries}, {t.PageTable, &o.Table}, {t.PageStarts, &o.Starts}, {t.KeyScales, &o.KeyScales},
+		{t.ValueScales, &o.ValueScales}, {t.Q, &o.Q}, {t.RotatedQ, &o.Z}, {t.Cos, &o.Cos}, {t.Sin, &o.Sin}, {t.Positions, &o.Positions}}
 	if o.QueriesInPlace = t.RotatedQ == nil; o.QueriesInPlace {
 		table = r.plan.inPlace
 	}

@@ -6,11 +6,6 @@ import (
 	"github.com/vkattn/vkattn/pipeline"
 )
 
-// BackwardUses holds the uses of the tensors of a Backward; zero values are the defaults.
-type BackwardUses struct {
-	Q, K, V, O, LSE, DO, DLSE, DQ, DK, DV, Bias, Mask, Sinks, KeyLengths, QueryLengths, QueryStarts, KeyStarts, DBias, DSinks TensorUse
-}
-
 // Backward names the tensors of one backward pass. From the inputs of a forward pass, its outputs, and the gradient do of a
 // loss by o (and optionally dlse, that by lse), it computes the gradients by q, k and v. With z the weights of dropout (1
 // without):
@@ -30,20 +25,19 @@ type BackwardUses struct {
 //
 // Source: Dao, FlashAttention-2 (2023), section 3.1 and algorithm 2, where δ is called D.
 type Backward struct {
-	Q, K, V *Tensor // inputs of the forward pass
-	O, LSE  *Tensor // what it wrote
-	DO      *Tensor // the loss's gradient by o, of O's type and shape
-	DLSE    *Tensor // that by lse, fp32 in row-major order, of LSE's shape; nil: zero
+	// The forward pass whose gradients are wanted: what it was given, with O and LSE as it wrote them. LSE must be given, and of standard
+	// attention the Weights that the forward pass was given. All of it is left as it is. PageTable, PageStarts, LastPages, KeyScales and
+	// ValueScales must be nil: caches have no gradients.
+	Forward
+
+	DO   *Tensor // the loss's gradient by o, of O's type and shape
+	DLSE *Tensor // that by lse, fp32 in row-major order, of LSE's shape; nil: zero
 
 	// The gradients by q, k and v: outputs, of the type and shape of Q, K and V. They are overwritten, or added to with
 	// Accumulate, and overlap no other tensor of the pass.
 	DQ, DK, DV *Tensor
 	Accumulate bool
 
-	Bias, Mask, Sinks        *Tensor  // those of the forward pass
-	KeyLengths, QueryLengths *Tensor  // likewise
-	QueryStarts, KeyStarts   *Tensor  // likewise
-	Captured                 Captured // likewise
 	// The gradients by bias and sinks, of their shapes: outputs like DQ; nil: not wanted. What a bias was broadcast over is summed, in a
 	// fixed order.
 	DBias, DSinks *Tensor
@@ -51,48 +45,40 @@ type Backward struct {
 	// row-major order; nil: not wanted. [score.Function.Gradient] says which tensors have one. They are summed as integers, fine enough for
 	// fp32, so that the order has no effect; where a term is infinite or NaN, the whole gradient is NaN.
 	DCaptured Captured
-
-	Weights *Weights   // those that standard attention's forward pass of these tensors was given, left as they are; else nil
-	Blocks  *BlockMask // that of the forward pass; nil where Problem.Blocks is zero
-	Classes *Mask      // that of the forward pass; nil where Problem.Classes is zero
-	Seed    uint64     // of the forward pass; ignored where Problem.Dropout is 0
-	Offset  uint32     // likewise
-
-	Uses BackwardUses // what barriers a recording begins and ends with; the zero value is right for most
 }
 
 // given lists the tensors in the order of attn.BackwardOperands.
 func (b *Backward) given(to *kernel.Gradients) [len(attn.BackwardOperands)]given {
-	u := &b.Uses
-	return [...]given{{b.Q, u.Q, &to.Q}, {b.K, u.K, &to.K}, {b.V, u.V, &to.V}, {b.O, u.O, &to.O}, {b.LSE, u.LSE, &to.LSE},
-		{b.DO, u.DO, &to.DO}, {b.DLSE, u.DLSE, &to.DLSE}, {b.DQ, u.DQ, &to.DQ}, {b.DK, u.DK, &to.DK}, {b.DV, u.DV, &to.DV},
-		{b.Bias, u.Bias, &to.Bias}, {b.Mask, u.Mask, &to.Mask}, {b.Sinks, u.Sinks, &to.Sinks},
-		{b.KeyLengths, u.KeyLengths, &to.KeyLengths}, {b.QueryLengths, u.QueryLengths, &to.QueryLengths},
-		{b.QueryStarts, u.QueryStarts, &to.QueryStarts}, {b.KeyStarts, u.KeyStarts, &to.KeyStarts},
-		{b.DBias, u.DBias, &to.DBias}, {b.DSinks, u.DSinks, &to.DSinks}}
+	return [...]given{{b.Q, &to.Q}, {b.K, &to.K}, {b.V, &to.V}, {b.O, &to.O}, {b.LSE, &to.LSE}, {b.DO, &to.DO}, {b.DLSE, &to.DLSE},
+		{b.DQ, &to.DQ}, {b.DK, &to.DK}, {b.DV, &to.DV}, {b.Bias, &to.Bias}, {b.Mask, &to.Mask}, {b.Sinks, &to.Sinks},
+		{b.KeyLengths, &to.KeyLengths}, {b.QueryLengths, &to.QueryLengths}, {b.QueryStarts, &to.QueryStarts}, {b.KeyStarts, &to.KeyStarts},
+		{b.DBias, &to.DBias}, {b.DSinks, &to.DSinks}}
 }
 
-// tensors lists the tensors with their uses.
-func (b *Backward) tensors(to *kernel.Gradients, held *[mostHeld]heldTensor) {
+// tensors lists what a recording keeps: the tensors, the block mask's among them.
+func (b *Backward) tensors(to *kernel.Gradients, held *[mostHeld]*Tensor) {
 	all := b.given(to)
 	hold(held, all[:])
 	if b.Blocks != nil {
-		held[len(all)].tensor = b.Blocks.words
+		held[len(all)] = b.Blocks.words
 	}
 	if b.Classes != nil {
-		held[len(all)].tensor = b.Classes.words // a problem has one of them
+		held[len(all)] = b.Classes.words // a problem has one of them
 	}
 	for i, t := range b.Captured {
-		held[mostHeld-MaxCaptured+i].tensor = t
+		held[mostHeld-MaxCaptured+i] = t
 	}
 	for i, t := range b.DCaptured {
-		held[mostHeld-2*MaxCaptured+i].tensor = t
+		held[mostHeld-2*MaxCaptured+i] = t
 	}
 }
 
 // check validates the tensors against the problem and gives what kernels are given. It does not allocate unless it fails.
 func (b *Backward) check(p *Plan, g *kernel.Gradients) error {
 	all := b.given(g)
+	if err := b.refuseCaches(); err != nil {
+		return err
+	}
 	if err := place("Backward", attn.BackwardOperands[:], all[:], p.dev, &p.attn); err != nil {
 		return err
 	}
@@ -113,6 +99,20 @@ func (b *Backward) check(p *Plan, g *kernel.Gradients) error {
 	}
 	g.HasDLSE = b.DLSE != nil
 	g.Accumulate, g.Drop = b.Accumulate, kernel.Draw{Seed: b.Seed, Offset: b.Offset}
+	return nil
+}
+
+// refuseCaches refuses what a forward pass may have and a backward pass cannot. It does not allocate unless it fails.
+func (b *Backward) refuseCaches() error {
+	for _, x := range [...]struct {
+		name   string
+		tensor *Tensor
+	}{{"PageTable", b.PageTable}, {"PageStarts", b.PageStarts}, {"LastPages", b.LastPages}, {"KeyScales", b.KeyScales},
+		{"ValueScales", b.ValueScales}} {
+		if x.tensor != nil {
+			return badArgument("Backward."+x.name, x.tensor, "must be nil: caches have no gradients")
+		}
+	}
 	return nil
 }
 

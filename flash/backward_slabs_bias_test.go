@@ -96,10 +96,9 @@ func (c *biasedPass) run(t *testing.T, d *Device) {
 		}
 		return out
 	}
-	b := Backward{Q: filled(p.DType, p.QShape(), s.q), K: filled(p.DType, p.KShape(), s.k), V: filled(p.DType, p.VShape(), s.v),
-		Bias: bias.tensor,
-		O:    filled(p.DType, p.OShape(), floats(o.Data)), LSE: filled(F32, p.LSEShape(), floats(lse.Data)),
-		DO: filled(p.DType, p.OShape(), do.Data), Accumulate: c.adds}
+	f := Forward{Q: filled(p.DType, p.QShape(), s.q), K: filled(p.DType, p.KShape(), s.k), V: filled(p.DType, p.VShape(), s.v),
+		O: filled(p.DType, p.OShape(), floats(o.Data)), LSE: filled(F32, p.LSEShape(), floats(lse.Data)), Bias: bias.tensor}
+	b := Backward{Forward: f, DO: filled(p.DType, p.OShape(), do.Data), Accumulate: c.adds}
 	if drop := s.in.Dropout; drop != nil {
 		b.Seed, b.Offset = drop.Seed, drop.Offset
 	}

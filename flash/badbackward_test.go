@@ -1,9 +1,13 @@
 package flash
 
 import (
+	"reflect"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/vkattn/vkattn/internal/attn"
 )
 
 // TestBadBackward: every tensor of a backward pass that does not fit its place gives an error that names the place and the rule.
@@ -14,7 +18,7 @@ func TestBadBackward(t *testing.T) {
 	big, closed := misfits.big, misfits.closed
 	fresh := func() Backward {
 		x := func() *Tensor { return mk(d, F16, 1, 2, 8, 16) }
-		return Backward{Q: x(), K: x(), V: x(), O: x(), DO: x(), LSE: mk(d, F32, 1, 2, 8, 1), DQ: x(), DK: x(), DV: x()}
+		return Backward{Forward: Forward{Q: x(), K: x(), V: x(), O: x(), LSE: mk(d, F32, 1, 2, 8, 1)}, DO: x(), DQ: x(), DK: x(), DV: x()}
 	}
 	for _, c := range []struct {
 		name     string
@@ -56,6 +60,17 @@ func TestBadBackward(t *testing.T) {
 			requireRefused(t, c.argument, err)
 			require.NoError(t, plan.Backward(bg, good), "a refused call must leave the plan usable")
 		})
+	}
+	for _, o := range attn.ForwardOperands {
+		if slices.ContainsFunc(attn.BackwardOperands[:], func(of attn.Operand) bool { return of.Name == o.Name }) {
+			require.False(t, o.Cache, o.Name)
+			continue
+		}
+		b := fresh()
+		reflect.ValueOf(&b).Elem().FieldByName(o.Name).Set(reflect.ValueOf(b.Q))
+		err := plan.Backward(bg, b)
+		requireRefused(t, "Backward."+o.Name, err)
+		require.ErrorContains(t, err, "caches have no gradients")
 	}
 	// Inputs may overlap, and be read with stride 0; gradients may share a packed buffer.
 	b := fresh()

@@ -46,14 +46,15 @@ func maskedGradients(t *testing.T, d *Device, p Problem, bits []bool, poison fun
 		poison(s)
 	}
 	f := s.tensors(t, d, plainly(t, d))
+	f.Blocks = mask
 	like, made := plainly(t, d), func(x *Tensor, values []float32) *Tensor {
 		require.NoError(t, x.Upload(bg, values))
 		return x
 	}
 	require.NoError(t, f.O.Upload(bg, kernel.Float32s(o.Data)))
 	require.NoError(t, f.LSE.Upload(bg, kernel.Float32s(lse.Data)))
-	b := Backward{Q: f.Q, K: f.K, V: f.V, O: f.O, LSE: f.LSE, DO: made(like(p.DType, p.OShape()), do.Data),
-		DQ: like(p.DType, p.QShape()), DK: like(p.DType, p.KShape()), DV: like(p.DType, p.VShape()), Blocks: mask}
+	b := Backward{Forward: f, DO: made(like(p.DType, p.OShape()), do.Data), DQ: like(p.DType, p.QShape()), DK: like(p.DType, p.KShape()),
+		DV: like(p.DType, p.VShape())}
 	defer closeAll(t, f.Q, f.K, f.V, f.O, f.LSE, b.DO, b.DQ, b.DK, b.DV)
 	require.NoError(t, plan.Backward(bg, b))
 	return [3][]float32{download(t, b.DQ), download(t, b.DK), download(t, b.DV)}, want, true
@@ -173,7 +174,8 @@ func TestBadBackwardBlockMasks(t *testing.T) {
 	p := Problem{Batch: 1, Heads: 2, QueryLen: 8, HeadDim: 16, Blocks: Blocks{Queries: 4, Keys: 4}}
 	plan := mustPlan(t, d, p)
 	x := func() *Tensor { return plainly(t, d)(F32, [4]int{1, 2, 8, 16}) }
-	b := Backward{Q: x(), K: x(), V: x(), O: x(), DO: x(), LSE: plainly(t, d)(F32, [4]int{1, 2, 8, 1}), DQ: x(), DK: x(), DV: x()}
+	b := Backward{Forward: Forward{Q: x(), K: x(), V: x(), O: x(), LSE: plainly(t, d)(F32, [4]int{1, 2, 8, 1})}, DO: x(), DQ: x(),
+		DK: x(), DV: x()}
 	for _, input := range []*Tensor{b.Q, b.K, b.V, b.O, b.DO, b.LSE} {
 		require.NoError(t, input.Upload(bg, make([]float32, input.Elements())))
 	}

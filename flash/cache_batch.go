@@ -198,10 +198,10 @@ func (b *CacheBatch) own(label string, dtype DType, n int, words []byte) (*Tenso
 func (b *CacheBatch) makeSlot(s *stepSlot) error {
 	c := b.cache
 	s.dev, s.name, s.first = c.dev, "CacheBatch", "NewBatch"
-	s.tensors = append(s.tensors, heldTensor{tensor: b.words})
+	s.tensors = append(s.tensors, b.words)
 	var pools []pipeline.Binding
 	for _, buffer := range c.buffers {
-		s.tensors = append(s.tensors, heldTensor{tensor: buffer.first})
+		s.tensors = append(s.tensors, buffer.first)
 		pools = append(pools, buffer.first.mem.own.All())
 	}
 	if err := s.open(pipeline.RecordingInfo{MaxDispatches: b.program.Dispatches(), MaxBindings: b.program.Bindings()}); err != nil {

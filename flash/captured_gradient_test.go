@@ -37,8 +37,8 @@ func newCapturedSample(t *testing.T, d *Device, p Problem, table []float32) *cap
 	s.f.Captured[0] = mk(F32, shape)
 	require.NoError(t, s.f.Captured[0].Upload(bg, table))
 	s.do = randomValues(r, p.DType, p.OShape())
-	s.b = Backward{Q: s.f.Q, K: s.f.K, V: s.f.V, O: s.f.O, LSE: s.f.LSE, DO: mk(p.DType, p.OShape()), DQ: mk(p.DType, p.QShape()),
-		DK: mk(p.DType, p.KShape()), DV: mk(p.DType, p.VShape()), Captured: s.f.Captured, Seed: 3}
+	s.b = Backward{Forward: s.f, DO: mk(p.DType, p.OShape()), DQ: mk(p.DType, p.QShape()), DK: mk(p.DType, p.KShape()),
+		DV: mk(p.DType, p.VShape())}
 	s.b.DCaptured[0] = mk(F32, shape)
 	require.NoError(t, s.b.DO.Upload(bg, s.do))
 	require.NoError(t, s.plan.Forward(bg, s.f))
@@ -155,9 +155,8 @@ func TestCapturedRefuses(t *testing.T) {
 	require.NoError(t, err)
 	plan := planGradients(t, d, Problem{Batch: 1, Heads: 2, QueryLen: 20, HeadDim: 8, DType: F32, Score: f}, TierScalar)
 	mk, p := plainly(t, d), plan.Problem()
-	b := Backward{Q: mk(F32, p.QShape()), K: mk(F32, p.KShape()), V: mk(F32, p.VShape()), O: mk(F32, p.OShape()),
-		LSE: mk(F32, p.LSEShape()),
-		DO:  mk(F32, p.OShape()), DQ: mk(F32, p.QShape()), DK: mk(F32, p.KShape()), DV: mk(F32, p.VShape())}
+	b := Backward{Forward: Forward{Q: mk(F32, p.QShape()), K: mk(F32, p.KShape()), V: mk(F32, p.VShape()), O: mk(F32, p.OShape()),
+		LSE: mk(F32, p.LSEShape())}, DO: mk(F32, p.OShape()), DQ: mk(F32, p.QShape()), DK: mk(F32, p.KShape()), DV: mk(F32, p.VShape())}
 	at := map[string]int{}
 	for i, c := range p.Captures() {
 		at[c.Name] = i

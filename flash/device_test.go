@@ -288,10 +288,10 @@ func TestInFlight(t *testing.T) {
 			})
 			t.Cleanup(func() {
 				for _, f := range sets {
-					var held [mostHeld]heldTensor
+					var held [mostHeld]*Tensor
 					f.tensors(&kernel.Operands{}, &held)
 					for _, x := range held {
-						x.tensor.Close()
+						x.Close()
 					}
 				}
 			})
@@ -365,7 +365,7 @@ func TestAttach(t *testing.T) {
 		return x
 	}
 	f := s.tensors(t, d, foreign)
-	f.Uses.O.Next = Use{Stages: 0x1000, Accesses: 0x800} // a transfer reads it
+	f.O = f.O.Used(TensorUse{Next: Use{Stages: 0x1000, Accesses: 0x800}}) // a transfer reads it
 	everyKernel(t, d, p, func(t *testing.T, opts ...PlanOption) {
 		plan := mustPlan(t, d, p, opts...)
 		pool, err := owner.dev.NewCommandPool()

@@ -11,8 +11,8 @@
 //   - [Device.Plan]: a kernel for a problem, built once;
 //   - [Plan.Forward] and [Plan.Backward], whose arguments are the tensors of [Forward] and [Backward].
 //
-// The rest is for programs that have a renderer of their own ([Attach], [Device.TensorOn], [Plan.RecordForward]), submit the same work over
-// and over ([Recording]), keep caches ([Cache]), want other masks and scores (package score), or measure.
+// The rest is for programs that have a renderer of their own ([Attach], [Device.TensorOn], [Tensor.Used], [Plan.RecordForward]), submit the
+// same work over and over ([Recording]), keep caches ([Cache]), want other masks and scores (package score), or measure.
 //
 // # Use
 //

@@ -21,9 +21,8 @@ func ExamplePlan_Map() {
 		O: filled(dev, flash.F32, shape, constant(0)), LSE: must(dev.NewLSE(1, 2, 8))}
 	check(plan.Forward(ctx, f))
 
-	m := flash.Map{Q: f.Q, K: f.K, LSE: f.LSE, Heads: flash.Range{Begin: 1, End: 2},
-		Out: must(dev.NewTensor(flash.F32, 1, 1, 4, 4)), Entropy: must(dev.NewTensor(flash.F32, 1, 1, 8, 1)),
-		Distance: must(dev.NewTensor(flash.F32, 1, 1, 8, 1))}
+	m := flash.Map{Forward: f, Heads: flash.Range{Begin: 1, End: 2}, Out: must(dev.NewTensor(flash.F32, 1, 1, 4, 4)),
+		Entropy: must(dev.NewTensor(flash.F32, 1, 1, 8, 1)), Distance: must(dev.NewTensor(flash.F32, 1, 1, 8, 1))}
 	check(plan.Map(ctx, m))
 	cells := downloaded(m.Out)
 	for y := range 4 {

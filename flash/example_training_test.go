@@ -22,12 +22,13 @@ func ExamplePlan_Backward() {
 	v := filled(dev, p.DType, p.VShape(), func(i int) float32 { return []float32{1, 3}[i/p.ValueDim] })
 	o := must(dev.NewTensor(p.DType, p.Batch, p.Heads, p.QueryLen, p.ValueDim))
 	lse := must(dev.NewLSE(p.Batch, p.Heads, p.QueryLen))
-	check(plan.Forward(ctx, flash.Forward{Q: q, K: k, V: v, O: o, LSE: lse}))
+	f := flash.Forward{Q: q, K: k, V: v, O: o, LSE: lse}
+	check(plan.Forward(ctx, f))
 
 	do := filled(dev, p.DType, p.OShape(), constant(1))
 	dq, dk, dv := filled(dev, p.DType, p.QShape(), constant(0)), filled(dev, p.DType, p.KShape(), constant(0)),
 		filled(dev, p.DType, p.VShape(), constant(0))
-	check(plan.Backward(ctx, flash.Backward{Q: q, K: k, V: v, O: o, LSE: lse, DO: do, DQ: dq, DK: dk, DV: dv}))
+	check(plan.Backward(ctx, flash.Backward{Forward: f, DO: do, DQ: dq, DK: dk, DV: dv}))
 
 	// Standard attention's backward pass also takes the weights that forward kept: Plan.NewWeights.
 	row := func(t *flash.Tensor, n int) float32 { return downloaded(t)[n*p.HeadDim] }

@@ -31,8 +31,8 @@ func TestCloseBesideUse(t *testing.T) {
 		for i := range sets {
 			sets[i] = s.tensors(t, d, plainly(t, d))
 		}
-		gradients := Backward{Q: sets[4].Q, K: sets[4].K, V: sets[4].V, O: sets[4].O, LSE: sets[4].LSE, DO: plainly(t, d)(F32, p.OShape()),
-			DQ: plainly(t, d)(F32, p.QShape()), DK: plainly(t, d)(F32, p.KShape()), DV: plainly(t, d)(F32, p.VShape())}
+		gradients := Backward{Forward: sets[4], DO: plainly(t, d)(F32, p.OShape()), DQ: plainly(t, d)(F32, p.QShape()),
+			DK: plainly(t, d)(F32, p.KShape()), DV: plainly(t, d)(F32, p.VShape())}
 		require.NoError(t, gradients.DO.Upload(bg, s.q))
 		rec, err := plan.NewRecording(WithTimestamps())
 		require.NoError(t, err)

@@ -61,8 +61,7 @@ func (r *faultRig) world(t testing.TB, d *Device) *faultWorld {
 	make := plainly(t, d)
 	w.f = r.s.tensors(t, d, make)
 	p := r.s.p
-	w.g = Backward{Q: w.f.Q, K: w.f.K, V: w.f.V, O: w.f.O, LSE: w.f.LSE, DO: make(F32, p.OShape()),
-		DQ: make(F32, p.QShape()), DK: make(F32, p.KShape()), DV: make(F32, p.VShape())}
+	w.g = Backward{Forward: w.f, DO: make(F32, p.OShape()), DQ: make(F32, p.QShape()), DK: make(F32, p.KShape()), DV: make(F32, p.VShape())}
 	require.NoError(t, w.g.DO.Upload(bg, r.s.q))
 	w.plan = mustPlan(t, d, p, WithTier(TierScalar))
 	w.standard = mustPlan(t, d, p, WithTier(TierScalar), WithImplementation(Standard))

@@ -3,27 +3,7 @@ package flash
 import (
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
-	"github.com/vkattn/vkattn/pipeline"
 )
-
-// Use says how the world outside a recording touches a tensor: pipeline stages (VkPipelineStageFlags) and accesses
-// (VkAccessFlags). The zero Use is the default: compute and transfer commands before, those and the host after.
-type Use = pipeline.Use
-
-// Untouched declares that a tensor needs no barrier on that side: the caller's own barriers take care of it.
-//
-//	f.Uses.O.Next = flash.Untouched
-var Untouched = pipeline.Untouched
-
-// TensorUse is how a tensor is used before a recording and after it: what the recording's first barrier waits for, and what its
-// last one makes wait. Zero values are the defaults of [Use].
-type TensorUse struct{ Prior, Next Use }
-
-// ForwardUses holds the uses of the tensors of a Forward; zero values are the defaults.
-type ForwardUses struct {
-	Q, K, V, O, LSE, Bias, Mask, Sinks, KeyLengths, QueryLengths, QueryStarts, KeyStarts, PageTable, PageStarts, LastPages, KeyScales,
-	ValueScales TensorUse
-}
 
 // Forward names the tensors of one forward pass, which computes o and lse as [Problem] says. Inputs may overlap one another; outputs are
 // overwritten, and must not overlap any other tensor of the pass.
@@ -53,19 +33,14 @@ type Forward struct {
 	// where Problem.Dropout is 0.
 	Seed   uint64
 	Offset uint32
-
-	Uses ForwardUses // what barriers a recording begins and ends with; the zero value is right for most
 }
 
 // given lists the tensors in the order of attn.ForwardOperands.
 func (f *Forward) given(to *kernel.Operands) [len(attn.ForwardOperands)]given {
-	u := &f.Uses
-	return [...]given{{f.Q, u.Q, &to.Q}, {f.K, u.K, &to.K}, {f.V, u.V, &to.V}, {f.O, u.O, &to.O}, {f.LSE, u.LSE, &to.LSE},
-		{f.Bias, u.Bias, &to.Bias}, {f.Mask, u.Mask, &to.Mask}, {f.Sinks, u.Sinks, &to.Sinks},
-		{f.KeyLengths, u.KeyLengths, &to.KeyLengths}, {f.QueryLengths, u.QueryLengths, &to.QueryLengths},
-		{f.QueryStarts, u.QueryStarts, &to.QueryStarts}, {f.KeyStarts, u.KeyStarts, &to.KeyStarts},
-		{f.PageTable, u.PageTable, &to.PageTable}, {f.PageStarts, u.PageStarts, &to.PageStarts}, {f.LastPages, u.LastPages, &to.LastPages},
-		{f.KeyScales, u.KeyScales, &to.KeyScales}, {f.ValueScales, u.ValueScales, &to.ValueScales}}
+	return [...]given{{f.Q, &to.Q}, {f.K, &to.K}, {f.V, &to.V}, {f.O, &to.O}, {f.LSE, &to.LSE}, {f.Bias, &to.Bias}, {f.Mask, &to.Mask},
+		{f.Sinks, &to.Sinks}, {f.KeyLengths, &to.KeyLengths}, {f.QueryLengths, &to.QueryLengths}, {f.QueryStarts, &to.QueryStarts},
+		{f.KeyStarts, &to.KeyStarts}, {f.PageTable, &to.PageTable}, {f.PageStarts, &to.PageStarts}, {f.LastPages, &to.LastPages},
+		{f.KeyScales, &to.KeyScales}, {f.ValueScales, &to.ValueScales}}
 }
 
 // check validates the tensors against the problem and gives what kernels are given. It does not allocate unless it fails.
@@ -91,17 +66,17 @@ func (f *Forward) check(p *Plan, ops *kernel.Operands) error {
 	return nil
 }
 
-// tensors lists the tensors with their uses, the block mask's among them.
-func (f *Forward) tensors(to *kernel.Operands, held *[mostHeld]heldTensor) {
+// tensors lists what a recording keeps: the tensors, the block mask's among them.
+func (f *Forward) tensors(to *kernel.Operands, held *[mostHeld]*Tensor) {
 	all := f.given(to)
 	hold(held, all[:])
 	if f.Blocks != nil {
-		held[len(all)].tensor = f.Blocks.words
+		held[len(all)] = f.Blocks.words
 	}
 	if f.Classes != nil {
-		held[len(all)].tensor = f.Classes.words // a problem has one of them
+		held[len(all)] = f.Classes.words // a problem has one of them
 	}
 	for i, t := range f.Captured {
-		held[mostHeld-MaxCaptured+i].tensor = t
+		held[mostHeld-MaxCaptured+i] = t
 	}
 }

@@ -41,12 +41,6 @@ func (p Pool) kernel() kernel.MapPool {
 	return [...]kernel.MapPool{PoolMean: kernel.PoolMean, PoolSum: kernel.PoolSum, PoolMax: kernel.PoolMax}[p]
 }
 
-// MapUses holds the uses of the tensors of a Map; zero values are the defaults.
-type MapUses struct {
-	Q, K, LSE, Out, Entropy, Distance, Bias, Mask, KeyLengths, QueryLengths, QueryStarts, KeyStarts, PageTable, PageStarts, LastPages,
-	KeyScales TensorUse
-}
-
 // Map is a picture of what attends to what, and how widely: of the attention weights that a forward pass made lse of,
 //
 //	p_ij = exp(s_ij − lse_i)        s_ij as Problem says; 0 where query i does not see key j; before dropout
@@ -70,8 +64,9 @@ type MapUses struct {
 // KeyLen. LSE includes sinks, so that the weights of a row add up to less than 1 by the sink's. Where it was made by [Standard] attention,
 // it is of scores rounded to the storage type, and weights, of scores that are not, add up to 1 within that.
 type Map struct {
-	Q, K *Tensor // inputs of the forward pass
-	LSE  *Tensor // what it wrote
+	// The forward pass whose weights are pooled, with LSE as it wrote it. V, O, Sinks, ValueScales, Weights, Classes, Seed and Offset are
+	// ignored and may be nil: the weights, before dropout, follow from the rest.
+	Forward
 
 	Batches, Heads Range // of which there are pictures: batch entries, and query heads
 	Queries, Keys  Range // what a picture is of
@@ -80,17 +75,6 @@ type Map struct {
 	Out *Tensor // output, fp32 [batches, heads, H, W] of any strides whose last is 1, H and W at most 65535; nil: no picture
 	// outputs, fp32 [batches, heads, queries, 1] in row-major order; nil: not wanted. They cost as much again as a picture
 	Entropy, Distance *Tensor
-
-	Bias, Mask               *Tensor    // those of the forward pass
-	KeyLengths, QueryLengths *Tensor    // likewise
-	QueryStarts, KeyStarts   *Tensor    // likewise
-	PageTable                *Tensor    // likewise
-	PageStarts, LastPages    *Tensor    // likewise
-	KeyScales                *Tensor    // likewise
-	Captured                 Captured   // likewise
-	Blocks                   *BlockMask // likewise; classes of blocks are not asked for
-
-	Uses MapUses // what barriers a recording begins and ends with; the zero value is right for most
 }
 
 // mapOperands are the tensors of a map, in the order of Map.given; those of which the map itself has the shape come first.
@@ -117,13 +101,10 @@ func mapOperands(r *MapRecording) []attn.Operand {
 
 // given lists the tensors in the order of mapOperands.
 func (m *Map) given(to *kernel.MapOperands) [mapTensors]given {
-	u := &m.Uses
-	return [...]given{{m.Out, u.Out, &to.Out}, {m.Entropy, u.Entropy, &to.Entropy}, {m.Distance, u.Distance, &to.Distance},
-		{m.Q, u.Q, &to.Q}, {m.K, u.K, &to.K}, {m.LSE, u.LSE, &to.LSE}, {m.Bias, u.Bias, &to.Bias}, {m.Mask, u.Mask, &to.Mask},
-		{m.KeyLengths, u.KeyLengths, &to.KeyLengths}, {m.QueryLengths, u.QueryLengths, &to.QueryLengths},
-		{m.QueryStarts, u.QueryStarts, &to.QueryStarts}, {m.KeyStarts, u.KeyStarts, &to.KeyStarts},
-		{m.PageTable, u.PageTable, &to.PageTable}, {m.PageStarts, u.PageStarts, &to.PageStarts}, {m.LastPages, u.LastPages, &to.LastPages},
-		{m.KeyScales, u.KeyScales, &to.KeyScales}}
+	return [...]given{{m.Out, &to.Out}, {m.Entropy, &to.Entropy}, {m.Distance, &to.Distance}, {m.Q, &to.Q}, {m.K, &to.K}, {m.LSE, &to.LSE},
+		{m.Bias, &to.Bias}, {m.Mask, &to.Mask}, {m.KeyLengths, &to.KeyLengths}, {m.QueryLengths, &to.QueryLengths},
+		{m.QueryStarts, &to.QueryStarts}, {m.KeyStarts, &to.KeyStarts}, {m.PageTable, &to.PageTable}, {m.PageStarts, &to.PageStarts},
+		{m.LastPages, &to.LastPages}, {m.KeyScales, &to.KeyScales}}
 }
 
 const (
@@ -255,7 +236,7 @@ func (p *Plan) newMapRecording(o recordingOptions) (*MapRecording, error) {
 	}
 	r := &MapRecording{plan: p, program: program}
 	r.table = mapOperands(r)
-	r.dev, r.name, r.first, r.tensors = d, "MapRecording", "Map", make([]heldTensor, mapHeld)
+	r.dev, r.name, r.first, r.tensors = d, "MapRecording", "Map", make([]*Tensor, mapHeld)
 	n := program.Dispatches()
 	if err := r.open(pipeline.RecordingInfo{MaxDispatches: n, MaxBindings: n * program.Bindings(), Timestamps: o.timestamps}); err != nil {
 		return nil, err
@@ -318,13 +299,13 @@ func (r *MapRecording) Map(m Map) (err error) {
 	}
 	clear(r.tensors)
 	for i := range all {
-		r.tensors[i] = heldTensor{all[i].tensor, all[i].use}
+		r.tensors[i] = all[i].tensor
 	}
 	if m.Blocks != nil {
-		r.tensors[mapBlocks].tensor = m.Blocks.words
+		r.tensors[mapBlocks] = m.Blocks.words
 	}
 	for i, t := range m.Captured {
-		r.tensors[mapBlocks+1+i].tensor = t
+		r.tensors[mapBlocks+1+i] = t
 	}
 	var pieces pipeline.Binding
 	if r.pieces != nil {

@@ -48,8 +48,7 @@ func BenchmarkMap(b *testing.B) {
 			{"16", n / 128, n / 128, Range{n / 2, n/2 + n/128}, Range{n / 3, n/3 + n/128}, PoolMean},
 			{"1x1", 1, 1, all, all, PoolSum}} {
 			b.Run(fmt.Sprintf("D%d-causal-%v/%s", p.HeadDim, p.Causal, c.name), func(b *testing.B) {
-				m := Map{Q: f.Q, K: f.K, LSE: f.LSE, Queries: c.queries, Keys: c.keys, Pool: c.pool,
-					Out: s(F32, [4]int{1, heads, c.h, c.w})}
+				m := Map{Forward: f, Queries: c.queries, Keys: c.keys, Pool: c.pool, Out: s(F32, [4]int{1, heads, c.h, c.w})}
 				r, err := plan.NewMapRecording(WithTimestamps())
 				require.NoError(b, err)
 				defer r.Close()

@@ -41,7 +41,7 @@ func newMapping(t *testing.T, d *Device, rng *rand.Rand, s *sample, f *Forward, 
 	b, heads, n := of.Batches[1]-of.Batches[0], of.Heads[1]-of.Heads[0], of.Queries[1]-of.Queries[0]
 	x.out = newGuarded(t, d, rng, F32, [4]int{b, heads, h, w}, layout)
 	x.entropy, x.distance = newGuarded(t, d, rng, F32, [4]int{b, heads, n, 1}, 0), newGuarded(t, d, rng, F32, [4]int{b, heads, n, 1}, 0)
-	x.m.Q, x.m.K, x.m.LSE = f.Q, f.K, f.LSE
+	x.m.Forward = *f
 	x.m.Out, x.m.Entropy, x.m.Distance = x.out.tensor, x.entropy.tensor, x.distance.tensor
 	return x
 }
@@ -184,7 +184,10 @@ func TestBadMaps(t *testing.T) {
 	b := newMisfits(t)
 	q, k, lse := b.tensor(b.dev, F16, 1, 2, 8, 16), b.tensor(b.dev, F16, 1, 2, 8, 16), b.tensor(b.dev, F32, 1, 2, 8, 1)
 	out := b.tensor(b.dev, F32, 1, 2, 4, 4)
-	good := func() Map { return Map{Q: q, K: k, LSE: lse, Out: out} }
+	good := func() Map { return Map{Forward: Forward{Q: q, K: k, LSE: lse}, Out: out} }
+	for _, x := range []*Tensor{q, k, lse} {
+		require.NoError(t, x.Upload(bg, make([]float32, x.Elements())))
+	}
 	require.NoError(t, b.plan.Map(bg, good()))
 	for i, c := range []struct {
 		argument string
@@ -219,6 +222,13 @@ func TestBadMaps(t *testing.T) {
 		requireRefused(t, c.argument, err)
 	}
 	require.NoError(t, b.plan.Map(bg, good()), "the plan goes on")
+	want := download(t, out)
+	require.NoError(t, out.Upload(bg, make([]float32, out.Elements())))
+	m := good()
+	m.V, m.O, m.Sinks, m.ValueScales = b.closed, out, &Tensor{}, q
+	m.Weights, m.Classes, m.Seed, m.Offset = new(Weights), new(Mask), 1, 2
+	require.NoError(t, b.plan.Map(bg, m), "what a map does not read is of no account")
+	require.Equal(t, want, download(t, out))
 	require.ErrorIs(t, (*Plan)(nil).Map(bg, good()), ErrArgument)
 }
 

@@ -137,8 +137,8 @@ func classed(t *testing.T, d *Device, plan *Plan, s *sample, m *Mask, ids *Tenso
 	}
 	do := randomValues(rand.New(rand.NewPCG(1, 9)), p.DType, p.OShape())
 	like := plainly(t, d)
-	b := Backward{Q: f.Q, K: f.K, V: f.V, O: f.O, LSE: f.LSE, DO: like(p.DType, p.OShape()), Captured: f.Captured, Classes: m,
-		DQ: like(p.DType, p.QShape()), DK: like(p.DType, p.KShape()), DV: like(p.DType, p.VShape())}
+	b := Backward{Forward: f, DO: like(p.DType, p.OShape()), DQ: like(p.DType, p.QShape()), DK: like(p.DType, p.KShape()),
+		DV: like(p.DType, p.VShape())}
 	require.NoError(t, b.DO.Upload(bg, do))
 	defer closeAll(t, f.Q, f.K, f.V, f.O, f.LSE, b.DO, b.DQ, b.DK, b.DV)
 	for i := range times {
@@ -456,8 +456,8 @@ func TestMaskRecordingsAllocateNothing(t *testing.T) {
 	f := newSample(t, p).tensors(t, d, plainly(t, d))
 	f.Classes = m
 	like := plainly(t, d)
-	b := Backward{Q: f.Q, K: f.K, V: f.V, O: f.O, LSE: f.LSE, DO: like(p.DType, p.OShape()), Classes: m,
-		DQ: like(p.DType, p.QShape()), DK: like(p.DType, p.KShape()), DV: like(p.DType, p.VShape())}
+	b := Backward{Forward: f, DO: like(p.DType, p.OShape()), DQ: like(p.DType, p.QShape()), DK: like(p.DType, p.KShape()),
+		DV: like(p.DType, p.VShape())}
 	forward, err := plan.NewRecording()
 	require.NoError(t, err)
 	backward, err := plan.NewRecording(ForBackward())

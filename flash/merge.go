@@ -92,8 +92,6 @@ func (p *MergeProblem) operands() []attn.Operand {
 type Part struct {
 	O   *Tensor // [Batch, Heads, QueryLen, ValueDim], of any strides whose last is 1
 	LSE *Tensor // fp32 [Batch, Heads, QueryLen, 1], the rows of a head one behind the other, batch entries and heads of any strides
-
-	Uses struct{ O, LSE TensorUse } // what barriers a recording begins and ends with; the zero value is right for most
 }
 
 // Merge names the tensors of a merge. Parts may overlap one another; outputs are overwritten, and overlap no other tensor of the merge.
@@ -101,8 +99,6 @@ type Merge struct {
 	Parts []Part  // inputs: as many as the problem's, or one pair of tensors where those are Stacked
 	O     *Tensor // output, of any strides whose last is 1
 	LSE   *Tensor // output, fp32 [Batch, Heads, QueryLen, 1] in row-major order; nil: not written
-
-	Uses struct{ O, LSE TensorUse } // of the outputs, as of Part
 }
 
 // problem is what the tensors are a merge of; where they do not fit together, one that they do not fit.
@@ -269,7 +265,7 @@ func (p *MergePlan) recording() (*MergeRecording, error) {
 		r.all[2*i].to, r.all[2*i+1].to = &r.ops.Parts[i].O, &r.ops.Parts[i].LSE
 	}
 	r.all[2*n].to, r.all[2*n+1].to = &r.ops.O, &r.ops.LSE
-	r.dev, r.name, r.first, r.tensors = p.dev, "MergeRecording", "Merge", make([]heldTensor, len(r.all))
+	r.dev, r.name, r.first, r.tensors = p.dev, "MergeRecording", "Merge", make([]*Tensor, len(r.all))
 	dispatches := p.program.Dispatches()
 	if err := r.open(pipeline.RecordingInfo{MaxDispatches: dispatches, MaxBindings: kernel.MergeBindings * dispatches}); err != nil {
 		return nil, err
@@ -307,14 +303,11 @@ func (r *MergeRecording) Merge(m Merge) (err error) {
 	if len(m.Parts) != n {
 		return badArgument("len(Merge.Parts)", len(m.Parts), "must be %d, as the plan's problem has pairs of tensors", n)
 	}
-	put := func(at int, t *Tensor, use TensorUse) { r.all[at].tensor, r.all[at].use = t, use }
 	for i := range m.Parts {
 		part := &m.Parts[i]
-		put(2*i, part.O, part.Uses.O)
-		put(2*i+1, part.LSE, part.Uses.LSE)
+		r.all[2*i].tensor, r.all[2*i+1].tensor = part.O, part.LSE
 	}
-	put(2*n, m.O, m.Uses.O)
-	put(2*n+1, m.LSE, m.Uses.LSE)
+	r.all[2*n].tensor, r.all[2*n+1].tensor = m.O, m.LSE
 	if err := place("Merge", r.plan.table, r.all, r.dev, nil); err != nil {
 		return err
 	}
@@ -325,7 +318,7 @@ func (r *MergeRecording) Merge(m Merge) (err error) {
 	}
 	r.ops.HasLSE = m.LSE != nil
 	for i := range r.all {
-		r.tensors[i] = heldTensor{r.all[i].tensor, r.all[i].use}
+		r.tensors[i] = r.all[i].tensor
 	}
 	if err = r.reset(); err == nil {
 		err = r.plan.program.Record(&r.writer, &r.ops)

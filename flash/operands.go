@@ -8,14 +8,7 @@ import (
 // given is what a caller gave in an operand's place.
 type given struct {
 	tensor *Tensor
-	use    TensorUse       // outside the recording
 	to     *kernel.Operand // where kernels find it
-}
-
-// heldTensor is a tensor of a recording with its use outside.
-type heldTensor struct {
-	tensor *Tensor
-	use    TensorUse
 }
 
 // mostHeld is the most tensors that a pass has, a block mask, captured ones and, before these, the gradients by them among them.
@@ -90,9 +83,9 @@ func writable(pass string, table []attn.Operand, all []given, at int) error {
 }
 
 // hold lists what callers gave for a recording to keep, and nothing else.
-func hold(held *[mostHeld]heldTensor, all []given) {
+func hold(held *[mostHeld]*Tensor, all []given) {
 	clear(held[len(all):])
 	for i := range all {
-		held[i] = heldTensor{all[i].tensor, all[i].use}
+		held[i] = all[i].tensor
 	}
 }

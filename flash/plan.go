@@ -243,7 +243,8 @@ func (p *Plan) send(r *Recording, err error) (Pending, error) {
 	return Pending{}, err
 }
 
-// RecordForward writes the plan into the caller's command buffer; see Recording.Record. The caller closes the recording when
+// RecordForward writes the plan into the caller's command buffer, with the barriers before and after it that the tensors' uses ask for
+// ([Tensor.Used]); see Recording.Record. The caller closes the recording when
 // the device has finished with the command buffer. Where the same tensors or command buffers come again and again, a
 // NewRecording of one's own saves making descriptors and workspace each time.
 func (p *Plan) RecordForward(cmd uintptr, f Forward) (_ *Recording, err error) {

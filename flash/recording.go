@@ -54,7 +54,7 @@ type Recording struct {
 	grads    kernel.Gradients // of a backward one
 	forward  Forward          // what rec holds
 	backward Backward         // the same of a backward pass
-	tensors  [mostHeld]heldTensor
+	tensors  [mostHeld]*Tensor
 	weights  *Weights // of either
 	sizes    []uint64 // of the workspace that is not allocated yet: a forward pass that keeps its weights needs none
 	ready    bool     // rec holds the commands of forward or backward
@@ -271,19 +271,7 @@ func (r *Recording) begin() error {
 	if err := r.rec.Reset(); err != nil {
 		return err
 	}
-	for i := range r.tensors {
-		t := &r.tensors[i]
-		if t.tensor == nil || t.use == (TensorUse{}) {
-			continue
-		}
-		if err := r.rec.Prior(t.tensor.bound.Binding, t.use.Prior); err != nil {
-			return err
-		}
-		if err := r.rec.Next(t.tensor.bound.Binding, t.use.Next); err != nil {
-			return err
-		}
-	}
-	return nil
+	return declare(r.rec, r.tensors[:])
 }
 
 // Record writes the commands into a command buffer of the caller's: a VkCommandBuffer of the same device, in the recording
@@ -322,8 +310,8 @@ func (r *Recording) prepared() error {
 		return badArgument("Recording", "empty", "needs Forward (or Backward) first")
 	}
 	for _, t := range r.tensors { // one may have been closed since Forward
-		if t.tensor != nil {
-			if err := t.tensor.usable("Tensor"); err != nil {
+		if t != nil {
+			if err := t.usable("Tensor"); err != nil {
 				return err
 			}
 		}
@@ -360,8 +348,8 @@ func (r *Recording) Submit() (_ Pending, err error) {
 // mark counts the recording in or out of the users of its tensors.
 func (r *Recording) mark(n int32) {
 	for _, t := range r.tensors {
-		if t.tensor != nil {
-			t.tensor.mem.busy.Add(n)
+		if t != nil {
+			t.mem.busy.Add(n)
 		}
 	}
 	r.weights.mark(n)
@@ -458,7 +446,7 @@ func (r *Recording) release() error {
 			return errors.Join(err, r.plan.dev.adopt(r)) // it must stay for now
 		}
 	}
-	r.closed, r.ready, r.forward, r.backward, r.tensors, r.weights = true, false, Forward{}, Backward{}, [mostHeld]heldTensor{}, nil
+	r.closed, r.ready, r.forward, r.backward, r.tensors, r.weights = true, false, Forward{}, Backward{}, [mostHeld]*Tensor{}, nil
 	return errors.Join(err, r.plan.dev.fail(r.rec.Close()))
 }
 

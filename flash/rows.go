@@ -17,8 +17,6 @@ type Rotation struct {
 	// Of Problem's Rotary: fp32 tables, and positions, Int32 [1, 1, Batch, Rows] in row-major order; nil where it has none.
 	Cos, Sin, Positions *Tensor
 	First               int32 // position of row 0, row i being at First + i, where Positions are not given
-
-	Uses struct{ X, Y, Cos, Sin, Positions TensorUse } // what barriers a recording begins and ends with; the zero value is right for most
 }
 
 // RowPlan moves rows on a device: a rotation or an append. It may be used from several goroutines.
@@ -207,7 +205,7 @@ func (p *RowPlan) NewRecording() (_ *RowRecording, err error) {
 func (p *RowPlan) recording() (*RowRecording, error) {
 	n := p.program.Dispatches()
 	r := &RowRecording{plan: p}
-	r.dev, r.name, r.first, r.tensors = p.dev, "RowRecording", "Rotate or Append", make([]heldTensor, mostRowTensors)
+	r.dev, r.name, r.first, r.tensors = p.dev, "RowRecording", "Rotate or Append", make([]*Tensor, mostRowTensors)
 	if err := r.open(pipeline.RecordingInfo{MaxDispatches: n, MaxBindings: p.program.Bindings() * n}); err != nil {
 		return nil, err
 	}
@@ -221,9 +219,8 @@ func (r *RowRecording) Rotate(t Rotation) (err error) {
 		return err
 	}
 	defer r.mu.Unlock()
-	o, u, table := &r.ops, &t.Uses, r.plan.table
-	all := [...]given{{t.X, u.X, &o.K}, {t.Y, u.Y, &o.X}, {t.Cos, u.Cos, &o.Cos}, {t.Sin, u.Sin, &o.Sin},
-		{t.Positions, u.Positions, &o.Positions}}
+	o, table := &r.ops, r.plan.table
+	all := [...]given{{t.X, &o.K}, {t.Y, &o.X}, {t.Cos, &o.Cos}, {t.Sin, &o.Sin}, {t.Positions, &o.Positions}}
 	if o.InPlace = t.Y == nil; o.InPlace {
 		table = r.plan.inPlace
 	}
@@ -261,10 +258,10 @@ func (r *RowRecording) write(all []given) error {
 	p := r.plan
 	clear(r.tensors)
 	for i := range all {
-		r.tensors[i] = heldTensor{all[i].tensor, all[i].use}
+		r.tensors[i] = all[i].tensor
 	}
 	if p.frequencies != nil {
-		r.tensors[mostRowTensors-1].tensor = p.frequencies
+		r.tensors[mostRowTensors-1] = p.frequencies
 		r.ops.Frequencies = p.frequencies.bound
 	}
 	err := r.reset()

@@ -82,7 +82,7 @@ func (r *Recording) scores(f Forward, w *Weights) error {
 	f.tensors(&r.ops, &r.tensors)
 	for i := range all {
 		if !attn.ForwardOperands[i].Scores {
-			r.tensors[i] = heldTensor{}
+			r.tensors[i] = nil
 		}
 	}
 	r.weights, r.ops.Weights = w, w.all()

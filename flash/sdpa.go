@@ -117,12 +117,17 @@ func (d *Device) SDPA(ctx context.Context, q, k, v *Tensor, opts SDPAOptions) (o
 	if lse, err = d.NewLSE(p.Batch, p.Heads, p.QueryLen); err != nil {
 		return o, nil, err
 	}
-	f := Forward{Q: q, K: k, V: v, O: o, LSE: lse, Bias: opts.Bias, Mask: opts.Mask, Sinks: opts.Sinks, QueryLengths: opts.QueryLengths,
-		KeyLengths: opts.KeyLengths, Captured: opts.Captured, Seed: opts.Seed, Offset: opts.Offset}
+	f := opts.forward(q, k, v, o, lse)
 	if err := opts.order(sdpaTensor{"o", &f.O}); err != nil {
 		return o, lse, err
 	}
 	return o, lse, plan.Forward(ctx, f)
+}
+
+// forward is the pass of the options over these tensors.
+func (o *SDPAOptions) forward(q, k, v, out, lse *Tensor) Forward {
+	return Forward{Q: q, K: k, V: v, O: out, LSE: lse, Bias: o.Bias, Mask: o.Mask, Sinks: o.Sinks, QueryLengths: o.QueryLengths,
+		KeyLengths: o.KeyLengths, Captured: o.Captured, Seed: o.Seed, Offset: o.Offset}
 }
 
 // SDPAVJP is the vector-Jacobian product of [Device.SDPA]: given its inputs and options, what it returned, and do, the gradient of a loss
@@ -153,10 +158,8 @@ func (d *Device) SDPAVJP(ctx context.Context, q, k, v, o, lse, do *Tensor, opts 
 	if err := g.allocate(d, &opts, p); err != nil {
 		return nil, err
 	}
-	b := Backward{Q: q, K: k, V: v, O: o, LSE: lse, DO: do, DQ: g.DQ, DK: g.DK, DV: g.DV, Bias: opts.Bias, Mask: opts.Mask,
-		Sinks: opts.Sinks,
-		DBias: g.DBias, DSinks: g.DSinks, QueryLengths: opts.QueryLengths, KeyLengths: opts.KeyLengths,
-		Captured: opts.Captured, DCaptured: g.DCaptured, Seed: opts.Seed, Offset: opts.Offset}
+	b := Backward{Forward: opts.forward(q, k, v, o, lse), DO: do, DQ: g.DQ, DK: g.DK, DV: g.DV, DBias: g.DBias, DSinks: g.DSinks,
+		DCaptured: g.DCaptured}
 	if err := opts.order(sdpaTensor{"dq", &b.DQ}, sdpaTensor{"dk", &b.DK}, sdpaTensor{"dv", &b.DV}); err != nil {
 		return nil, err
 	}

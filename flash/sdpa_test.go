@@ -155,9 +155,8 @@ func (s *sample) planned(t *testing.T, d *Device, opts SDPAOptions, do []float32
 	f.Bias, f.Mask, f.Sinks, f.QueryLengths, f.KeyLengths = opts.Bias, opts.Mask, opts.Sinks, opts.QueryLengths, opts.KeyLengths
 	f.Captured, f.Seed, f.Offset = opts.Captured, opts.Seed, opts.Offset
 	require.NoError(t, plan.Forward(bg, f))
-	b := Backward{Q: f.Q, K: f.K, V: f.V, O: f.O, LSE: f.LSE, DO: tensor(p.DType, p.OShape()), DQ: tensor(p.DType, p.QShape()),
-		DK: tensor(p.DType, p.KShape()), DV: tensor(p.DType, p.VShape()), Bias: f.Bias, Mask: f.Mask, Sinks: f.Sinks,
-		QueryLengths: f.QueryLengths, KeyLengths: f.KeyLengths, Captured: f.Captured, Seed: f.Seed, Offset: f.Offset}
+	b := Backward{Forward: f, DO: tensor(p.DType, p.OShape()), DQ: tensor(p.DType, p.QShape()), DK: tensor(p.DType, p.KShape()),
+		DV: tensor(p.DType, p.VShape())}
 	require.NoError(t, b.DO.Upload(bg, do))
 	if f.Bias != nil {
 		b.DBias = tensor(F32, f.Bias.Shape())

@@ -83,7 +83,7 @@ type smallRecording struct {
 	mu       sync.Mutex
 	rec      *pipeline.Recording
 	writer   kernel.Recorder
-	tensors  []heldTensor
+	tensors  []*Tensor
 	ready    bool
 	inFlight *pipeline.Pending
 	closed   bool
@@ -149,16 +149,10 @@ func (r *smallRecording) usable() error {
 
 // reset empties the commands and says how the tensors are used outside; r.mu is held.
 func (r *smallRecording) reset() error {
-	err := r.rec.Reset()
-	for i := range r.tensors {
-		t := &r.tensors[i]
-		if err == nil && t.tensor != nil && t.use != (TensorUse{}) {
-			if err = r.rec.Prior(t.tensor.bound.Binding, t.use.Prior); err == nil {
-				err = r.rec.Next(t.tensor.bound.Binding, t.use.Next)
-			}
-		}
+	if err := r.rec.Reset(); err != nil {
+		return err
 	}
-	return err
+	return declare(r.rec, r.tensors)
 }
 
 // prepared says why the recording cannot be executed; r.mu is held.
@@ -170,8 +164,8 @@ func (r *smallRecording) prepared() error {
 		return badArgument(r.name, "empty", "needs %s first", r.first)
 	}
 	for _, t := range r.tensors { // one may have been closed since
-		if t.tensor != nil {
-			if err := t.tensor.usable("Tensor"); err != nil {
+		if t != nil {
+			if err := t.usable("Tensor"); err != nil {
 				return err
 			}
 		}
@@ -222,8 +216,8 @@ func (r *smallRecording) submit() (err error) {
 // mark counts the recording in or out of the users of its tensors.
 func (r *smallRecording) mark(n int32) {
 	for _, t := range r.tensors {
-		if t.tensor != nil {
-			t.tensor.mem.busy.Add(n)
+		if t != nil {
+			t.mem.busy.Add(n)
 		}
 	}
 }

@@ -31,6 +31,7 @@ type Tensor struct {
 	layout attn.Layout
 	bound  kernel.Operand // what kernels are given
 	folded bool           // elements share memory: never an output
+	use    TensorUse      // outside of recordings
 }
 
 // memory is a buffer shared by a tensor and its views.
@@ -108,10 +109,10 @@ func (d *Device) TensorFrom(ctx context.Context, dtype DType, values []float32, 
 	return t, nil
 }
 
-// TensorOn lays a tensor over a buffer of the caller's on the same VkDevice. The offset is in bytes, a multiple of the
-// element size, of 2 for Q8_0 and Q4_0; strides are in elements, the last one 1, the others of bits multiples of 8 and of blocks
-// multiples of 32; all-zero strides mean row-major order, rows of bits up to the next byte. The buffer must outlive the
-// tensor and all work on it; Close leaves it alone. The error is an [*ArgumentError] that names what does not fit.
+// TensorOn lays a tensor over a buffer of the caller's on the same VkDevice. The offset is in bytes, a multiple of the element size, of 2
+// for Q8_0 and Q4_0; strides are in elements, the last one 1, the others of bits multiples of 8 and of blocks multiples of 32; all-zero
+// strides mean row-major order, rows of bits up to the next byte. The buffer must outlive the tensor and all work on it; Close leaves it
+// alone. [Tensor.Used] says who else uses it. The error is an [*ArgumentError] that names what does not fit.
 func (d *Device) TensorOn(buffer BufferRef, offset uint64, dtype DType, shape, strides [4]int) (_ *Tensor, err error) {
 	defer during("TensorOn", &err)
 	if err := d.usable(); err != nil {
@@ -143,8 +144,8 @@ func (d *Device) TensorOn(buffer BufferRef, offset uint64, dtype DType, shape, s
 	return t, nil
 }
 
-// View lays another tensor over the same buffer; the offset in bytes counts from the buffer's start. Closing any of the
-// tensors that share a buffer closes all of them.
+// View lays another tensor over the same buffer, of the same declared use; the offset in bytes counts from the buffer's start. Closing any
+// of the tensors that share a buffer closes all of them.
 func (t *Tensor) View(offset uint64, dtype DType, shape, strides [4]int) (*Tensor, error) {
 	if err := t.usable("Tensor"); err != nil {
 		return nil, err
@@ -153,7 +154,12 @@ func (t *Tensor) View(offset uint64, dtype DType, shape, strides [4]int) (*Tenso
 	if err != nil {
 		return nil, public(err)
 	}
-	return t.mem.tensor(dtype, l)
+	view, err := t.mem.tensor(dtype, l)
+	if err != nil {
+		return nil, err
+	}
+	view.use = t.use
+	return view, nil
 }
 
 // tensor makes a tensor from a checked layout.

@@ -84,6 +84,12 @@ func (a *wholeAttention) headRows(dev *flash.Device, batch, length int) (rows, h
 	return rows, heads, err
 }
 
+// forward is a layer's pass, which attend runs and differentiate differentiates.
+func (a *wholeAttention) forward(layer int) flash.Forward {
+	l := &a.layers[layer]
+	return flash.Forward{Q: l.q, K: l.k, V: l.v, O: l.o, LSE: l.lse, Seed: uint64(layer), Offset: a.drop}
+}
+
 // attend implements attention for a batch of whole sequences, one after the other.
 func (a *wholeAttention) attend(ctx context.Context, layer int, qkv, o []float32) error {
 	l := &a.layers[layer]
@@ -93,8 +99,7 @@ func (a *wholeAttention) attend(ctx context.Context, layer int, qkv, o []float32
 	if err := a.turn.Rotate(ctx, flash.Rotation{X: l.turned}); err != nil { // q and k at once: their heads are neighbours
 		return err
 	}
-	if err := a.plans[layer].Forward(ctx, flash.Forward{Q: l.q, K: l.k, V: l.v, O: l.o, LSE: l.lse, Seed: uint64(layer),
-		Offset: a.drop}); err != nil {
+	if err := a.plans[layer].Forward(ctx, a.forward(layer)); err != nil {
 		return err
 	}
 	return l.rows.Download(ctx, o)
@@ -102,12 +107,10 @@ func (a *wholeAttention) attend(ctx context.Context, layer int, qkv, o []float32
 
 // differentiate gives the gradient of the loss by qkv from that by o, for the latest attend of the layer.
 func (a *wholeAttention) differentiate(ctx context.Context, layer int, do, dqkv []float32) error {
-	l := &a.layers[layer]
 	if err := a.do[0].Upload(ctx, do); err != nil {
 		return err
 	}
-	err := a.plans[layer].Backward(ctx, flash.Backward{Q: l.q, K: l.k, V: l.v, O: l.o, LSE: l.lse, DO: a.do[1],
-		DQ: a.grad.q, DK: a.grad.k, DV: a.grad.v, Seed: uint64(layer), Offset: a.drop})
+	err := a.plans[layer].Backward(ctx, flash.Backward{Forward: a.forward(layer), DO: a.do[1], DQ: a.grad.q, DK: a.grad.k, DV: a.grad.v})
 	if err != nil {
 		return err
 	}

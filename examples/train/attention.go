@@ -13,8 +13,7 @@ import (
 // tokens × width lies in memory as [batch, length, heads, dim], so nothing is rearranged on the way.
 type attention struct {
 	plan              *flash.Plan
-	fwd               flash.Forward
-	bwd               flash.Backward
+	pass              flash.Backward // and the forward pass in it
 	forward, backward *flash.Recording
 	tensors           []*flash.Tensor
 	offset            uint32 // of dropout: another one in every step
@@ -33,19 +32,18 @@ func newAttention(dev *flash.Device, s shape, dropout float64) (a *attention, er
 	if err != nil {
 		return a, err
 	}
-	f, b := &a.fwd, &a.bwd
-	for _, t := range []**flash.Tensor{&f.Q, &f.K, &f.V, &f.O, &b.DO, &b.DQ, &b.DK, &b.DV} {
+	p := &a.pass
+	for _, t := range []**flash.Tensor{&p.Q, &p.K, &p.V, &p.O, &p.DO, &p.DQ, &p.DK, &p.DV} {
 		if *t, err = dev.NewTensorBNHD(flash.F32, s.batch, s.heads, s.length, s.dim); err != nil {
 			return a, err
 		}
 		a.tensors = append(a.tensors, *t)
 	}
-	if f.LSE, err = dev.NewLSE(s.batch, s.heads, s.length); err != nil {
+	if p.LSE, err = dev.NewLSE(s.batch, s.heads, s.length); err != nil {
 		return a, err
 	}
-	a.tensors = append(a.tensors, f.LSE)
-	b.Q, b.K, b.V, b.O, b.LSE = f.Q, f.K, f.V, f.O, f.LSE
-	f.Seed, b.Seed = 2026, 2026
+	a.tensors = append(a.tensors, p.LSE)
+	p.Seed = 2026
 	if a.forward, err = a.plan.NewRecording(); err != nil {
 		return a, err
 	}
@@ -63,31 +61,31 @@ func (a *attention) close() error {
 
 // run computes o from q, k and v.
 func (a *attention) run(ctx context.Context, q, k, v, o []float64) error {
-	a.fwd.Offset, a.bwd.Offset = a.offset, a.offset
-	if err := errors.Join(a.upload(ctx, a.fwd.Q, q), a.upload(ctx, a.fwd.K, k), a.upload(ctx, a.fwd.V, v)); err != nil {
+	a.pass.Offset = a.offset
+	if err := errors.Join(a.upload(ctx, a.pass.Q, q), a.upload(ctx, a.pass.K, k), a.upload(ctx, a.pass.V, v)); err != nil {
 		return err
 	}
-	if err := a.forward.Forward(a.fwd); err != nil {
+	if err := a.forward.Forward(a.pass.Forward); err != nil {
 		return err
 	}
 	if err := submit(ctx, a.forward); err != nil {
 		return err
 	}
-	return a.download(ctx, a.fwd.O, o)
+	return a.download(ctx, a.pass.O, o)
 }
 
 // differentiate computes dq, dk and dv from do, for the inputs of the latest run.
 func (a *attention) differentiate(ctx context.Context, do, dq, dk, dv []float64) error {
-	if err := a.upload(ctx, a.bwd.DO, do); err != nil {
+	if err := a.upload(ctx, a.pass.DO, do); err != nil {
 		return err
 	}
-	if err := a.backward.Backward(a.bwd); err != nil {
+	if err := a.backward.Backward(a.pass); err != nil {
 		return err
 	}
 	if err := submit(ctx, a.backward); err != nil {
 		return err
 	}
-	return errors.Join(a.download(ctx, a.bwd.DQ, dq), a.download(ctx, a.bwd.DK, dk), a.download(ctx, a.bwd.DV, dv))
+	return errors.Join(a.download(ctx, a.pass.DQ, dq), a.download(ctx, a.pass.DK, dk), a.download(ctx, a.pass.DV, dv))
 }
 
 func submit(ctx context.Context, r *flash.Recording) error {

@@ -89,9 +89,10 @@ func run(frames int, options vk.InstanceOptions, after func(*glfw.Window)) (err 
 	}
 	ctx := context.Background()
 	check(q.Upload(ctx, values))
-	check(plan.Forward(ctx, flash.Forward{Q: q, K: q, V: q, O: o, LSE: lse}))
+	pass := flash.Forward{Q: q, K: q, V: q, O: o, LSE: lse}
+	check(plan.Forward(ctx, pass))
 	maps := must(plan.NewMapRecording())
-	check(maps.Map(flash.Map{Q: q, K: q, LSE: lse, Out: out, Pool: flash.PoolMax}))
+	check(maps.Map(flash.Map{Forward: pass, Out: out, Pool: flash.PoolMax}))
 
 	code := make([]uint32, len(colorSPIRV)/4)
 	for i := range code {

@@ -32,7 +32,7 @@ func (w *pass) backward(b *flash.Backward) error {
 	local := w.Local()
 	all := append(w.wantedOfQueries(b, &local), wanted{"K", b.K, local.KShape()}, wanted{"V", b.V, local.VShape()},
 		wanted{"DK", b.DK, local.KShape()}, wanted{"DV", b.DV, local.VShape()})
-	w.of = ofBackward(b)
+	w.of = ofForward(&b.Forward)
 	if err := w.check("Backward", append(all, w.of.wanted(w.Plan)...)); err != nil {
 		return err
 	}
@@ -241,7 +241,7 @@ func (w *pass) add(parts *int, from pair, of Span, to pair, at Span) error {
 // gradientsOf is the inputs of a launch with a block, and dq; what it gives by keys and values is not among them.
 func (w *pass) gradientsOf(g *gradients, l *launch, block pair) (in flash.Backward, err error) {
 	b := g.b
-	in = flash.Backward{Captured: w.of.captured, Seed: w.of.seed, Offset: w.of.offset}
+	in = flash.Backward{Forward: flash.Forward{Captured: w.of.captured, Seed: w.of.seed, Offset: w.of.offset}}
 	if in.DQ, err = w.tensor("part.dq", w.problem.DType, l.problem.QShape(), b.Q.Shape()[2]); err != nil {
 		return in, err
 	}

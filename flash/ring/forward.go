@@ -9,7 +9,8 @@ import (
 )
 
 // Forward computes o and lse of the rank's queries over the keys of all ranks, as [flash.Problem] says of the whole. Tensors are the rank's
-// own, of the shapes of Plan.Local, on the ring's device; every rank calls it.
+// own, of the shapes of Plan.Local, on the ring's device, and without a use of [flash.Tensor.Used], for a pass is many recordings; every
+// rank calls it.
 //
 // While the device computes with one block, the next one arrives. What a launch gives is rounded to the storage type once, and sums over
 // launches are fp32, in an order that depends on the rank and the number of ranks alone: the same inputs give the same bits.

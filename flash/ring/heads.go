@@ -117,10 +117,11 @@ func (w *pass) forwardHeads(f *flash.Forward) error {
 	if err != nil {
 		return err
 	}
-	if err := w.attend(&l, flash.Forward{Sinks: sinks, QueryStarts: f.QueryStarts, KeyStarts: f.KeyStarts, QueryLengths: f.QueryLengths,
-		KeyLengths: f.KeyLengths,
-		Q:          in.cargo[0].whole, K: in.cargo[1].whole, V: in.cargo[2].whole, O: out.cargo[0].whole, LSE: out.cargo[1].whole,
-		Captured: f.Captured, Seed: f.Seed, Offset: f.Offset}); err != nil {
+	whole := *f
+	whole.Q, whole.K, whole.V, whole.O, whole.LSE = in.cargo[0].whole, in.cargo[1].whole, in.cargo[2].whole, out.cargo[0].whole,
+		out.cargo[1].whole
+	whole.Sinks = sinks
+	if err := w.attend(&l, whole); err != nil {
 		return err
 	}
 	return w.cross(&out)
@@ -154,11 +155,9 @@ func (w *pass) backwardHeads(b *flash.Backward) error {
 	if err != nil {
 		return err
 	}
-	g := flash.Backward{Sinks: sinks, QueryStarts: b.QueryStarts, KeyStarts: b.KeyStarts, QueryLengths: b.QueryLengths,
-		KeyLengths: b.KeyLengths,
-		Q:          in.cargo[0].whole, K: in.cargo[1].whole, V: in.cargo[2].whole, O: in.cargo[3].whole, LSE: in.cargo[4].whole,
-		DO: in.cargo[5].whole,
-		DQ: out.cargo[0].whole, DK: out.cargo[1].whole, DV: out.cargo[2].whole, Captured: b.Captured, Seed: b.Seed, Offset: b.Offset}
+	g := flash.Backward{Forward: b.Forward, DO: in.cargo[5].whole, DQ: out.cargo[0].whole, DK: out.cargo[1].whole, DV: out.cargo[2].whole}
+	g.Q, g.K, g.V, g.O, g.LSE = in.cargo[0].whole, in.cargo[1].whole, in.cargo[2].whole, in.cargo[3].whole, in.cargo[4].whole
+	g.Sinks = sinks
 	if statistics {
 		g.DLSE = in.cargo[6].whole
 	}

@@ -146,13 +146,15 @@ func TestHeadsAccumulate(t *testing.T) {
 				}
 			}
 			// Without LSE: nobody wants this rank's.
-			if err := p.Forward(ctx, flash.Forward{Q: x.q, K: x.k, V: x.v, O: x.o}); err != nil {
+			f := flash.Forward{Q: x.q, K: x.k, V: x.v, O: x.o}
+			if err := p.Forward(ctx, f); err != nil {
 				return err
 			}
-			if err := p.Forward(ctx, flash.Forward{Q: x.q, K: x.k, V: x.v, O: x.o, LSE: x.lse}); err != nil {
+			f.LSE = x.lse
+			if err := p.Forward(ctx, f); err != nil {
 				return err
 			}
-			b := flash.Backward{Q: x.q, K: x.k, V: x.v, O: x.o, LSE: x.lse, DO: x.do, DQ: x.dq, DK: x.dk, DV: x.dv, Accumulate: true}
+			b := flash.Backward{Forward: f, DO: x.do, DQ: x.dq, DK: x.dk, DV: x.dv, Accumulate: true}
 			if rank == 1 {
 				b.DLSE = x.dlse
 			}

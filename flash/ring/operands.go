@@ -28,12 +28,6 @@ func ofForward(f *flash.Forward) operands {
 		captured: f.Captured, seed: f.Seed, offset: f.Offset}
 }
 
-func ofBackward(b *flash.Backward) operands {
-	return operands{bias: b.Bias, mask: b.Mask, sinks: b.Sinks, queryStarts: b.QueryStarts, keyStarts: b.KeyStarts,
-		queryLengths: b.QueryLengths, keyLengths: b.KeyLengths,
-		captured: b.Captured, seed: b.Seed, offset: b.Offset}
-}
-
 // wanted lists those that the problem has.
 func (o *operands) wanted(p *Plan) (all []wanted) {
 	g := &p.problem
@@ -71,16 +65,35 @@ func has(g *flash.Problem, field string) bool {
 // refuse says which field of a [flash.Forward] or [flash.Backward] is given that a rank's pass would leave unread.
 func (w *pass) refuse(call string, in any) error {
 	v := reflect.ValueOf(in)
-	for i := range v.NumField() {
-		name := v.Type().Field(i).Name
+	for _, f := range reflect.VisibleFields(v.Type()) {
+		field := v.FieldByIndex(f.Index)
 		switch {
-		case v.Field(i).IsZero() || has(&w.problem, name):
-		case name == "DCaptured":
-			return badArgument(call+"."+name, "given", "must be nil: gradients by captured tensors are not summed over ranks")
-		case name == "Uses":
-			return badArgument(call+"."+name, "given", "must be zero: they are of recordings, and a rank's pass is none")
+		case f.Anonymous || field.IsZero(): // what is embedded has fields of its own in the list
+		case has(&w.problem, f.Name):
+			if err := undeclared(call+"."+f.Name, field.Interface()); err != nil {
+				return err
+			}
+		case f.Name == "DCaptured":
+			return badArgument(call+"."+f.Name, "given", "must be nil: gradients by captured tensors are not summed over ranks")
 		default:
-			return badArgument(call+"."+name, "given", "must be nil: the problem has none")
+			return badArgument(call+"."+f.Name, "given", "must be nil: the problem has none")
+		}
+	}
+	return nil
+}
+
+// undeclared refuses tensors of a declared use: it is of one recording, and a rank's pass is many.
+func undeclared(name string, field any) error {
+	var all flash.Captured
+	switch field := field.(type) {
+	case *flash.Tensor:
+		all[0] = field
+	case flash.Captured:
+		all = field
+	}
+	for _, t := range all {
+		if t.Use() != (flash.TensorUse{}) {
+			return badArgument(name, t, "must be without a declared use: it is of a recording, and a rank's pass is none")
 		}
 	}
 	return nil

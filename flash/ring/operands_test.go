@@ -331,6 +331,7 @@ func TestRefusesWhatItDoesNotRead(t *testing.T) {
 	biased := plain
 	biased.Bias, biased.Sinks = flash.PerScore{DType: flash.F32, Batch: 1, Heads: 1, Queries: 8, Keys: 8}, true
 	some := new(flash.Tensor)
+	used := some.Used(flash.TensorUse{Next: flash.Untouched})
 	for _, c := range []struct {
 		field   string
 		problem flash.Problem
@@ -342,7 +343,9 @@ func TestRefusesWhatItDoesNotRead(t *testing.T) {
 		{"Forward.QueryStarts", biased, flash.Forward{QueryStarts: some}, true},
 		{"Forward.PageTable", plain, flash.Forward{PageTable: some}, true},
 		{"Forward.Weights", plain, flash.Forward{Weights: new(flash.Weights)}, true},
-		{"Forward.Uses", plain, flash.Forward{Uses: flash.ForwardUses{O: flash.TensorUse{Next: flash.Untouched}}}, true},
+		{"Forward.O", plain, flash.Forward{O: used}, true},
+		{"Forward.Captured", plain, flash.Forward{Captured: flash.Captured{some, used}}, true},
+		{"Backward.DK", plain, flash.Backward{DK: used}, true},
 		{"Backward.DBias", plain, flash.Backward{DBias: some}, true},
 		{"Backward.DCaptured", biased, flash.Backward{DCaptured: flash.Captured{some}}, true},
 		{"Forward", biased, flash.Forward{Q: some, K: some, V: some, O: some, LSE: some, Bias: some, Sinks: some, Seed: 3, Offset: 1},

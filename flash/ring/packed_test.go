@@ -282,7 +282,8 @@ func TestEveryRankAsks(t *testing.T) {
 			return err
 		}
 		defer x.close()
-		b := flash.Backward{Q: x.q, K: x.k, V: x.v, O: x.o, LSE: x.lse, DO: x.do, DQ: x.dq, DK: x.dk, DV: x.dv, Sinks: x.sinks}
+		b := flash.Backward{Forward: flash.Forward{Q: x.q, K: x.k, V: x.v, O: x.o, LSE: x.lse, Sinks: x.sinks}, DO: x.do, DQ: x.dq,
+			DK: x.dk, DV: x.dv}
 		if rank == 1 {
 			b.DSinks = x.dsinks
 		}

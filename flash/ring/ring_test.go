@@ -339,15 +339,13 @@ func (s *sample) once(ctx context.Context, d *flash.Device, plan *Plan, out *res
 
 // passes computes both passes of a rank, and puts its part into results.
 func (s *sample) passes(ctx context.Context, plan *Plan, x *tensors, out *results, accumulate bool) error {
-	if err := plan.Forward(ctx, flash.Forward{Q: x.q, K: x.k, V: x.v, O: x.o, LSE: x.lse, Seed: s.seed, Offset: s.dropOffset,
-		QueryStarts: x.queryStarts, KeyStarts: x.keyStarts, QueryLengths: x.queryLengths, KeyLengths: x.keyLengths, Sinks: x.sinks,
-		Bias: x.bias, Mask: x.mask}); err != nil {
+	f := flash.Forward{Q: x.q, K: x.k, V: x.v, O: x.o, LSE: x.lse, Seed: s.seed, Offset: s.dropOffset, QueryStarts: x.queryStarts,
+		KeyStarts: x.keyStarts, QueryLengths: x.queryLengths, KeyLengths: x.keyLengths, Sinks: x.sinks, Bias: x.bias, Mask: x.mask}
+	if err := plan.Forward(ctx, f); err != nil {
 		return fmt.Errorf("forward: %w", err)
 	}
-	if err := plan.Backward(ctx, flash.Backward{Q: x.q, K: x.k, V: x.v, O: x.o, LSE: x.lse, DO: x.do, DLSE: x.dlse, DQ: x.dq, DK: x.dk,
-		DV: x.dv, Seed: s.seed, Offset: s.dropOffset,
-		QueryStarts: x.queryStarts, KeyStarts: x.keyStarts, QueryLengths: x.queryLengths, KeyLengths: x.keyLengths, Sinks: x.sinks,
-		Bias: x.bias, Mask: x.mask, DSinks: x.dsinks, DBias: x.dbias, Accumulate: accumulate}); err != nil {
+	if err := plan.Backward(ctx, flash.Backward{Forward: f, DO: x.do, DLSE: x.dlse, DQ: x.dq, DK: x.dk, DV: x.dv, DSinks: x.dsinks,
+		DBias: x.dbias, Accumulate: accumulate}); err != nil {
 		return fmt.Errorf("backward: %w", err)
 	}
 	for _, f := range []struct {

@@ -138,7 +138,7 @@ func (w *pass) sinkGradient(b *flash.Backward) (*flash.Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
-	in := flash.Backward{Q: b.Q, K: key.k, V: key.v, O: b.O, LSE: b.LSE, DO: b.DO, DLSE: b.DLSE, Sinks: b.Sinks}
+	in := flash.Backward{Forward: flash.Forward{Q: b.Q, K: key.k, V: key.v, O: b.O, LSE: b.LSE, Sinks: b.Sinks}, DO: b.DO, DLSE: b.DLSE}
 	if in.QueryStarts, in.KeyStarts, in.QueryLengths, err = w.sinkTensors(&l.problem); err != nil {
 		return nil, err
 	}

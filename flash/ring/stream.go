@@ -31,19 +31,14 @@ type StreamForward struct {
 	Offset                   uint32
 }
 
-// StreamBackward is a backward pass: of [flash.Backward], with K and V, and the gradients by them, in memory of the host. Every row of DK
-// and DV is overwritten, of packed sequences those that these have.
+// StreamBackward is the backward pass of a StreamForward: of [flash.Backward], with K and V, and the gradients by them, in memory of the
+// host. Every row of DK and DV is overwritten, of packed sequences those that these have.
 type StreamBackward struct {
-	Q, O, LSE, DO, DLSE, DQ *flash.Tensor // DLSE may be nil
-	K, V, DK, DV            *flash.HostMemory
+	StreamForward
 
-	Bias, Mask, Sinks        *flash.Tensor
-	DBias, DSinks            *flash.Tensor // may be nil
-	QueryStarts, KeyStarts   *flash.Tensor
-	QueryLengths, KeyLengths *flash.Tensor
-	Captured                 flash.Captured
-	Seed                     uint64
-	Offset                   uint32
+	DO, DLSE, DQ  *flash.Tensor // DLSE may be nil
+	DK, DV        *flash.HostMemory
+	DBias, DSinks *flash.Tensor // may be nil
 }
 
 // forward is the pass as of a device, without keys and values.
@@ -55,10 +50,7 @@ func (f *StreamForward) forward() *flash.Forward {
 
 // backward is the pass as of a device, without keys and values.
 func (b *StreamBackward) backward() *flash.Backward {
-	return &flash.Backward{Q: b.Q, O: b.O, LSE: b.LSE, DO: b.DO, DLSE: b.DLSE, DQ: b.DQ, Bias: b.Bias, Mask: b.Mask, Sinks: b.Sinks,
-		DBias: b.DBias, DSinks: b.DSinks,
-		QueryStarts: b.QueryStarts, KeyStarts: b.KeyStarts, QueryLengths: b.QueryLengths, KeyLengths: b.KeyLengths, Captured: b.Captured,
-		Seed: b.Seed, Offset: b.Offset}
+	return &flash.Backward{Forward: *b.forward(), DO: b.DO, DLSE: b.DLSE, DQ: b.DQ, DBias: b.DBias, DSinks: b.DSinks}
 }
 
 // NewStream plans attention whose keys and values come in blocks of that many tokens, of which the device holds four with their gradients;
@@ -152,7 +144,7 @@ func (s *Stream) Backward(ctx context.Context, b StreamBackward) error {
 			return err
 		}
 		in := b.backward()
-		w.of = ofBackward(in)
+		w.of = ofForward(&in.Forward)
 		if err := w.check(call, append(w.wantedOfQueries(in, &w.problem), w.of.wanted(w.Plan)...)); err != nil {
 			return err
 		}

@@ -95,13 +95,11 @@ func (s *sample) stream(t *testing.T, d *flash.Device, block, times int) (runs [
 	require.NoError(t, err)
 	defer x.close()
 	for range times {
-		require.NoError(t, stream.Forward(ctx, StreamForward{Q: x.q, O: x.o, LSE: x.lse, K: k, V: v, Seed: s.seed, Offset: s.dropOffset,
-			Bias: x.bias, Mask: x.mask, Sinks: x.sinks,
-			QueryStarts: x.queryStarts, KeyStarts: x.keyStarts, QueryLengths: x.queryLengths, KeyLengths: x.keyLengths}))
-		require.NoError(t, stream.Backward(ctx, StreamBackward{Q: x.q, O: x.o, LSE: x.lse, DO: x.do, DLSE: x.dlse, DQ: x.dq, K: k, V: v,
-			DK: dk, DV: dv,
-			Seed: s.seed, Offset: s.dropOffset, Bias: x.bias, Mask: x.mask, Sinks: x.sinks, DBias: x.dbias, DSinks: x.dsinks,
-			QueryStarts: x.queryStarts, KeyStarts: x.keyStarts, QueryLengths: x.queryLengths, KeyLengths: x.keyLengths}))
+		f := StreamForward{Q: x.q, O: x.o, LSE: x.lse, K: k, V: v, Seed: s.seed, Offset: s.dropOffset, Bias: x.bias, Mask: x.mask,
+			Sinks: x.sinks, QueryStarts: x.queryStarts, KeyStarts: x.keyStarts, QueryLengths: x.queryLengths, KeyLengths: x.keyLengths}
+		require.NoError(t, stream.Forward(ctx, f))
+		require.NoError(t, stream.Backward(ctx, StreamBackward{StreamForward: f, DO: x.do, DLSE: x.dlse, DQ: x.dq, DK: dk, DV: dv,
+			DBias: x.dbias, DSinks: x.dsinks}))
 		one := newResults(p, 1)
 		for _, f := range []struct {
 			to   ref.Array

@@ -87,8 +87,7 @@ func TestTrace(t *testing.T) {
 				traces[rank][0] = notes.Take()
 				mu.Unlock()
 				between := time.Now()
-				if err := plan.Backward(ctx, flash.Backward{Q: x.q, K: x.k, V: x.v, O: x.o, LSE: x.lse, DO: x.do, DQ: x.dq, DK: x.dk,
-					DV: x.dv}); err != nil {
+				if err := plan.Backward(ctx, flash.Backward{Forward: forward, DO: x.do, DQ: x.dq, DK: x.dk, DV: x.dv}); err != nil {
 					return err
 				}
 				values := make([]float32, x.dk.Elements())

@@ -93,21 +93,21 @@ func (v *variant) compute(ctx context.Context, c Comm, r *ring.Ring) (err error)
 	dq, dk, dv := x.rows(none(p.Heads, p.HeadDim), queries), x.rows(none(p.KeyHeads, p.HeadDim), keys),
 		x.rows(none(p.KeyHeads, p.ValueDim), keys)
 	f := flash.Forward{Q: q, K: k, V: val, O: o, LSE: lse}
-	b := flash.Backward{Q: q, K: k, V: val, O: o, LSE: lse, DO: do, DQ: dq, DK: dk, DV: dv}
+	b := flash.Backward{DO: do, DQ: dq, DK: dk, DV: dv}
 	outputs := []*flash.Tensor{o, lse, dq, dk, dv}
 	if p.Sinks {
 		whole := []ring.Span{{Begin: 0, End: 1}}
 		f.Sinks = x.rows(&ref.Tensor{B: 1, H: 1, N: 1, D: p.Heads, Data: all.Sinks}, whole)
-		b.Sinks, b.DSinks = f.Sinks, x.rows(none(1, p.Heads), whole)
+		b.DSinks = x.rows(none(1, p.Heads), whole)
 		outputs = append(outputs, b.DSinks)
 	}
 	if v.starts != nil {
 		f.QueryStarts = x.integers(v.starts)
-		f.KeyStarts, b.QueryStarts, b.KeyStarts = f.QueryStarts, f.QueryStarts, f.QueryStarts
+		f.KeyStarts = f.QueryStarts
 	}
 	if all.Bias != nil {
 		f.Bias = x.rows(all.Bias, queries)
-		b.Bias, b.DBias = f.Bias, x.rows(none(p.Heads, p.KeyLen), queries)
+		b.DBias = x.rows(none(p.Heads, p.KeyLen), queries)
 		outputs = append(outputs, b.DBias)
 	}
 	if x.err != nil {
@@ -116,6 +116,7 @@ func (v *variant) compute(ctx context.Context, c Comm, r *ring.Ring) (err error)
 	if err := plan.Forward(ctx, f); err != nil {
 		return fmt.Errorf("forward: %w", err)
 	}
+	b.Forward = f
 	if err := plan.Backward(ctx, b); err != nil {
 		return fmt.Errorf("backward: %w", err)
 	}

@@ -38,10 +38,10 @@ func (d *Device) newGradients(ctx context.Context, c Case, p flash.Problem, in *
 
 func (s *deviceShape) backward(set int, weights *flash.Weights, mask masks) flash.Backward {
 	t := &s.sets[set]
-	return flash.Backward{Q: t.q, K: t.k, V: t.v, O: t.o, LSE: t.grad.lse, DO: t.grad.do, DQ: t.grad.dq, DK: t.grad.dk, DV: t.grad.dv,
-		Bias: t.bias, Sinks: t.sinks, QueryStarts: t.starts, KeyStarts: t.starts, KeyLengths: t.used, DBias: t.grad.dbias,
-		DSinks:  t.grad.dsinks,
-		Weights: weights, Blocks: mask.blocks, Classes: mask.classes, Seed: dropoutSeed, Offset: uint32(set)}
+	f := s.forward(set, t.grad.lse, mask)
+	f.Weights = weights
+	return flash.Backward{Forward: f, DO: t.grad.do, DQ: t.grad.dq, DK: t.grad.dk, DV: t.grad.dv, DBias: t.grad.dbias,
+		DSinks: t.grad.dsinks}
 }
 
 // measureBackward times the backward pass of a plan on the sets, after a forward pass on each, and compares the output and lse

@@ -183,12 +183,7 @@ func (c *Case) backward(ctx context.Context, dev *flash.Device, target Target, p
 	if err := more[0].input(ctx, g.do.Data); err != nil {
 		return err
 	}
-	b := flash.Backward{
-		Q: f.Q, K: f.K, V: f.V, O: f.O, LSE: f.LSE,
-		DO: more[0].tensor, DQ: more[2].tensor, DK: more[3].tensor, DV: more[4].tensor, Weights: f.Weights, Seed: f.Seed, Offset: f.Offset,
-		Blocks: f.Blocks, Classes: f.Classes,
-	}
-	giveBack(f, &b)
+	b := flash.Backward{Forward: *f, DO: more[0].tensor, DQ: more[2].tensor, DK: more[3].tensor, DV: more[4].tensor}
 	if g.dlse != nil {
 		if err := more[1].input(ctx, g.dlse); err != nil {
 			return err

@@ -120,10 +120,7 @@ func TestMapCover(t *testing.T) {
 // mapped makes maps and compares them with the oracle's.
 func (c *Case) mapped(ctx context.Context, dev *flash.Device, plan *flash.Plan, f *flash.Forward) error {
 	p := plan.Problem()
-	m := flash.Map{Q: f.Q, K: f.K, LSE: f.LSE, Bias: f.Bias, Mask: f.Mask, KeyLengths: f.KeyLengths, QueryLengths: f.QueryLengths,
-		QueryStarts: f.QueryStarts,
-		KeyStarts:   f.KeyStarts, PageTable: f.PageTable, PageStarts: f.PageStarts, LastPages: f.LastPages, KeyScales: f.KeyScales,
-		Captured: f.Captured, Blocks: f.Blocks}
+	m := flash.Map{Forward: *f}
 	queries, keys := flash.Range{Begin: p.QueryLen / 3, End: p.QueryLen}, flash.Range{End: p.KeyLen - p.KeyLen/4}
 	within := func(n, most int) int { return max(1, min(n, most)) }
 	for _, x := range []struct {

@@ -162,11 +162,8 @@ func (g *Rig) run(ctx context.Context, c *Case, how How, r *Result) (err error) 
 	var start *[3][]float32
 	if c.grads != nil {
 		f.Weights = g.weights
-		b = &flash.Backward{
-			Q: at.q.tensor, K: at.k.tensor, V: at.v.tensor, O: at.o.tensor, LSE: at.lse.tensor, DO: at.do.tensor,
-			DQ: at.dq.tensor, DK: at.dk.tensor, DV: at.dv.tensor, Weights: g.weights, Blocks: f.Blocks, Classes: f.Classes, Seed: c.Seed,
-			Offset: c.Offset, Accumulate: how.Accumulate,
-		}
+		b = &flash.Backward{Forward: f, DO: at.do.tensor, DQ: at.dq.tensor, DK: at.dk.tensor, DV: at.dv.tensor, Accumulate: how.Accumulate}
+		b.LSE = at.lse.tensor
 		at.do.fill(s.bytes(at.do), c.grads.do.Data)
 		at.dlse.poison(s.bytes(at.dlse), 0)
 		if c.grads.dlse != nil {

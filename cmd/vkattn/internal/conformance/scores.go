@@ -188,13 +188,6 @@ func (s *scoreTensors) want(b *flash.Backward) {
 	}
 }
 
-// giveBack gives a backward pass what a forward pass was given.
-func giveBack(f *flash.Forward, b *flash.Backward) {
-	b.Bias, b.Mask, b.Sinks, b.Captured = f.Bias, f.Mask, f.Sinks, f.Captured
-	b.KeyLengths, b.QueryLengths = f.KeyLengths, f.QueryLengths
-	b.QueryStarts, b.KeyStarts = f.QueryStarts, f.KeyStarts
-}
-
 // inputs are the buffers of what goes with scores.
 func (s *scoreTensors) inputs() []*arena { return []*arena{s.bias, s.mask, s.sinks} }
 

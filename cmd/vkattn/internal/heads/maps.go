@@ -44,7 +44,7 @@ func (h *Heads) Map(ctx context.Context, dev *flash.Device, of flash.Map, rows, 
 	f := flash.Forward{Q: tensor(p.DType, p.QShape(), h.Q), K: tensor(p.DType, p.KShape(), h.K), O: tensor(p.DType, p.OShape(), nil),
 		LSE: tensor(flash.F32, p.LSEShape(), nil)}
 	f.V = f.K // of the same shape; o is not looked at
-	of.Q, of.K, of.LSE = f.Q, f.K, f.LSE
+	of.Forward = f
 	fill := func(r *flash.Range, n int) int {
 		if *r == (flash.Range{}) {
 			r.End = n

@@ -148,8 +148,7 @@ func (l *life) forward() flash.Forward {
 
 func (l *life) gradient() flash.Backward {
 	t := &l.tensors
-	return flash.Backward{Q: t[0], K: t[1], V: t[2], DO: t[3], O: t[4], LSE: t[5], DQ: t[6], DK: t[7], DV: t[8], Weights: l.weights,
-		Seed: l.seed}
+	return flash.Backward{Forward: l.forward(), DO: t[3], DQ: t[6], DK: t[7], DV: t[8]}
 }
 
 // run submits some passes, in one of the ways that there are, and waits for them or leaves them to end. all: each way once.

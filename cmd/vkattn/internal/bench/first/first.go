@@ -187,12 +187,10 @@ func (r *run) tensors(p flash.Problem) (f flash.Forward, b flash.Backward, err e
 		return x
 	}
 	f = flash.Forward{Q: made(p.QShape()), K: made(p.KShape()), V: made(p.VShape()), O: made(p.OShape())}
-	b = flash.Backward{Q: f.Q, K: f.K, V: f.V, O: f.O, DO: made(p.OShape()), DQ: made(p.QShape()), DK: made(p.KShape()),
-		DV: made(p.VShape())}
 	if err == nil {
 		f.LSE, err = r.dev.NewLSE(p.Batch, p.Heads, p.QueryLen)
 	}
-	b.LSE = f.LSE
+	b = flash.Backward{Forward: f, DO: made(p.OShape()), DQ: made(p.QShape()), DK: made(p.KShape()), DV: made(p.VShape())}
 	return f, b, err
 }
 

@@ -149,7 +149,7 @@ func (s *set) forward() flash.Forward {
 	return flash.Forward{Q: s.q, K: s.k, V: s.v, O: s.o, LSE: s.lse}
 }
 func (s *set) backward() flash.Backward {
-	return flash.Backward{Q: s.q, K: s.k, V: s.v, O: s.o, LSE: s.lse, DO: s.do, DQ: s.dq, DK: s.dk, DV: s.dv}
+	return flash.Backward{Forward: s.forward(), DO: s.do, DQ: s.dq, DK: s.dk, DV: s.dv}
 }
 
 // times runs passes of one device, once before and then as long and often as is asked for; waited, where there is such, is how long the
@@ -256,11 +256,12 @@ func measureStream(ctx context.Context, d *flash.Device, data *noise, p flash.Pr
 		}
 		defer func() { err = errors.Join(err, (*x.to).Close()) }()
 	}
+	f := ring.StreamForward{Q: s.q, O: s.o, LSE: s.lse, K: k, V: v}
 	forward := func() error {
-		return stream.Forward(ctx, ring.StreamForward{Q: s.q, O: s.o, LSE: s.lse, K: k, V: v})
+		return stream.Forward(ctx, f)
 	}
 	backward := func() error {
-		return stream.Backward(ctx, ring.StreamBackward{Q: s.q, O: s.o, LSE: s.lse, DO: s.do, DQ: s.dq, K: k, V: v, DK: dk, DV: dv})
+		return stream.Backward(ctx, ring.StreamBackward{StreamForward: f, DO: s.do, DQ: s.dq, DK: dk, DV: dv})
 	}
 	if out, err = o.times(forward, backward, func() float64 { return ms(stream.Plan().Waited()) }); err != nil {
 		return out, err

@@ -266,14 +266,13 @@ func (r *Renderer) mask(p *problem, desc flash.Problem) (err error) {
 
 // prepareMap points a map's commands at its cells, where they are not what they were.
 func (r *Renderer) prepareMap(key mapKey, of mapping) (err error) {
-	m, a := r.problem.maps[key], &r.problem.args
+	m := r.problem.maps[key]
 	if m.out != nil && m.of == of {
 		return nil
 	}
 	what := flash.Map{
-		Q: a.Q, K: a.K, LSE: a.LSE, Heads: of.heads, Queries: of.queries, Keys: of.keys,
-		Pool:     [...]flash.Pool{view.PoolMax: flash.PoolMax, view.PoolMean: flash.PoolMean, view.PoolSum: flash.PoolSum}[of.pool],
-		Captured: a.Captured, Blocks: a.Blocks,
+		Forward: r.problem.args, Heads: of.heads, Queries: of.queries, Keys: of.keys,
+		Pool: [...]flash.Pool{view.PoolMax: flash.PoolMax, view.PoolMean: flash.PoolMean, view.PoolSum: flash.PoolSum}[of.pool],
 	}
 	var out []*flash.Tensor
 	on := func(at, rows, columns int) *flash.Tensor {
