@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/internal/kernel/catalogue"
 )
 
 // backwardChoice is the kernel that a plan takes for backward passes.
@@ -50,7 +51,7 @@ func (c *backwardChoice) choose(p *Plan) (err error) {
 		c.kernel, c.program, c.tuning, c.reasons = b.kernel, b.program, b.tuning, b.reasons
 		return nil
 	}
-	c.kernel, c.tuning, c.reasons, err = pick(p.dev, &p.attn, backwardKernels, "backward of ", p.Implementation(), c.tier,
+	c.kernel, c.tuning, c.reasons, err = pick(p.dev, &p.attn, catalogue.Backward, "backward of ", p.Implementation(), c.tier,
 		func(k *kernel.BackwardKernel) (t *kernel.Tuning, note string, err error) {
 			t = kernel.NewBackwardTuning(c.given)
 			if err := t.Fits(&k.Offer); err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vkattn/vkattn/internal/ref"
+	"github.com/vkattn/vkattn/internal/traffic"
 	"github.com/vkattn/vkattn/internal/vktest"
 )
 
@@ -163,7 +164,7 @@ func (c *biasedPass) run(t *testing.T, d *Device) {
 		if c.counts == nil {
 			submit()
 		} else {
-			steps, err := plan.BackwardWork(Call{Accumulate: c.adds, DBias: !c.none})
+			steps, err := backwardSteps(plan, traffic.Call{Accumulate: c.adds, DBias: !c.none})
 			require.NoError(t, err)
 			eachDispatch(t, steps, c.counts.during(submit))
 		}

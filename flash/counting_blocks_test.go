@@ -96,7 +96,7 @@ func TestBlockSparseMovesWhatTheModelSays(t *testing.T) {
 			f := s.tensors(t, d, plainly(t, d))
 			f.Blocks = mask
 			defer closeAll(t, f.Q, f.K, f.V, f.O, f.LSE)
-			c.forward(t, plan, f, Call{LSE: true, Blocks: bits})
+			c.forward(t, plan, f, traffic.Call{LSE: true, Blocks: bits})
 			s.check(t, plan, f)
 			if v.tune["q_resident"] == 0 && v.tune["br"] != 0 && v.tune["dk"] != 0 {
 				require.True(t, plan.program.Model().(traffic.QueriesOutside).QAgain)
@@ -152,7 +152,7 @@ func TestBlockSparseBackwardMovesWhatTheModelSays(t *testing.T) {
 			mask, err := d.NewBlockMask(bg, v.p, bits)
 			require.NoError(t, err)
 			defer mask.Close()
-			backwardMoves(t, c, plan, Call{Blocks: bits}, mask)
+			backwardMoves(t, c, plan, traffic.Call{Blocks: bits}, mask)
 		})
 	}
 }

@@ -95,7 +95,7 @@ func total(by map[string]moved, tensors ...string) (sum moved) {
 }
 
 // modelled are the bytes of a kernel's steps, of all of them unless some are named.
-func modelled(steps []Work, kernel string, names ...string) (sum moved) {
+func modelled(steps []traffic.Step, kernel string, names ...string) (sum moved) {
 	for _, s := range steps {
 		if s.Kernel == kernel && (len(names) == 0 || slices.Contains(names, s.Name)) {
 			sum.read += s.Read
@@ -114,9 +114,9 @@ func equalBytes(t *testing.T, model, counted moved, what string) {
 
 // forward runs a forward pass and compares what its kernels count with the plan's model: dispatch by dispatch and, of a kernel that does
 // several steps, tensor by tensor.
-func (c *counts) forward(t *testing.T, plan *Plan, f Forward, call Call) {
+func (c *counts) forward(t *testing.T, plan *Plan, f Forward, call traffic.Call) {
 	t.Helper()
-	steps, err := plan.ForwardWork(call)
+	steps, err := plan.program.Model().Steps(plan.attn, call)
 	require.NoError(t, err)
 	counted := c.during(func() { require.NoError(t, plan.Forward(bg, f)) })
 	eachDispatch(t, steps, counted)
@@ -136,7 +136,7 @@ func (c *counts) forward(t *testing.T, plan *Plan, f Forward, call Call) {
 }
 
 // eachDispatch compares all that the dispatches of each label count with the steps that name it. Steps name every label, and no other.
-func eachDispatch(t *testing.T, steps []Work, counted map[string]map[string]moved) {
+func eachDispatch(t *testing.T, steps []traffic.Step, counted map[string]map[string]moved) {
 	t.Helper()
 	named := map[string]bool{}
 	for _, s := range steps {
@@ -192,7 +192,7 @@ func TestForwardMovesWhatTheModelSays(t *testing.T) {
 		s := newSample(t, p)
 		f := s.tensors(t, d, plainly(t, d))
 		defer closeAll(t, f.Q, f.K, f.V, f.O, f.LSE)
-		c.forward(t, plan, f, Call{LSE: true})
+		c.forward(t, plan, f, traffic.Call{LSE: true})
 		s.check(t, plan, f)
 	}
 	for name, p := range countedProblems {
@@ -301,10 +301,19 @@ func countBackward(t *testing.T, c *counts, plan *Plan, accumulate bool, mask *B
 	return c.during(func() { require.NoError(t, plan.Backward(bg, b)) })
 }
 
+// backwardSteps are the steps of a plan's backward pass.
+func backwardSteps(plan *Plan, call traffic.Call) ([]traffic.Step, error) {
+	c, err := plan.backward()
+	if err != nil {
+		return nil, err
+	}
+	return c.program.Model().Steps(plan.attn, call)
+}
+
 // backwardMoves compares what the kernels of a plan's backward pass count with what its model says.
-func backwardMoves(t *testing.T, c *counts, plan *Plan, call Call, mask *BlockMask) {
+func backwardMoves(t *testing.T, c *counts, plan *Plan, call traffic.Call, mask *BlockMask) {
 	t.Helper()
-	steps, err := plan.BackwardWork(call)
+	steps, err := backwardSteps(plan, call)
 	if errors.Is(err, ErrUnsupported) {
 		t.Skip(err)
 	}
@@ -343,7 +352,7 @@ func TestBackwardMovesWhatTheModelSays(t *testing.T) {
 			plan = planGradients(t, d, p, tier, opts...)
 		}
 		defer plan.Close()
-		backwardMoves(t, c, plan, Call{Accumulate: accumulate, DLSE: accumulate}, nil)
+		backwardMoves(t, c, plan, traffic.Call{Accumulate: accumulate, DLSE: accumulate}, nil)
 	}
 	for name, p := range countedProblems {
 		for _, impl := range []Implementation{Flash, Standard} {

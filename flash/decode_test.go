@@ -238,10 +238,6 @@ func TestDecodeChoice(t *testing.T) {
 	}
 	_, err := d.Plan(p, WithTier(TierScalar), WithTuning(map[string]int{"partz": 2}))
 	require.ErrorContains(t, err, "partz")
-	got, err := d.Candidates(p)
-	require.NoError(t, err)
-	require.Greater(t, len(got), 3)
-	require.Equal(t, "scalar_decode", got[0].Kernel)
 }
 
 // TestDecodeTileFitsAnyDevice: on every device with shuffles, few rows have a tile within its limits and the shader's rules, and parts

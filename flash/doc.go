@@ -96,10 +96,10 @@
 // [Plan.Map] pools the weights of heads into the cells of a picture, at any length, without the matrix, and gives the entropy and mean
 // distance of each query. A [MapRecording] makes one after another.
 //
-// # Work
+// # Tuning and measuring
 //
-// [Plan.ForwardWork] and [Plan.BackwardWork] count the operations of each step of a pass and the bytes that its kernels load and store;
-// [Plan.ForwardModel] and [Plan.BackwardModel] give the same as a function of the problem, to be kept as JSON.
+// Package flash/tune lists the tiles that a device offers for a problem and stores the fastest for later plans; it times recordings,
+// measures a device's ceilings, and counts the operations of each step of a pass and the bytes that its kernels load and store.
 //
 // # Errors
 //

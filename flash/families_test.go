@@ -9,6 +9,7 @@ import (
 
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/internal/kernel/catalogue"
 	"github.com/vkattn/vkattn/internal/kernel/matrix"
 	"github.com/vkattn/vkattn/internal/kernel/scalar"
 	"github.com/vkattn/vkattn/internal/kernel/standard"
@@ -152,7 +153,7 @@ func TestDefaultOfFP32(t *testing.T) {
 	choose := func(c *kernel.Capabilities, p Problem, tier Tier) (name, why string) {
 		p, err := p.Normalize()
 		require.NoError(t, err)
-		k, _, reasons, err := pick(&Device{env: &kernel.Env{Caps: *c}}, attnOf(p), kernels, "", Flash, tier,
+		k, _, reasons, err := pick(&Device{env: &kernel.Env{Caps: *c}}, attnOf(p), catalogue.Forward, "", Flash, tier,
 			func(k *kernel.Kernel) (*kernel.Tuning, string, error) {
 				return kernel.NewTuning(nil), "", nil
 			})

@@ -67,7 +67,7 @@ func TestCloseBesideUse(t *testing.T) {
 				rec.Timings()
 				return err
 			},
-			func(i int) error { _, err := d.TimeRuns(bg, []*Recording{timed}, 1+i%3); return err },
+			func(i int) error { return TuneHooks.TimeRuns(bg, d, []*Recording{timed}, 1+i%3) },
 			func(i int) error { return plan.Backward(bg, gradients) },
 			func(i int) error {
 				w, err := standard.NewWeights()
@@ -109,7 +109,7 @@ func TestCloseBesideUse(t *testing.T) {
 				if i == 0 {
 					return d.WaitIdle()
 				}
-				_, err := d.SelfCheck(context.Background(), []Implementation{Flash}, []Tier{TierScalar})
+				_, err := TuneHooks.SelfCheck(context.Background(), d, []Implementation{Flash}, []Tier{TierScalar})
 				return err
 			},
 		}

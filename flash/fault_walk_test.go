@@ -118,7 +118,7 @@ var warmOperations = []faultOperation{
 			err = r.Forward(w.f)
 		}
 		if err == nil {
-			_, err = d.TimeRuns(bg, []*Recording{r}, 2)
+			err = TuneHooks.TimeRuns(bg, d, []*Recording{r}, 2)
 		}
 		return closing(named("TimeRuns", err), r)
 	}},
@@ -200,17 +200,15 @@ var coldOperations = []faultOperation{
 		return closing(named("Download", err), x)
 	}},
 	{name: "SelfCheck", cold: true, long: true, stride: 19, run: func(d *Device, _ *faultWorld) error {
-		verdicts, err := d.SelfCheck(bg, []Implementation{Standard}, []Tier{TierScalar})
-		for _, v := range verdicts {
-			if !v.Pass {
-				err = errors.Join(err, errors.New(v.Why))
-			}
+		failed, err := TuneHooks.SelfCheck(bg, d, []Implementation{Standard}, []Tier{TierScalar})
+		for _, why := range failed {
+			err = errors.Join(err, errors.New(why))
 		}
 		return err
 	}},
 	{name: "Candidates", cold: true, long: true, stride: 61, run: func(d *Device, _ *faultWorld) error {
-		_, err := d.Candidates(Problem{Batch: 1, Heads: 1, QueryLen: 3, HeadDim: 8}, WithTier(TierScalar), WithImplementation(Flash))
-		return err
+		return TuneHooks.Candidates(d, Problem{Batch: 1, Heads: 1, QueryLen: 3, HeadDim: 8}, WithTier(TierScalar),
+			WithImplementation(Flash))
 	}},
 }
 
@@ -298,8 +296,7 @@ func TestFaultWalkPeaks(t *testing.T) {
 	// Copies of less memory are measured where there is no room for much.
 	allocating := []string{"vkCreateBuffer", "vkAllocateMemory", "vkBindBufferMemory"}
 	walkOne(t, faultOperation{name: "MeasurePeaks", cold: true, stride: 29, spares: allocating, run: func(d *Device, _ *faultWorld) error {
-		_, err := d.MeasurePeaks(bg)
-		return err
+		return TuneHooks.MeasurePeaks(bg, d)
 	}})
 }
 

@@ -6,78 +6,18 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/internal/tuned"
 )
 
 // Files that something outside damaged, of a size that can be damaged everywhere.
 
-func testTuning(i int) TuningEntry {
-	return TuningEntry{TuningKey: TuningKey{Device: "Some GPU", Driver: "1.0 <beta> & more", Build: "00ff", Kernel: "scalar_forward",
-		DType:   "float16",
-		HeadDim: i, ValueDim: i, Queries: "many"}, Tuning: map[string]int{"br": 64, "bc": 32}, Tile: "64x32", Gain: 1.234, TFLOPS: 1e-7,
-		Problem: "B1 H2"}
-}
-
-// TestDamagedTuningFile cuts the file at every length and flips every bit: what is read is what was stored, or an error that names
-// the file; and a file that cannot be read is not written to.
-func TestDamagedTuningFile(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "tuning.json")
-	t.Setenv(TuningEnv, path)
-	require.NoError(t, StoreTunings(testTuning(1), testTuning(2)))
-	want, err := loadTunings(path)
-	require.NoError(t, err)
-	require.Equal(t, []TuningEntry{testTuning(1), testTuning(2)}, want)
-	sound, err := os.ReadFile(path)
-	require.NoError(t, err)
-	refused := 0
-	try := func(what string, file []byte) {
-		t.Helper()
-		got, err := parseTunings(path, file)
-		if err == nil {
-			require.Equal(t, want, got, what)
-			return
-		}
-		refused++
-		require.ErrorContains(t, err, "tuning file "+path, what)
-	}
-	for n := range sound {
-		try(fmt.Sprintf("cut to %d bytes", n), sound[:n])
-	}
-	require.GreaterOrEqual(t, refused, len(sound)-1, "all but the one without its last newline")
-	for i := range sound {
-		for bit := range 8 {
-			bad := slices.Clone(sound)
-			bad[i] ^= 1 << bit
-			try(fmt.Sprintf("byte %d, bit %d", i, bit), bad)
-		}
-	}
-	bad := slices.Clone(sound)
-	bad[len(bad)/2] ^= 1
-	require.NoError(t, os.WriteFile(path, bad, 0o600))
-	require.ErrorContains(t, StoreTunings(testTuning(3)), "is damaged (remove it)")
-	left, err := os.ReadFile(path)
-	require.NoError(t, err)
-	require.Equal(t, bad, left)
-
-	// Edited by hand, without its checksum.
-	edited := strings.ReplaceAll(string(sound), `"br": 64`, `"br": 32`)
-	require.NoError(t, os.WriteFile(path, []byte(edited), 0o600))
-	_, err = loadTunings(path)
-	require.ErrorContains(t, err, "remove the line sha256")
-	lines := slices.DeleteFunc(strings.Split(edited, "\n"), func(s string) bool { return strings.Contains(s, `"sha256"`) })
-	require.NoError(t, os.WriteFile(path, []byte(strings.Join(lines, "\n")), 0o600))
-	got, err := loadTunings(path)
-	require.NoError(t, err)
-	require.Equal(t, 32, got[0].Tuning["br"])
-}
-
-// TestDamagedKnownFile does the same with verdicts, which are believed.
+// TestDamagedKnownFile cuts the file at every length and flips every bit: of verdicts, which are believed, what is read is what was stored.
 func TestDamagedKnownFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.known.json")
 	add(t, path, "a", "check one", kernel.Passed)
@@ -110,17 +50,15 @@ func TestDamagedKnownFile(t *testing.T) {
 // TestFilesOfManyWriters: of entries stored at once none is lost.
 func TestFilesOfManyWriters(t *testing.T) {
 	dir := t.TempDir()
-	t.Setenv(TuningEnv, filepath.Join(dir, "tuning.json"))
 	known := filepath.Join(dir, "x.known.json")
 	const writers, each = 6, 4
-	errs := make(chan error, 2*writers*each)
+	errs := make(chan error, writers*each)
 	var wg sync.WaitGroup
 	for i := range writers {
 		wg.Add(1)
 		go func() {
 			defer wg.Done()
 			for k := range each {
-				errs <- StoreTunings(testTuning(1 + i*each + k))
 				_, _, err := kernel.AddKnown(known, "a", fmt.Sprint(i*each+k), "1")
 				errs <- err
 			}
@@ -131,9 +69,6 @@ func TestFilesOfManyWriters(t *testing.T) {
 	for err := range errs {
 		require.NoError(t, err)
 	}
-	tunings, err := StoredTunings()
-	require.NoError(t, err)
-	require.Len(t, tunings, writers*each)
 	entries, err := kernel.ReadKnown(known, "a")
 	require.NoError(t, err)
 	require.Len(t, entries, writers*each)
@@ -142,7 +77,7 @@ func TestFilesOfManyWriters(t *testing.T) {
 // TestNoticesOfDamagedFiles: a device whose files are damaged works, says so once, and leaves sound files behind.
 func TestNoticesOfDamagedFiles(t *testing.T) {
 	testDevice(t) // skips where there is none
-	t.Setenv(TuningEnv, "off")
+	t.Setenv(tuned.Env, "off")
 	dir := t.TempDir()
 	work := func() []string {
 		forgetProcess(t)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/internal/kernel/catalogue"
 	"github.com/vkattn/vkattn/internal/kernel/scalar"
 	"github.com/vkattn/vkattn/internal/ref"
 	"github.com/vkattn/vkattn/internal/traffic"
@@ -76,7 +77,7 @@ func flash1Kernels(d *Device) (out []struct {
 	tier  Tier
 	dtype DType
 }) {
-	for _, k := range kernels {
+	for _, k := range catalogue.Forward {
 		for _, dtype := range []DType{F32, F16, BF16} {
 			if k.Implementation == kernel.Flash1 && k.Unsupported(&d.env.Caps, &attn.Problem{DType: attn.DType(dtype)}) == "" {
 				out = append(out, struct {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/internal/kernel/catalogue"
 	"github.com/vkattn/vkattn/internal/kernel/matrix"
 	"github.com/vkattn/vkattn/internal/kernel/standard"
 	"github.com/vkattn/vkattn/shaders"
@@ -55,7 +56,7 @@ func forwardTile(t *testing.T, d *Device, of Implementation, p Problem, tile map
 	t.Helper()
 	if tile != nil {
 		eachElsewhere(t, d, func(g *Device) error {
-			_, _, _, err := pick(g, attnOf(normal(t, p)), kernels, "", of, TierMatrix,
+			_, _, _, err := pick(g, attnOf(normal(t, p)), catalogue.Forward, "", of, TierMatrix,
 				func(k *kernel.Kernel) (*kernel.Tuning, string, error) {
 					tn := kernel.NewTuning(inFragments(&g.env.Caps, tile))
 					if err := tn.Fits(&k.Offer); err != nil {
@@ -75,7 +76,7 @@ func backwardTile(t *testing.T, d *Device, of Implementation, p Problem, tile ma
 	t.Helper()
 	if tile != nil {
 		eachElsewhere(t, d, func(g *Device) error {
-			_, _, _, err := pick(g, attnOf(normal(t, p)), backwardKernels, "backward of ", of, TierMatrix,
+			_, _, _, err := pick(g, attnOf(normal(t, p)), catalogue.Backward, "backward of ", of, TierMatrix,
 				func(k *kernel.BackwardKernel) (*kernel.Tuning, string, error) {
 					tn := kernel.NewBackwardTuning(inFragments(&g.env.Caps, tile))
 					if err := tn.Fits(&k.Offer); err != nil {

@@ -18,7 +18,7 @@ func TestFindingsBelongToADriver(t *testing.T) {
 	device := func(f vk.Facts) *Device {
 		return &Device{env: &kernel.Env{Caps: kernel.Capabilities{Facts: &f}}, info: describe(&kernel.Capabilities{Facts: &f})}
 	}
-	identity, key := device(facts).env.Identity(), device(facts).tuningKey("scalar_forward", attnOf(p))
+	identity, key := device(facts).env.Identity(), device(facts).tuned().Key("scalar_forward", attnOf(p))
 	for name, change := range map[string]struct {
 		do     func(f *vk.Facts)
 		tuning bool // the key of tunings changes too
@@ -32,7 +32,7 @@ func TestFindingsBelongToADriver(t *testing.T) {
 		change.do(&other)
 		require.NotEqual(t, identity, device(other).env.Identity(), name)
 		if change.tuning {
-			require.NotEqual(t, key, device(other).tuningKey("scalar_forward", attnOf(p)), name)
+			require.NotEqual(t, key, device(other).tuned().Key("scalar_forward", attnOf(p)), name)
 		}
 	}
 }

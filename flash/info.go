@@ -10,6 +10,7 @@ import (
 
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/internal/kernel/catalogue"
 	"github.com/vkattn/vkattn/vk"
 )
 
@@ -70,11 +71,11 @@ func describe(c *kernel.Capabilities) DeviceInfo {
 	if info.Driver == "" {
 		info.Driver = fmt.Sprintf("%#x", f.DriverVersion)
 	}
-	for _, k := range kernels {
+	for _, k := range catalogue.Forward {
 		t := TierInfo{Implementation: Implementation(k.Implementation), Tier: Tier(k.Tier), Kernel: k.Name, Features: k.Can.Names(),
 			Needs:  k.Needs.Names(),
 			MinDim: k.LeastDim, MaxDim: k.MostDim, MostRows: k.MostRows}
-		for _, b := range backwardKernels {
+		for _, b := range catalogue.Backward {
 			if b.Implementation == k.Implementation && b.Tier == k.Tier && k.Needs&^b.Can == 0 && k.LeastDim <= b.MostDim &&
 				slices.Equal(k.Storage, b.Storage) {
 				t.Backward = b.Name

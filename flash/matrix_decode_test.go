@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/internal/kernel/catalogue"
 	"github.com/vkattn/vkattn/internal/kernel/matrix"
 	"github.com/vkattn/vkattn/internal/vktest"
 )
@@ -17,8 +18,8 @@ func matrixDecodeDevice(t *testing.T) *Device {
 	d := matrixDevice(t)
 	p, err := Problem{Batch: 1, Heads: 1, QueryLen: 1, KeyLen: 64, HeadDim: 16, DType: F16}.Normalize()
 	require.NoError(t, err)
-	i := slices.IndexFunc(kernels, func(k *kernel.Kernel) bool { return k.Name == matrix.DecodeKernel })
-	if why := kernels[i].Cannot(&d.env.Caps, attnOf(p)); why != "" {
+	i := slices.IndexFunc(catalogue.Forward, func(k *kernel.Kernel) bool { return k.Name == matrix.DecodeKernel })
+	if why := catalogue.Forward[i].Cannot(&d.env.Caps, attnOf(p)); why != "" {
 		t.Skip(why)
 	}
 	return d
@@ -102,7 +103,7 @@ func TestMatrixDecodeCaches(t *testing.T) {
 				vktest.Long(t, "a pipeline each")
 			}
 			switch { // a CPU compiles wide heads for long
-			case !d.isCPU() && !testing.Short():
+			case !isCPU(d) && !testing.Short():
 			case test.keyType != F16 && test.keyType != F8E4M3: // a block of quantised keys
 				test.dim, test.valueDim = 32, min(test.valueDim, 64)
 			case test.valueType == F16:

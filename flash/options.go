@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/internal/kernel/catalogue"
 )
 
 // Implementation is an algorithm.
@@ -91,33 +92,11 @@ func WithTier(t Tier) PlanOption {
 	}
 }
 
-// WithTile sets the tile: rows (queries) and cols (keys). It is WithTuning of "br" and "bc".
-func WithTile(rows, cols int) PlanOption {
-	return WithTuning(map[string]int{"br": rows, "bc": cols})
-}
-
 // WithTuning overrides named tuning parameters of the kernel. Plan.Tuning gives the names and values in effect; Plan fails on
 // a name the chosen kernel does not have, on a value outside the range of its parameter, and on values that do not go with one
 // another or break the device's limits.
 func WithTuning(values map[string]int) PlanOption {
-	return func(o *planOptions) error { return override(&o.tuning, kernels, "WithTuning", values) }
-}
-
-// TuningParameters are the names that WithTuning takes of one kernel or another, sorted: a name that is not among them is wrong
-// whatever the device and the problem.
-func TuningParameters() []string { return parameterNames(kernels) }
-
-// BackwardTuningParameters are the names that WithBackwardTuning takes of one kernel or another, sorted.
-func BackwardTuningParameters() []string { return parameterNames(backwardKernels) }
-
-func parameterNames[K kernel.AnyKernel](list []K) []string {
-	names := map[string]bool{}
-	for _, k := range list {
-		for name := range k.Offered().Parameters {
-			names[name] = true
-		}
-	}
-	return slices.Sorted(maps.Keys(names))
+	return func(o *planOptions) error { return override(&o.tuning, catalogue.Forward, "WithTuning", values) }
 }
 
 // WithBackwardTuning is WithTuning for the kernels of the backward pass; BackwardInfo.Tuning gives names and values. They are
@@ -125,34 +104,8 @@ func parameterNames[K kernel.AnyKernel](list []K) []string {
 // the chosen one does not take.
 func WithBackwardTuning(values map[string]int) PlanOption {
 	return func(o *planOptions) error {
-		return override(&o.backwardTuning, backwardKernels, "WithBackwardTuning", values)
+		return override(&o.backwardTuning, catalogue.Backward, "WithBackwardTuning", values)
 	}
-}
-
-// WithTunings is WithTuning and WithBackwardTuning in one, of values as SplitTunings divides them.
-func WithTunings(values map[string]int) PlanOption {
-	forward, backward := SplitTunings(values)
-	return func(o *planOptions) error {
-		if err := WithTuning(forward)(o); err != nil {
-			return err
-		}
-		return WithBackwardTuning(backward)(o)
-	}
-}
-
-// SplitTunings divides tuning parameters: a name that kernels of the backward pass alone have, such as kv_bc, is theirs, and any other the
-// forward pass's.
-func SplitTunings(values map[string]int) (forward, backward map[string]int) {
-	forward, backward = map[string]int{}, map[string]int{}
-	ofForward, ofBackward := TuningParameters(), BackwardTuningParameters()
-	for name, v := range values {
-		if slices.Contains(ofBackward, name) && !slices.Contains(ofForward, name) {
-			backward[name] = v
-		} else {
-			forward[name] = v
-		}
-	}
-	return forward, backward
 }
 
 // override adds an option's values to those of options before it. Each must be within the range that some kernel of the list has for it.

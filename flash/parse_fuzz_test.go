@@ -1,7 +1,6 @@
 package flash
 
 import (
-	"errors"
 	"maps"
 	"os"
 	"path/filepath"
@@ -26,35 +25,6 @@ func FuzzHeld(f *testing.F) {
 		}
 		layout := kernel.DecodeLayout(s, acc, a)
 		require.True(t, layout.Form >= kernel.FormRegisters && layout.Form <= kernel.FormShared)
-	})
-}
-
-// FuzzTuningFile: a tuning file is read or refused, and what was read can be stored again.
-func FuzzTuningFile(f *testing.F) {
-	f.Add([]byte(`{"version":1,"entries":[{"device":"d","kernel":"scalar_forward","head_dim":64,"tuning":{"br":-1,"dk":4611686018427387904}}]}`))
-	f.Add([]byte(`{"version":1}`))
-	f.Add([]byte(`{"version":1,"entries":[{"tuning":{"br":1e3}}]}`))
-	path := filepath.Join(f.TempDir(), "tuning.json")
-	f.Setenv(TuningEnv, path)
-	f.Fuzz(func(t *testing.T, text []byte) {
-		require.NoError(t, os.WriteFile(path, text, 0o600))
-		entries, err := loadTunings(path)
-		if err != nil {
-			require.ErrorContains(t, err, path)
-			return
-		}
-		for _, e := range entries {
-			for _, k := range kernels { // never a panic, whatever is stored
-				if err := kernel.NewTuning(e.Tuning).Fits(&k.Offer); err != nil {
-					var no *kernel.Declined
-					require.True(t, errors.Is(err, ErrArgument) || errors.As(err, &no), err)
-				}
-			}
-		}
-		require.NoError(t, StoreTunings(entries...))
-		again, err := loadTunings(path)
-		require.NoError(t, err)
-		require.Len(t, again, len(entries))
 	})
 }
 

@@ -7,27 +7,7 @@ import (
 
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
-	"github.com/vkattn/vkattn/internal/kernel/matrix"
-	"github.com/vkattn/vkattn/internal/kernel/scalar"
-	"github.com/vkattn/vkattn/internal/kernel/slabs"
-	"github.com/vkattn/vkattn/internal/kernel/standard"
 )
-
-// kernels holds every kernel, the most preferred first within its implementation.
-var kernels = []*kernel.Kernel{
-	matrix.Decode,
-	scalar.Decode,
-	matrix.Forward,
-	matrix.ForwardSplit,
-	matrix.ForwardWide,
-	scalar.Forward,
-	standard.Matrix,
-	standard.Scalar,
-	matrix.Flash1,
-	scalar.Flash1,
-	matrix.BlockSparse,
-	scalar.BlockSparse,
-}
 
 // pick takes the first kernel of a list, most preferred first, that is of the implementation, of the tier insisted on (""
 // for any), can run the problem, and that fit fits to it. effect is its tuning; reasons say why kernels before it were not
@@ -84,15 +64,6 @@ func pick[K kernel.AnyKernel](d *Device, p *attn.Problem, list []K, pass string,
 	unsupported := &UnsupportedError{What: what + ")", Reasons: reasons, Denied: failed}
 	unsupported.Anywhere, unsupported.Remedy = remedy(d, p, list, of, insisted)
 	return k, nil, reasons, unsupported
-}
-
-// backwardKernels holds every kernel of the backward pass, the most preferred first within its implementation.
-var backwardKernels = []*kernel.BackwardKernel{
-	slabs.Backward,
-	matrix.Backward,
-	scalar.Backward,
-	standard.MatrixBackward,
-	standard.ScalarBackward,
 }
 
 // refused makes the error of a variant that the plan did not need, and that cannot run, while recording: there is no other kernel to turn

@@ -12,6 +12,7 @@ import (
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/internal/tiles"
+	"github.com/vkattn/vkattn/internal/tuned"
 )
 
 // Plan is how one problem runs on one device: a kernel, its tile, its workspace. It may be used from several goroutines, and
@@ -27,7 +28,7 @@ type Plan struct {
 	captured  []captured   // by the functions of its scores
 	classes   string       // which mask functions it has, where blocks are classed by them
 	rows      []*tiles.Row // of tiles, that its own is from
-	tuned     *TuningEntry // the entry of the user's tuning file that it follows, if any
+	tuned     *tuned.Entry // the entry of the user's tuning file that it follows, if any
 	reasons   []string     // why kernels preferred over the chosen one were not chosen
 
 	gradient backwardChoice // made when first asked for
@@ -42,8 +43,8 @@ type Plan struct {
 // Plan chooses the fastest kernel that can run the problem on this device, within what the options allow, and builds its usual pipelines;
 // variants for unaligned tensors are built when they are first met. What depends on more than Vulkan promises, kernels on matrices, and any
 // kernel with the problem's Score or Sees in it, is run on a small problem and compared with attention in float64 before its first use on a
-// device and driver (see SelfCheck); a kernel that fails is passed over, and the plan says so. No tensor is allocated yet. A problem that
-// was planned before with the same options costs microseconds, so that a program may plan for each call.
+// device and driver (see tune.SelfCheck); a kernel that fails is passed over, and the plan says so. No tensor is allocated yet. A problem
+// that was planned before with the same options costs microseconds, so that a program may plan for each call.
 //
 // The error is an [*ArgumentError] for a problem or an option that cannot be, an [*UnsupportedError] with every kernel's reason
 // where none can run it, a [*MemoryError] where a workspace passes what the device can bind.

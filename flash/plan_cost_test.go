@@ -15,6 +15,7 @@ import (
 	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/internal/specialize"
 	"github.com/vkattn/vkattn/internal/spirv"
+	"github.com/vkattn/vkattn/internal/tuned"
 	"github.com/vkattn/vkattn/shaders"
 )
 
@@ -50,7 +51,7 @@ func TestVerdictsKeepTheirKeys(t *testing.T) {
 // TestPlanAgain: a plan of a problem that was planned before is the same program, found without looking anything up, until something
 // changed that the choice depends on.
 func TestPlanAgain(t *testing.T) {
-	t.Setenv(TuningEnv, filepath.Join(t.TempDir(), "tuning.json"))
+	t.Setenv(tuned.Env, filepath.Join(t.TempDir(), "tuning.json"))
 	testDevice(t) // skips where there is none
 	d, err := Open(WithoutDiskCache())
 	require.NoError(t, err)
@@ -84,14 +85,13 @@ func TestPlanAgain(t *testing.T) {
 	require.Same(t, first.program, again(p))
 
 	// A tuning that is stored counts from then on, and no more once it is removed.
-	key, err := d.TuningKey(first.KernelName(), p)
-	require.NoError(t, err)
-	require.NoError(t, StoreTunings(TuningEntry{TuningKey: key, Tuning: map[string]int{"br": 16}, Tile: "16", Gain: 2}))
-	tuned := mustPlan(t, d, p)
-	require.True(t, tuned.Tuned())
-	require.Equal(t, 16, tuned.Tuning()["br"])
-	require.Same(t, tuned.program, again(p))
-	require.NoError(t, RemoveTunings(key))
+	key := d.tuned().Key(first.KernelName(), attnOf(normal(t, p)))
+	require.NoError(t, tuned.Store(tuned.Entry{Key: key, Tuning: map[string]int{"br": 16}, Tile: "16", Gain: 2}))
+	stored := mustPlan(t, d, p)
+	require.True(t, stored.Tuned())
+	require.Equal(t, 16, stored.Tuning()["br"])
+	require.Same(t, stored.program, again(p))
+	require.NoError(t, tuned.Remove(key))
 	require.False(t, mustPlan(t, d, p).Tuned())
 
 	// A kernel that is denied now is not taken, backward neither.

@@ -5,6 +5,7 @@ import (
 
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/internal/kernel/catalogue"
 )
 
 // remedy looks for what would run a problem that no kernel of an implementation and tier runs: anywhere says that no device has to do
@@ -53,7 +54,7 @@ func stands(d *Device, p *attn.Problem, k kernel.AnyKernel) bool {
 		_, err := k.Plan(d.env, p, kernel.NewTuning(nil))
 		return err == nil
 	case *kernel.BackwardKernel:
-		for _, forward := range kernels {
+		for _, forward := range catalogue.Forward {
 			f := forward.Offered()
 			if f.Implementation != o.Implementation || !f.Exists(p) || f.Cannot(&d.env.Caps, p) != "" {
 				continue

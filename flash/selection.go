@@ -7,7 +7,9 @@ import (
 
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/internal/kernel/catalogue"
 	"github.com/vkattn/vkattn/internal/tiles"
+	"github.com/vkattn/vkattn/internal/tuned"
 	"github.com/vkattn/vkattn/vk"
 )
 
@@ -31,7 +33,7 @@ type selection struct {
 	program kernel.Program
 	tuning  map[string]int
 	rows    []*tiles.Row
-	tuned   *TuningEntry
+	tuned   *tuned.Entry
 	reasons []string
 	known   knownState
 
@@ -63,7 +65,7 @@ type knownState struct {
 func (d *Device) knownState(stored bool) knownState {
 	s := knownState{facts: d.env.Caps.Facts, tiles: d.env.Caps.Tiles, findings: kernel.Known.Changes()}
 	if stored {
-		s.tunings = storedTunings.state(TuningFile())
+		s.tunings = tuned.State()
 	}
 	return s
 }
@@ -113,7 +115,7 @@ func (d *Device) selected(p *attn.Problem, o *planOptions) (*selection, error) {
 	}
 	s := &selection{known: known}
 	var err error
-	s.kernel, s.tuning, s.reasons, err = pick(d, p, kernels, "", o.implementation, o.tier,
+	s.kernel, s.tuning, s.reasons, err = pick(d, p, catalogue.Forward, "", o.implementation, o.tier,
 		func(k *kernel.Kernel) (t *kernel.Tuning, note string, err error) {
 			if s.program, t, s.tuned, note, err = d.fit(k, p, o); err == nil {
 				s.rows = t.Rows

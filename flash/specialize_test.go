@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vkattn/vkattn/flash/score"
+	"github.com/vkattn/vkattn/internal/specialize"
 	"github.com/vkattn/vkattn/internal/vktest"
 )
 
@@ -33,7 +34,7 @@ func TestSpecializedModules(t *testing.T) {
 			vktest.Budget(t)
 			var outputs [2][][]float32
 			for i, on := range []string{"0", "1"} {
-				t.Setenv(SpecializeEnv, on)
+				t.Setenv(specialize.Env, on)
 				d := testDevice(t)
 				require.Equal(t, on == "1", d.env.Ctx.Specializes())
 				plan, err := d.Plan(c.p, c.opts...)
@@ -57,13 +58,13 @@ func TestSpecializedModules(t *testing.T) {
 // TestSpecializes: what happens without the environment variable, and with it.
 func TestSpecializes(t *testing.T) {
 	for value, want := range map[string]bool{"": true, "0": false, "1": true} {
-		t.Setenv(SpecializeEnv, value)
+		t.Setenv(specialize.Env, value)
 		got, err := specializes()
 		require.NoError(t, err)
 		require.Equal(t, want, got, value)
 	}
 	testDevice(t) // there is one
-	t.Setenv(SpecializeEnv, "yes")
+	t.Setenv(specialize.Env, "yes")
 	_, err := Open(WithoutDiskCache())
 	require.ErrorIs(t, err, ErrArgument)
 	require.ErrorContains(t, err, `VKATTN_SPECIALIZE is "yes": must be 0 or 1`)

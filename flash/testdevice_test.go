@@ -2,7 +2,6 @@ package flash
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"math"
@@ -10,13 +9,13 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/internal/kernel/catalogue"
 	"github.com/vkattn/vkattn/internal/ref"
 	"github.com/vkattn/vkattn/internal/vktest"
 	"github.com/vkattn/vkattn/vk"
@@ -43,33 +42,12 @@ func TestMain(m *testing.M) {
 func testDevice(t testing.TB) *Device {
 	t.Helper()
 	vktest.Budget(t)
-	var mu sync.Mutex
-	var messages []Message
-	d, err := Open(WithoutDiskCache(), WithValidation(func(m Message) {
-		mu.Lock()
-		messages = append(messages, m)
-		mu.Unlock()
-	}))
-	if vktest.Unvalidated(err) {
-		d, err = Open(WithoutDiskCache())
-	}
-	if err != nil {
-		if os.Getenv("VKATTN_REQUIRE_DEVICE") == "1" || errors.Is(err, vk.ErrLayerMissing) {
-			t.Fatal(err)
+	return vktest.Opened(t, func(onMessage func(Message)) (*Device, error) {
+		if onMessage == nil {
+			return Open(WithoutDiskCache())
 		}
-		t.Skip(err)
-	}
-	t.Cleanup(func() {
-		if err := d.Close(); err != nil {
-			t.Error("Close:", err)
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		for _, m := range messages {
-			t.Errorf("validation: %s: %s", m.ID, m.Text)
-		}
+		return Open(WithoutDiskCache(), WithValidation(onMessage))
 	})
-	return d
 }
 
 // runTile runs the sample's problem on the scalar tier with a forced tile, and checks the outputs.
@@ -217,7 +195,8 @@ func everyKernel(t *testing.T, d *Device, p Problem, f func(t *testing.T, opts .
 			opts := []PlanOption{WithImplementation(i), WithTier(tier)}
 			whole, err := p.Normalize()
 			require.NoError(t, err)
-			if !slices.ContainsFunc(kernels, func(k *kernel.Kernel) bool { // a plan would say so, too, and compile a kernel for it
+			// a plan would say so, too, and compile a kernel for it
+			if !slices.ContainsFunc(catalogue.Forward, func(k *kernel.Kernel) bool {
 				return k.Implementation == kernel.Implementation(i) && k.Tier == kernel.Tier(tier) && k.Exists(attnOf(whole)) &&
 					k.Cannot(&d.env.Caps, attnOf(whole)) == ""
 			}) {
@@ -273,3 +252,6 @@ func attnOf(p Problem) *attn.Problem {
 	a := p.attn()
 	return &a
 }
+
+// isCPU says whether a device is the host's processor.
+func isCPU(d *Device) bool { return d.env.Caps.Facts.Type == vk.DeviceCPU }

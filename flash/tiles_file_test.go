@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -13,106 +12,12 @@ import (
 
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/internal/kernel/catalogue"
 	"github.com/vkattn/vkattn/internal/kernel/matrix"
 	"github.com/vkattn/vkattn/internal/kernel/scalar"
 	"github.com/vkattn/vkattn/internal/kernel/standard"
-	"github.com/vkattn/vkattn/internal/tiles"
+	"github.com/vkattn/vkattn/internal/tuned"
 )
-
-// TestExportedTiles: what tune stored, written as tiles and read again, is for the same problems and says the same.
-func TestExportedTiles(t *testing.T) {
-	d := &Device{env: &kernel.Env{Caps: *largeGPU()}, info: DeviceInfo{Driver: "NVIDIA 580"}}
-	d.env.Caps.Facts.Name, d.env.Caps.Facts.DeviceID = "NVIDIA H200", 0x2335
-	entry := func(kernel string, p Problem, tuning map[string]int) TuningEntry {
-		p, err := p.Normalize()
-		require.NoError(t, err)
-		return TuningEntry{TuningKey: d.tuningKey(kernel, attnOf(p)), Tuning: tuning, Tile: "a tile", Gain: 1.25, Problem: "seq # 1\nB1"}
-	}
-	entries := []TuningEntry{
-		entry("matrix_forward", Problem{Batch: 1, Heads: 8, QueryLen: 4096, HeadDim: 64, DType: F16, Causal: CausalTopLeft},
-			map[string]int{"w": 8, "rm": 2, "parts": 3}),
-		entry("matrix_forward", Problem{Batch: 1, Heads: 8, QueryLen: 4096, HeadDim: 64, DType: F16}, map[string]int{"w": 4, "rm": 2}),
-		entry("matrix_forward", Problem{Batch: 1, Heads: 8, QueryLen: 64, HeadDim: 64, ValueDim: 128, DType: BF16}, map[string]int{"w": 2}),
-		entry("scalar_forward", Problem{Batch: 1, Heads: 8, QueryLen: 4, KeyLen: 5000, HeadDim: 128}, map[string]int{"br": 8, "bc": 64}),
-		entry("scalar_decode", Problem{Batch: 1, Heads: 8, QueryLen: 1, KeyLen: 1 << 16, HeadDim: 128, DType: F16},
-			map[string]int{"w": 4, "lpr": 8, "u": 4, "parts": 64}),
-		entry("scalar_decode", Problem{Batch: 1, Heads: 8, QueryLen: 1, KeyLen: 100, HeadDim: 128, DType: F16}, map[string]int{"w": 2}),
-	}
-	other := entries[0]
-	other.Device = "another"
-	text, err := d.exportTiles(append([]TuningEntry{other}, entries...))
-	require.NoError(t, err)
-	require.True(t, strings.HasPrefix(text, "# NVIDIA H200, driver NVIDIA 580: measured by vkattn tune.\nfamily nvidia-h200-tuned\n"+
-		"device vendor=nvidia id=0x2335 type=discrete multiprocessors=132 shared=48 lanes=32\n"), text)
-	file, err := parseTiles("mine.tiles", text)
-	require.NoError(t, err)
-	require.Len(t, file.Own(), len(entries))
-	c := d.env.Caps
-	c.Tiles, err = file.Over(c.TilesDevice())
-	require.NoError(t, err)
-	require.Equal(t, []string{"nvidia-h200-tuned", "hopper", "generic"}, c.Tiles.Names())
-	require.Equal(t, tiles.For(c.TilesDevice()).Rows("matrix_forward"), c.Tiles.Rows("matrix_forward"), "tuned rows are no rows of tiles")
-
-	found := 0
-	for _, kernel := range []string{"matrix_forward", "scalar_forward", "scalar_decode"} {
-		for _, queries := range []int{1, 4, 16, 17, 64, 511, 512, 4096} {
-			for _, keys := range []int{1, 100, 1024, 1025, 4096, 4097, 5000, 8192, 8193, 1 << 15, 1<<15 + 1, 1 << 16, 1<<16 + 1} {
-				for i := range 2 * 2 * 3 * 3 {
-					p, err := Problem{Batch: 1, Heads: 8, QueryLen: queries, KeyLen: keys, HeadDim: 64 << (i % 2),
-						ValueDim: 64 << (i / 2 % 2),
-						DType:    DType(i / 4 % 3), Causal: Causal(i / 12)}.Normalize()
-					require.NoError(t, err)
-					var want map[string]int
-					for _, e := range entries {
-						if e.TuningKey == d.tuningKey(kernel, attnOf(p)) {
-							want = e.Tuning
-							found++
-						}
-					}
-					row := c.TunedRow(kernel, attnOf(p))
-					require.Equal(t, want == nil, row == nil, "%s: %v", kernel, p)
-					if row != nil {
-						require.Equal(t, want, row.Values)
-					}
-				}
-			}
-		}
-	}
-	require.Greater(t, found, 50)
-
-	_, err = d.exportTiles([]TuningEntry{other})
-	require.ErrorContains(t, err, "no tiles are stored that were measured on NVIDIA H200")
-	bad := entries[0]
-	bad.Tuning = map[string]int{"w": 1 << 30}
-	_, err = d.exportTiles([]TuningEntry{bad})
-	require.ErrorContains(t, err, "an entry of the tuning file is no row of tiles: the text:6: w=1073741824 must be")
-	bad = entries[0]
-	bad.Queries = "odd"
-	_, err = d.exportTiles([]TuningEntry{bad})
-	require.ErrorContains(t, err, `no class of queries "odd"`)
-}
-
-// TestParametersInTiles: what tune measured must be parameters of the kernel, within their ranges; the error names the line.
-func TestParametersInTiles(t *testing.T) {
-	const head = "family mine\ndevice any\n"
-	for text, want := range map[string]string{
-		"kernel matrix_forward tuned\nany : w=1000":  "f.tiles:4: matrix_forward: WithTuning[w] is 1000",
-		"kernel matrix_forward tuned\nany : zeal=1":  "f.tiles:4: matrix_forward: WithTuning[zeal] is 1",
-		"kernel standard_scalar tuned\nany : br=8":   "f.tiles:4: standard_scalar: there are no tuned tiles of this kernel",
-		"kernel scalar_decode measured\nany : br=8":  `f.tiles:4: scalar_decode has no number "br"`,
-		"kernel matrix_backward_q tuned\nany : w=8 ": "f.tiles:4: matrix_backward_q: there are no tuned tiles of this kernel",
-	} {
-		_, err := parseTiles("f.tiles", head+text)
-		require.Error(t, err, text)
-		require.Contains(t, strings.ReplaceAll(err.Error(), "flash: ", ""), want)
-	}
-	for _, k := range kernels { // what tune measures can be exported
-		if k.Candidates != nil {
-			_, err := parseTiles("f.tiles", head+"kernel "+k.Name+" tuned\n")
-			require.NoError(t, err)
-		}
-	}
-}
 
 // TestForeignTiles: whatever numbers the rows of somebody's file have, a kernel takes a tile within the device's limits, or none.
 func TestForeignTiles(t *testing.T) {
@@ -128,7 +33,7 @@ func TestForeignTiles(t *testing.T) {
 		text := "family mine\ndevice any\n"
 		add := func(kernel string, names ...string) { // rows that may not be are for the parser's tests
 			more := text + "kernel " + kernel + " derived\n" + row(names...)
-			if _, err := parseTiles("f.tiles", more); err == nil {
+			if _, err := catalogue.ParseTiles("f.tiles", more); err == nil {
 				text = more
 			}
 		}
@@ -148,7 +53,7 @@ func TestForeignTiles(t *testing.T) {
 			add("standard_scalar", "br", "bc", "mr", "mc", "dk", "product_bc")
 			add("standard_softmax", "pieces")
 		}
-		file, err := parseTiles("f.tiles", text)
+		file, err := catalogue.ParseTiles("f.tiles", text)
 		require.NoError(t, err)
 		g := &madeUpGPUs[rapid.IntRange(0, len(madeUpGPUs)-1).Draw(t, "device")]
 		c := g.caps()
@@ -202,7 +107,7 @@ func TestForeignTiles(t *testing.T) {
 func TestWithTiles(t *testing.T) {
 	testDevice(t) // skips without one
 	dir := t.TempDir()
-	t.Setenv(TuningEnv, filepath.Join(dir, "tuning.json"))
+	t.Setenv(tuned.Env, filepath.Join(dir, "tuning.json"))
 	path := filepath.Join(dir, "mine.tiles")
 	write := func(text string) {
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o644))
@@ -231,12 +136,13 @@ func TestWithTiles(t *testing.T) {
 	builtIn := mustPlan(t, d, p, WithTier(TierScalar), WithoutStoredTuning())
 	require.NotEqual(t, "scalar_forward 16x64", builtIn.Kernel())
 	require.Contains(t, builtIn.String(), "internal/tiles/")
-	key, err := d.TuningKey("scalar_forward", p)
-	require.NoError(t, err)
-	require.NoError(t, StoreTunings(TuningEntry{TuningKey: key, Tuning: map[string]int{"br": 8, "bc": 64, "mr": 1, "mc": 4}, Tile: "8x64",
+	key := d.tuned().Key("scalar_forward", attnOf(normal(t, p)))
+	require.NoError(t, tuned.Store(tuned.Entry{Key: key, Tuning: map[string]int{"br": 8, "bc": 64, "mr": 1, "mc": 4}, Tile: "8x64",
 		Gain: 1.25}))
 	require.Equal(t, "scalar_forward 16x64", mustPlan(t, d, p, WithTier(TierScalar)).Kernel())
-	text, err := d.ExportTiles()
+	entries, err := tuned.Stored()
+	require.NoError(t, err)
+	text, err := d.tuned().Tiles(entries)
 	require.NoError(t, err)
 	require.NoError(t, d.Close())
 

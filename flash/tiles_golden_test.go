@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/internal/kernel/catalogue"
 	"github.com/vkattn/vkattn/internal/kernel/matrix"
 	"github.com/vkattn/vkattn/internal/kernel/scalar"
 	"github.com/vkattn/vkattn/internal/kernel/standard"
@@ -207,7 +208,7 @@ func TestTilesStay(t *testing.T) {
 					fmt.Fprintf(&b, "  %s\n   %s\n", tile, ranges(chosen[kernel][tile]))
 				}
 			}
-			for _, k := range kernels {
+			for _, k := range catalogue.Forward {
 				for _, queries := range []int{1, 4, 600} {
 					if k.Candidates == nil || k.MostRows > 0 && queries > k.MostRows {
 						continue

@@ -14,6 +14,7 @@ import (
 
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/internal/kernel/catalogue"
 	"github.com/vkattn/vkattn/internal/kernel/standard"
 	"github.com/vkattn/vkattn/shaders"
 )
@@ -61,7 +62,7 @@ func tunedKernels(t testing.TB) (out []tunedKernel) {
 		require.NoError(t, err)
 		return p
 	}
-	for _, k := range kernels {
+	for _, k := range catalogue.Forward {
 		p := problem(&k.Offer)
 		out = append(out, tunedKernel{&k.Offer, false, p, func(d *Device, values map[string]int) error {
 			all := maps.Clone(values)
@@ -79,7 +80,7 @@ func tunedKernels(t testing.TB) (out []tunedKernel) {
 			return err
 		}})
 	}
-	for _, k := range backwardKernels {
+	for _, k := range catalogue.Backward {
 		p := problem(&k.Offer)
 		fit := func(d *Device, tn *kernel.Tuning) error {
 			var forward kernel.Program
@@ -140,7 +141,7 @@ func TestKernelParameters(t *testing.T) {
 // TestTilesAreWithinRanges: so are the tables' rows, for any device, and what is offered for measuring.
 func TestTilesAreWithinRanges(t *testing.T) {
 	c := h200()
-	for _, k := range kernels {
+	for _, k := range catalogue.Forward {
 		if k.Candidates == nil {
 			continue
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/internal/kernel/catalogue"
 	"github.com/vkattn/vkattn/internal/kernel/matrix"
 	"github.com/vkattn/vkattn/internal/vktest"
 )
@@ -113,11 +114,11 @@ func TestWideHeadsHaveLimits(t *testing.T) {
 		require.ErrorIs(t, err, ErrUnsupported)
 		require.ErrorContains(t, err, "head dimensions 257 and 8: it takes up to 256")
 	}
-	for _, k := range kernels {
+	for _, k := range catalogue.Forward {
 		require.Positive(t, k.MostDim, k.Name)
 		require.LessOrEqual(t, k.MostDim, MaxHeadDim, k.Name)
 	}
-	for _, k := range backwardKernels {
+	for _, k := range catalogue.Backward {
 		require.Equal(t, MaxBackwardDim, k.MostDim, k.Name)
 	}
 }

@@ -10,7 +10,7 @@ import (
 func TestNoMethodPanicsOnZero(t *testing.T) {
 	zerotest.Run(t, HostMemory{}, Move{}, Mover{}, AccumulatePlan{}, AccumulateRecording{}, ArgumentError{}, BlockMask{}, Blocks{}, Cache{},
 		CacheBatch{}, Causal(0), DType(0), Device{}, DeviceInfo{}, Implementation(0), Layout(0), MapRecording{}, Mask{}, MergePlan{},
-		MergeRecording{}, Model{}, Pages{}, Pending{}, Plan{}, Pool(0),
-		Problem{}, Recording{}, RowPlan{}, RowRecording{}, RunTimes{}, SDPAGradients{}, Tensor{}, UnsupportedError{}, Weights{},
-		Window{}, Work{})
+		MergeRecording{}, Pages{}, Pending{}, Plan{}, Pool(0),
+		Problem{}, Recording{}, RowPlan{}, RowRecording{}, SDPAGradients{}, Tensor{}, UnsupportedError{}, Weights{},
+		Window{})
 }

@@ -8,8 +8,9 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
-	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/flash/tune"
 )
 
 // axisFlags hold what the flags of a sweep's axes were given, by name. The flags are those of bench's table of axes.
@@ -103,7 +104,7 @@ func (f *axisFlags) grid() (g bench.Grid, err error) {
 
 // knownParameters refuses a parameter that no kernel has. One that only another kernel has than that of a row is the row's affair.
 func knownParameters(t bench.Tuning) error {
-	known := slices.Concat(flash.TuningParameters(), flash.BackwardTuningParameters())
+	known := slices.Concat(tune.Parameters(), tune.BackwardParameters())
 	slices.Sort(known)
 	known = slices.Compact(known)
 	for _, name := range slices.Sorted(maps.Keys(t.Values())) {

@@ -9,8 +9,10 @@ import (
 	"runtime"
 
 	"github.com/spf13/cobra"
+
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
 	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/flash/tune"
 )
 
 // deviceChoice is which device a command runs on, and with which tiles.
@@ -84,7 +86,7 @@ In vkattn's source tree, tools/setup.sh finds or provides one, and tools/run.sh 
 func headerOf(ctx context.Context, dev *flash.Device) (bench.Header, error) {
 	h := bench.DescribeDevice(dev.Info())
 	h.VKAttn, h.Command = version(), os.Args
-	p, err := dev.MeasurePeaks(ctx)
+	p, err := tune.MeasurePeaks(ctx, dev)
 	if err != nil {
 		return h, err
 	}

@@ -18,8 +18,10 @@ import (
 	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
+
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
 	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/flash/tune"
 	"github.com/vkattn/vkattn/internal/vktest"
 	"github.com/vkattn/vkattn/vk"
 )
@@ -35,7 +37,7 @@ func needDevice(t *testing.T) {
 // haveDevice says whether there is a Vulkan device, and fails where there is none and one is required.
 func haveDevice(t *testing.T) bool {
 	t.Helper()
-	t.Setenv(flash.TuningEnv, "off") // what this machine's user has stored is not what is tested
+	t.Setenv(tune.FileEnv, "off") // what this machine's user has stored is not what is tested
 	_, err := flash.Devices()
 	if errors.Is(err, flash.ErrNoDevice) && os.Getenv("VKATTN_REQUIRE_DEVICE") == "1" {
 		t.Fatalf("VKATTN_REQUIRE_DEVICE=1, but: %v", err)
@@ -323,11 +325,11 @@ func TestInfo(t *testing.T) {
 
 	damaged := filepath.Join(t.TempDir(), "tuning.json")
 	require.NoError(t, os.WriteFile(damaged, []byte("{"), 0o644))
-	t.Setenv(flash.TuningEnv, damaged)
+	t.Setenv(tune.FileEnv, damaged)
 	status, _, stderr = call("info")
 	require.Zero(t, status)
 	require.Equal(t, "vkattn: stored tunings are not used: tuning file "+damaged+" is damaged (remove it): it breaks off\n", stderr)
-	t.Setenv(flash.TuningEnv, "off")
+	t.Setenv(tune.FileEnv, "off")
 
 	args := []string{"info", "--json", "--device", "0"}
 	if !testing.Short() { // every kernel of the device is compiled for its self-check; the library's tests have both
@@ -405,7 +407,7 @@ func TestVerify(t *testing.T) {
 func TestTune(t *testing.T) {
 	needDevice(t)
 	path := filepath.Join(t.TempDir(), "tuning.json")
-	t.Setenv(flash.TuningEnv, path)
+	t.Setenv(tune.FileEnv, path)
 	// few queries: few tiles
 	small := []string{"tune", "--batch", "1", "--heads", "2", "--seq", "9", "--head-dim", "8", "--tier", "scalar", "--dtype", "fp32",
 		"--causal", "--rounds", "1"}
@@ -418,7 +420,7 @@ func TestTune(t *testing.T) {
 
 	status, stdout, stderr = call(small...)
 	require.Zero(t, status, stderr)
-	entries, err := flash.StoredTunings()
+	entries, err := tune.Stored()
 	require.NoError(t, err)
 	if strings.Contains(stdout, "1 tile in "+path) {
 		require.Len(t, entries, 1)
@@ -433,11 +435,11 @@ func TestTune(t *testing.T) {
 	dev, err := flash.Open()
 	require.NoError(t, err)
 	name := dev.Info().Name
-	key, err := dev.TuningKey("scalar_forward", flash.Problem{Batch: 1, Heads: 2, QueryLen: 48, HeadDim: 8, DType: flash.F16,
+	key, err := tune.KeyOf(dev, "scalar_forward", flash.Problem{Batch: 1, Heads: 2, QueryLen: 48, HeadDim: 8, DType: flash.F16,
 		Causal: flash.CausalBottomRight})
 	require.NoError(t, err)
 	require.NoError(t, dev.Close())
-	require.NoError(t, flash.StoreTunings(flash.TuningEntry{TuningKey: key, Tuning: map[string]int{"br": 8, "bc": 16, "mr": 1, "mc": 4},
+	require.NoError(t, tune.Store(tune.Entry{Key: key, Tuning: map[string]int{"br": 8, "bc": 16, "mr": 1, "mc": 4},
 		Tile: "8x16", Gain: 1.5}))
 	_, stdout, _ = call("tune", "--list")
 	require.Contains(t, stdout, name)
@@ -475,7 +477,7 @@ func TestTune(t *testing.T) {
 	require.Equal(t, exitFailure, status)
 	require.Contains(t, stderr, fmt.Sprintf("%s:%d: scalar_forward: ", tilesFile, strings.Count(string(text), "\n")+2))
 
-	t.Setenv(flash.TuningEnv, "off")
+	t.Setenv(tune.FileEnv, "off")
 	status, _, stderr = call("tune")
 	require.Equal(t, exitFailure, status)
 	require.Contains(t, stderr, "use --dry-run")

@@ -12,9 +12,11 @@ import (
 
 	"github.com/jedib0t/go-pretty/v6/text"
 	"github.com/spf13/cobra"
+
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/report"
 	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/flash/tune"
 )
 
 func newInfo() *cobra.Command {
@@ -54,7 +56,7 @@ other over memory of the host, as attention over several devices moves them (doc
 				out.SetIndent("", "  ")
 				return out.Encode(infos)
 			}
-			if _, err := flash.StoredTunings(); err != nil {
+			if _, err := tune.Stored(); err != nil {
 				fmt.Fprintf(cmd.ErrOrStderr(), "vkattn: stored tunings are not used: %s\n", plain(err.Error()))
 			}
 			for i, d := range infos {
@@ -162,7 +164,7 @@ func whyNot(kernels []tierJSON) (lines []string) {
 	return lines
 }
 
-// checkJSON is a flash.Verdict.
+// checkJSON is a tune.Verdict.
 type checkJSON struct {
 	Impl   string `json:"impl"`
 	Tier   string `json:"tier"`
@@ -217,12 +219,12 @@ func (d *deviceJSON) measure(ctx context.Context, stderr io.Writer, tiles string
 		return err
 	}
 	defer closeDevice(stderr, dev)
-	p, err := dev.MeasurePeaks(ctx)
+	p, err := tune.MeasurePeaks(ctx, dev)
 	if err != nil {
 		return fmt.Errorf("%s: %w", d.Device, err)
 	}
 	d.Peaks, d.matrixShape = bench.PeaksOf(p), p.MatrixShape
-	verdicts, err := dev.SelfCheck(ctx, nil, nil)
+	verdicts, err := tune.SelfCheck(ctx, dev, nil, nil)
 	if err != nil {
 		return fmt.Errorf("%s: %w", d.Device, err)
 	}

@@ -15,8 +15,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
-	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/flash/tune"
 )
 
 // kills is how often a command is killed: VKATTN_KILLS (tools/killtest.sh), else a few times.
@@ -54,7 +55,7 @@ func (h home) command(args ...string) *exec.Cmd {
 	line = append(line, args...)
 	cmd := exec.Command(line[0], line[1:]...)
 	cmd.Env = append(os.Environ(), "VKATTN_TEST_COMMAND=1", "XDG_CACHE_HOME="+h.cache(), "XDG_CONFIG_HOME="+filepath.Join(h.dir, "config"),
-		flash.TuningEnv+"=")
+		tune.FileEnv+"=")
 	if os.Getenv("MESA_SHADER_CACHE_DIR") == "" {
 		if user, err := os.UserCacheDir(); err == nil {
 			cmd.Env = append(cmd.Env, "MESA_SHADER_CACHE_DIR="+user)
@@ -178,21 +179,21 @@ func TestKilledTune(t *testing.T) {
 	needDevice(t)
 	h := newHome(t)
 	// Entries of another device, so that there is something to lose.
-	t.Setenv(flash.TuningEnv, h.tuning())
-	other := flash.TuningEntry{TuningKey: flash.TuningKey{Device: "another GPU"}, Tuning: map[string]int{"br": 64},
+	t.Setenv(tune.FileEnv, h.tuning())
+	other := tune.Entry{Key: tune.Key{Device: "another GPU"}, Tuning: map[string]int{"br": 64},
 		Tile: "64x32", Gain: 1.5}
-	require.NoError(t, flash.StoreTunings(other))
+	require.NoError(t, tune.Store(other))
 	args := []string{"tune", "--batch", "1", "--heads", "1", "--seq", "9", "--head-dim", "8,16", "--tier", "scalar", "--dtype", "fp32",
 		"--causal", "--rounds", "1"}
 	longest := h.took(t, args...)
 	for range kills() {
 		_, stderr := h.killed(t, longest, args...)
 		require.NotContains(t, stderr, "cannot be used")
-		entries, err := flash.StoredTunings()
+		entries, err := tune.Stored()
 		require.NoError(t, err)
 		require.Contains(t, entries, other)
 	}
-	require.NoError(t, flash.StoreTunings(other))
+	require.NoError(t, tune.Store(other))
 	h.took(t, args...)
 	h.noLeftovers(t)
 }
@@ -277,8 +278,8 @@ func TestDamagedFilesAreToldOnce(t *testing.T) {
 	require.Equal(t, 1, strings.Count(stderr, "vkattn:"), stderr)
 	h.took(t, args...)
 
-	t.Setenv(flash.TuningEnv, h.tuning())
-	require.NoError(t, flash.StoreTunings(flash.TuningEntry{TuningKey: flash.TuningKey{Device: "another GPU"}, Tile: "64x32"}))
+	t.Setenv(tune.FileEnv, h.tuning())
+	require.NoError(t, tune.Store(tune.Entry{Key: tune.Key{Device: "another GPU"}, Tile: "64x32"}))
 	damage(h.tuning())
 	status, _, stderr = h.run(t, args...)
 	require.Zero(t, status, stderr)

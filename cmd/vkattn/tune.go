@@ -10,9 +10,11 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/report"
 	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/flash/tune"
 )
 
 // What is measured where no size is given: enough work to fill a GPU, little enough for a CPU.
@@ -95,14 +97,14 @@ The file: ` + tuningFileText(),
 }
 
 func tuningFileText() string {
-	if path := flash.TuningFile(); path != "" {
+	if path := tune.File(); path != "" {
 		return path
 	}
-	return "none (" + flash.TuningEnv + " is off)"
+	return "none (" + tune.FileEnv + " is off)"
 }
 
 // keysIn says where keys and values lay; "" of tensors of the problem's own type.
-func keysIn(k flash.TuningKey) string {
+func keysIn(k tune.Key) string {
 	var words []string
 	if k.Page > 0 {
 		words = append(words, fmt.Sprintf("pages of %d", k.Page))
@@ -120,7 +122,7 @@ func keysIn(k flash.TuningKey) string {
 }
 
 func listTunings(w io.Writer, wide bool) error {
-	entries, err := flash.StoredTunings()
+	entries, err := tune.Stored()
 	if err != nil {
 		return err
 	}
@@ -135,7 +137,7 @@ func listTunings(w io.Writer, wide bool) error {
 		if e.ValueDim != e.HeadDim {
 			dim += fmt.Sprintf("/%d", e.ValueDim)
 		}
-		t.Row(e.Device, e.Kernel, e.DType, dim, yesNo(e.Causal), strings.TrimSpace(e.Queries+" "+e.Keys), keysIn(e.TuningKey), e.Tile,
+		t.Row(e.Device, e.Kernel, e.DType, dim, yesNo(e.Causal), strings.TrimSpace(e.Queries+" "+e.Keys), keysIn(e.Key), e.Tile,
 			fmt.Sprintf("%.2f", e.Gain), e.Driver)
 	}
 	printText(w, t)
@@ -149,7 +151,7 @@ func exportTiles(cmd *cobra.Command, device *deviceChoice, path string) error {
 		return err
 	}
 	defer closeDevice(cmd.ErrOrStderr(), dev)
-	text, err := dev.ExportTiles()
+	text, err := tune.ExportTiles(dev)
 	if err != nil {
 		return err
 	}
@@ -174,11 +176,11 @@ func yesNo(v bool) string {
 func runTune(cmd *cobra.Command, f *benchFlags, given bench.Grid, reset, dry, backward bool) error {
 	ctx, out, stderr := cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr()
 	dry = dry || backward
-	if flash.TuningFile() == "" && !dry {
+	if tune.File() == "" && !dry {
 		return fmt.Errorf("there is nowhere to store tunings (%s is off, or there is no configuration directory): use --dry-run to only "+
-			"measure", flash.TuningEnv)
+			"measure", tune.FileEnv)
 	}
-	if _, err := flash.StoredTunings(); err != nil && !dry { // nothing could be stored in the end
+	if _, err := tune.Stored(); err != nil && !dry { // nothing could be stored in the end
 		return err
 	}
 	dev, err := f.device.open()
@@ -241,7 +243,7 @@ func runTune(cmd *cobra.Command, f *benchFlags, given bench.Grid, reset, dry, ba
 	case dry:
 		fmt.Fprintln(out, "\nnothing is stored (--dry-run)")
 	case stored > 0:
-		fmt.Fprintf(out, "\n%s in %s\n", count(stored, "tile"), flash.TuningFile())
+		fmt.Fprintf(out, "\n%s in %s\n", count(stored, "tile"), tune.File())
 	default:
 		fmt.Fprintln(out, "\nthe built-in tiles are the fastest")
 	}
@@ -328,32 +330,32 @@ func store(dev *flash.Device, c bench.Case, results []bench.Tuned, dry bool) (in
 	if err != nil {
 		return 0, err
 	}
-	key, err := dev.TuningKey(best.Candidate.Kernel, problem)
+	key, err := tune.KeyOf(dev, best.Candidate.Kernel, problem)
 	if err != nil {
 		return 0, err
 	}
 	if best.Default {
-		return 0, flash.RemoveTunings(key)
+		return 0, tune.Remove(key)
 	}
 	c.Impl = ""
-	return 1, flash.StoreTunings(flash.TuningEntry{TuningKey: key, Tuning: best.Tuning, Tile: best.Tile, Gain: roundTo(best.Gain, 1e-3),
+	return 1, tune.Store(tune.Entry{Key: key, Tuning: best.Tuning, Tile: best.Tile, Gain: roundTo(best.Gain, 1e-3),
 		TFLOPS: roundTo(best.Fwd.TFLOPS, 1e-6), Problem: c.String() + ", " + time.Now().UTC().Format(time.DateOnly)})
 }
 
 func roundTo(v, unit float64) float64 { return float64(int64(v/unit+0.5)) * unit }
 
 func resetTunings(w io.Writer, dev *flash.Device) error {
-	entries, err := flash.StoredTunings()
+	entries, err := tune.Stored()
 	if err != nil {
 		return err
 	}
-	var keys []flash.TuningKey
+	var keys []tune.Key
 	for _, e := range entries {
 		if e.Device == dev.Info().Name {
-			keys = append(keys, e.TuningKey)
+			keys = append(keys, e.Key)
 		}
 	}
-	if err := flash.RemoveTunings(keys...); err != nil {
+	if err := tune.Remove(keys...); err != nil {
 		return err
 	}
 	fmt.Fprintf(w, "%s forgotten\n", count(len(keys), "tile"))

@@ -10,10 +10,12 @@ import (
 
 	"github.com/jedib0t/go-pretty/v6/text"
 	"github.com/spf13/cobra"
+
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/conformance"
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/report"
 	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/flash/tune"
 )
 
 func newVerify() *cobra.Command {
@@ -122,7 +124,7 @@ counted, and the exit status is not zero.`,
 			header.VKAttn = version()
 			printHeader(out, header)
 			fmt.Fprintln(out)
-			checks, err := dev.SelfCheck(cmd.Context(), o.Implementations(), o.Tiers)
+			checks, err := tune.SelfCheck(cmd.Context(), dev, o.Implementations(), o.Tiers)
 			if err != nil {
 				return err
 			}
@@ -231,7 +233,7 @@ func paintWord(word string, color bool) string {
 }
 
 // printSelfChecks prints the verdict on each kernel and says whether all passed.
-func printSelfChecks(w io.Writer, verdicts []flash.Verdict, color bool) bool {
+func printSelfChecks(w io.Writer, verdicts []tune.Verdict, color bool) bool {
 	ok := true
 	for _, v := range verdicts {
 		word := "pass"

@@ -45,8 +45,8 @@ func (o *Offer) Exists(p *attn.Problem) bool {
 // Stores says whether the kernel is for a storage type.
 func (o *Offer) Stores(t attn.DType) bool { return o.Storage == nil || slices.Contains(o.Storage, t) }
 
-// Kernel is one way to compute a forward pass. A new one is a new file with such a value and a line in the list of flash/pick.go; nothing
-// else needs to know it.
+// Kernel is one way to compute a forward pass. A new one is a new file with such a value and a line in the list of package catalogue;
+// nothing else needs to know it.
 type Kernel struct {
 	Offer
 	// Plan chooses tile and workspace for the problem and builds the pipelines of the usual variant. An error that wraps a

@@ -7,6 +7,7 @@ package vktest
 
 import (
 	"errors"
+	"io"
 	"os"
 	"strings"
 	"sync"
@@ -97,6 +98,30 @@ func Open(t testing.TB, o Options) *vk.Device {
 		if err := d.Close(); err != nil {
 			t.Errorf("closing the device: %v", err)
 		}
+	})
+	return d
+}
+
+// Opened opens a device of a layer above for the length of the test. open is given what takes the messages of the validation layers, nil
+// where tests run without them.
+func Opened[D io.Closer](t testing.TB, open func(onMessage func(vk.Message)) (D, error)) D {
+	t.Helper()
+	rec := &recorder{t: t}
+	d, err := open(rec.message)
+	if Unvalidated(err) {
+		d, err = open(nil)
+	}
+	if errors.Is(err, vk.ErrLayerMissing) {
+		t.Fatalf("%s=1: %v", RequireValidation, err)
+	}
+	if err != nil {
+		missing(t, err.Error())
+	}
+	t.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			t.Error("Close:", err)
+		}
+		rec.stop()
 	})
 	return d
 }

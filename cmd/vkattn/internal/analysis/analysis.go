@@ -8,19 +8,20 @@ import (
 
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
 	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/flash/tune"
 	"github.com/vkattn/vkattn/internal/traffic"
 )
 
 // Entry is one implementation and pass of one problem on one device.
 type Entry struct {
-	Case    bench.Case   `json:"-"`
-	Name    string       `json:"case"`
-	Impl    string       `json:"impl"`
-	Pass    string       `json:"pass"` // "forward" or "backward"
-	Library string       `json:"library,omitempty"`
-	Kernel  string       `json:"kernel,omitempty"`
-	Steps   []flash.Work `json:"steps"`
-	FLOPs   float64      `json:"flops"` // of the products, as the papers count
+	Case    bench.Case  `json:"-"`
+	Name    string      `json:"case"`
+	Impl    string      `json:"impl"`
+	Pass    string      `json:"pass"` // "forward" or "backward"
+	Library string      `json:"library,omitempty"`
+	Kernel  string      `json:"kernel,omitempty"`
+	Steps   []tune.Work `json:"steps"`
+	FLOPs   float64     `json:"flops"` // of the products, as the papers count
 
 	Bytes     float64 `json:"bytes,omitempty"`     // that workgroups ask for; 0: not known
 	Least     float64 `json:"least_bytes"`         // that no cache can save
@@ -82,7 +83,7 @@ func Forward(m Machine, row bench.Row) (Entry, error) {
 }
 
 // forward is Forward of a problem and a call that may be others than the row's case has.
-func forward(m Machine, row bench.Row, p flash.Problem, call flash.Call) (Entry, error) {
+func forward(m Machine, row bench.Row, p flash.Problem, call tune.Call) (Entry, error) {
 	e := Entry{Case: row.Case, Name: row.Case.String(), Impl: row.Impl, Pass: "forward", Library: row.Library, Kernel: row.Kernel,
 		FLOPs: flopsOf(row, p), Ms: row.Fwd.Ms, TFLOPS: row.Fwd.TFLOPS, Note: row.Error}
 	of, ok := implementationOf(row.Impl)
@@ -90,7 +91,7 @@ func forward(m Machine, row bench.Row, p flash.Problem, call flash.Call) (Entry,
 		return Entry{}, unknown(row.Impl)
 	}
 	var err error
-	if e.Least, err = p.LeastForwardBytes(of); err != nil {
+	if e.Least, err = tune.LeastForwardBytes(p, of); err != nil {
 		return Entry{}, err
 	}
 	if err := e.count(row.Fwd, traffic.ForwardOperations{}, p, call); err != nil {
@@ -123,7 +124,7 @@ func flopsOf(row bench.Row, p flash.Problem) float64 {
 func unknown(impl string) error { return fmt.Errorf("there is no model of %q", impl) }
 
 // count fills in steps and bytes: by the pass's model, or else operations alone, with the bytes that were recorded where there are any.
-func (e *Entry) count(pass bench.Pass, operations traffic.Model, p flash.Problem, call flash.Call) error {
+func (e *Entry) count(pass bench.Pass, operations traffic.Model, p flash.Problem, call tune.Call) error {
 	model, err := pass.Model, error(nil)
 	if model.IsZero() {
 		if model, err = modelOf(operations); err != nil {
@@ -133,12 +134,12 @@ func (e *Entry) count(pass bench.Pass, operations traffic.Model, p flash.Problem
 	if e.Steps, err = model.Work(p, call); err != nil {
 		return err
 	}
-	e.Bytes = orElse(pass.Bytes, flash.Total(e.Steps).Bytes())
+	e.Bytes = orElse(pass.Bytes, tune.Total(e.Steps).Bytes())
 	return nil
 }
 
 // modelOf is a model as a file holds it.
-func modelOf(m traffic.Model) (out flash.Model, err error) {
+func modelOf(m traffic.Model) (out tune.Model, err error) {
 	data, err := traffic.Marshal(m)
 	if err == nil {
 		err = out.UnmarshalJSON(data)
@@ -169,7 +170,7 @@ func Backward(m Machine, row bench.Row) (Entry, error) {
 	if err := e.count(row.Bwd, traffic.BackwardOperations{}, p, row.Case.Call()); err != nil {
 		return Entry{}, err
 	}
-	if e.Least, err = p.LeastBackwardBytes(of); err != nil {
+	if e.Least, err = tune.LeastBackwardBytes(p, of); err != nil {
 		return Entry{}, err
 	}
 	e.bound(m, row)

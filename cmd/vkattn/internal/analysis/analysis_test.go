@@ -9,8 +9,10 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
 	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/flash/tune"
 	"github.com/vkattn/vkattn/internal/traffic"
 )
 
@@ -69,8 +71,8 @@ func TestForward(t *testing.T) {
 	e, err = Forward(machine, recorded)
 	require.NoError(t, err)
 	require.Equal(t, 5e6, e.Bytes)
-	require.Equal(t, flops+5*1024*1024, flash.Total(e.Steps).FLOPs)
-	require.Zero(t, flash.Total(e.Steps).Bytes())
+	require.Equal(t, flops+5*1024*1024, tune.Total(e.Steps).FLOPs)
+	require.Zero(t, tune.Total(e.Steps).Bytes())
 
 	// A quarter of the blocks: what the row's own mask has.
 	sparse := with(t, row(bench.BlockSparse), model)
@@ -97,7 +99,7 @@ func TestBackward(t *testing.T) {
 }
 
 func TestLectureTables(t *testing.T) {
-	of := func(m traffic.Model) flash.Model {
+	of := func(m traffic.Model) tune.Model {
 		out, err := modelOf(m)
 		require.NoError(t, err)
 		return out
@@ -177,7 +179,7 @@ func TestFromFile(t *testing.T) {
 	old := *f
 	old.Rows = slices.Clone(f.Rows)
 	for i := range old.Rows {
-		old.Rows[i].Fwd.Model, old.Rows[i].Bwd.Model = flash.Model{}, flash.Model{}
+		old.Rows[i].Fwd.Model, old.Rows[i].Bwd.Model = tune.Model{}, tune.Model{}
 	}
 	r, err = FromFile(&old, 0.25, func(c bench.Case) bool {
 		return c.B == 64 && c.H == 16 && c.N == 1024 && c.D == 64 && !c.Causal && c.Tuning != ""
@@ -185,7 +187,7 @@ func TestFromFile(t *testing.T) {
 	require.NoError(t, err)
 	for _, e := range r.Entries {
 		require.Positive(t, e.Bytes, e.Name)
-		require.Zero(t, flash.Total(e.Steps).Bytes(), e.Name)
+		require.Zero(t, tune.Total(e.Steps).Bytes(), e.Name)
 	}
 	require.Empty(t, r.Intensity)
 	require.NotEmpty(t, r.Block)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
 	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/flash/tune"
 )
 
 // FromDevice plans jobs on a device, and measures them where measurer is not nil. Models are those of the plans.
@@ -61,7 +62,7 @@ func FromDevice(ctx context.Context, dev *flash.Device, peaks bench.Peaks, measu
 		}
 		p.Blocks = s.blocks
 		e, err := forward(r.Machine, bench.Row{Case: c, Tier: r.tierOf("flash2"), Kernel: s.kernel, Fwd: bench.Pass{Model: s.model}}, p,
-			flash.Call{LSE: true, Nonzero: nonzero})
+			tune.Call{LSE: true, Nonzero: nonzero})
 		if err != nil {
 			return nil, err
 		}
@@ -99,12 +100,12 @@ func planned(ctx context.Context, dev *flash.Device, measurer *bench.Device, j b
 		return row, "", ctx.Err()
 	}
 	defer plan.Close()
-	row.Tier, row.Kernel, row.Fwd.Model = string(plan.Tier()), plan.Kernel(), plan.ForwardModel()
+	row.Tier, row.Kernel, row.Fwd.Model = string(plan.Tier()), plan.Kernel(), tune.ForwardModel(plan)
 	info, err := plan.BackwardInfo()
 	switch {
 	case err == nil:
 		row.BwdKernel = info.Kernel
-		if row.Bwd.Model, err = plan.BackwardModel(); err != nil {
+		if row.Bwd.Model, err = tune.BackwardModel(plan); err != nil {
 			return row, "", err
 		}
 	case errors.Is(err, flash.ErrUnsupported):

@@ -6,6 +6,7 @@ import (
 
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
 	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/flash/tune"
 	"github.com/vkattn/vkattn/internal/traffic"
 )
 
@@ -20,34 +21,34 @@ type IntensityRow struct {
 // Model is the work of an implementation and pass at any length.
 type Model struct {
 	Name  string
-	Steps func(flash.Problem) ([]flash.Work, error)
+	Steps func(flash.Problem) ([]tune.Work, error)
 	FLOPs func(flash.Problem) float64 // of the products, as the papers count
 }
 
 // forwardModel is that of a forward pass, with blocks and the share of them that is nonzero, if it has a block mask.
-func forwardModel(impl string, m flash.Model, blocks flash.Blocks, nonzero float64) Model {
+func forwardModel(impl string, m tune.Model, blocks flash.Blocks, nonzero float64) Model {
 	share := 1.0
 	if blocks != (flash.Blocks{}) {
 		share = nonzero
 	}
-	return Model{impl, func(p flash.Problem) ([]flash.Work, error) {
+	return Model{impl, func(p flash.Problem) ([]tune.Work, error) {
 		p.Blocks = blocks
-		return m.Work(p, flash.Call{LSE: true, Nonzero: nonzero})
+		return m.Work(p, tune.Call{LSE: true, Nonzero: nonzero})
 	}, func(p flash.Problem) float64 { return p.ForwardFLOPs() * share }}
 }
 
 // backwardModel is that of a backward pass.
-func backwardModel(impl string, m flash.Model) Model {
-	return Model{impl + " backward", func(p flash.Problem) ([]flash.Work, error) {
+func backwardModel(impl string, m tune.Model) Model {
+	return Model{impl + " backward", func(p flash.Problem) ([]tune.Work, error) {
 		p.Blocks = flash.Blocks{}
-		return m.Work(p, flash.Call{})
+		return m.Work(p, tune.Call{})
 	}, flash.Problem.BackwardFLOPs}
 }
 
 // models are those met so far, the last of each implementation and pass, in the order in which they came.
 type models struct {
 	list   []Model
-	flash2 flash.Model
+	flash2 tune.Model
 	last   flash.Problem
 }
 
@@ -93,7 +94,7 @@ func (ms *models) backward(row bench.Row) (err error) {
 // standIn is an implementation that was not met, on flash2's tile, to compare with.
 type standIn struct {
 	impl, kernel string
-	model        flash.Model
+	model        tune.Model
 	blocks       flash.Blocks
 }
 
@@ -145,7 +146,7 @@ func IntensityTable(p flash.Problem, models []Model, lengths []int) ([]Intensity
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", m.Name, err)
 			}
-			row.Bytes[m.Name] = flash.Total(steps).Bytes()
+			row.Bytes[m.Name] = tune.Total(steps).Bytes()
 			row.Intensity[m.Name] = m.FLOPs(q) / row.Bytes[m.Name]
 		}
 		out = append(out, row)

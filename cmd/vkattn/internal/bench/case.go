@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/flash/tune"
 	"github.com/vkattn/vkattn/internal/attn"
 )
 
@@ -126,8 +127,8 @@ func (c Case) ForwardFLOPs() float64 {
 func (c Case) BackwardFLOPs() float64 { return backwardWork * c.ForwardFLOPs() }
 
 // Call is what measuring the case adds to what its plan knows: lse is written, and gradients are written over what was there.
-func (c Case) Call() flash.Call {
-	call := flash.Call{LSE: true}
+func (c Case) Call() tune.Call {
+	call := tune.Call{LSE: true}
 	if m := c.blockMask(); m != nil {
 		call.Blocks = m.Data
 	}

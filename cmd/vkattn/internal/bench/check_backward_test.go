@@ -6,7 +6,9 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
 	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/flash/tune"
 )
 
 // TestBackwardRow: backward is timed, its gradients are checked, and gradients that are not those of the inputs are noticed.
@@ -41,7 +43,7 @@ func TestBackwardRow(t *testing.T) {
 		require.Equal(t, row.Case, back.Case)
 		require.Equal(t, *row.BwdMaxErr, *back.BwdMaxErr)
 		require.InEpsilon(t, row.Bwd.Ms, back.Bwd.Ms, 1e-5)
-		least, err := s.problem.LeastBackwardBytes(flash.Flash)
+		least, err := tune.LeastBackwardBytes(s.problem, flash.Flash)
 		require.NoError(t, err)
 		require.Greater(t, row.Bwd.Bytes, least)
 		require.InEpsilon(t, row.Bwd.Bytes, back.Bwd.Bytes, 1e-5)

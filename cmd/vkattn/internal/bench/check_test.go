@@ -10,7 +10,9 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
 	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/flash/tune"
 	"github.com/vkattn/vkattn/internal/ref"
 	"github.com/vkattn/vkattn/internal/vktest"
 )
@@ -179,11 +181,11 @@ func TestDeviceRow(t *testing.T) {
 	// The bytes are the model's for the tile that ran.
 	plan, err := dev.Plan(s.problem)
 	require.NoError(t, err)
-	steps, err := plan.ForwardWork(flash.Call{LSE: true})
+	steps, err := tune.ForwardModel(plan).Work(plan.Problem(), tune.Call{LSE: true})
 	require.NoError(t, err)
-	require.Equal(t, flash.Total(steps).Bytes(), row.Fwd.Bytes)
+	require.Equal(t, tune.Total(steps).Bytes(), row.Fwd.Bytes)
 	require.Positive(t, row.Fwd.Bytes)
-	require.Equal(t, plan.ForwardModel(), row.Fwd.Model)
+	require.Equal(t, tune.ForwardModel(plan), row.Fwd.Model)
 
 	// A tuning is the row's own; one that does not fit is unsupported, with the reason.
 	tuned := job(c, "flash2")

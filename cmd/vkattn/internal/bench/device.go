@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/flash/tune"
 	"github.com/vkattn/vkattn/vk"
 )
 
@@ -151,7 +152,7 @@ func (d *Device) Shape(ctx context.Context, c Case, passes Passes) (Shape, error
 
 // setsFor is the number of input sets whose rotation outgrows the cache.
 func (d *Device) setsFor(p flash.Problem, passes Passes) int {
-	bytes, err := p.LeastForwardBytes(flash.Flash)
+	bytes, err := tune.LeastForwardBytes(p, flash.Flash)
 	if err != nil {
 		return 1
 	}
@@ -306,7 +307,7 @@ func (s *deviceShape) measure(ctx context.Context, row *Row, j Job, verify bool,
 	if err != nil {
 		return err
 	}
-	if _, names := flash.SplitTunings(j.Case.Tuning.Values()); len(names) > 0 && !passes.Bwd {
+	if _, names := tune.Split(j.Case.Tuning.Values()); len(names) > 0 && !passes.Bwd {
 		return fmt.Errorf("tuning %q: %s is of backward passes, and none is timed", j.Case.Tuning, slices.Sorted(maps.Keys(names))[0])
 	}
 	problem, err := j.Case.Problem()
@@ -372,7 +373,8 @@ func (d *Device) options(c Case) ([]flash.PlanOption, error) {
 	}
 	opts := slices.Concat([]flash.PlanOption{flash.WithImplementation(impl)}, d.opts)
 	if c.Tuning != "" {
-		opts = append(opts, flash.WithTunings(c.Tuning.Values()))
+		forward, backward := tune.Split(c.Tuning.Values())
+		opts = append(opts, flash.WithTuning(forward), flash.WithBackwardTuning(backward))
 	}
 	return opts, nil
 }
@@ -397,10 +399,10 @@ func (s *deviceShape) measureForward(ctx context.Context, row *Row, plan *flash.
 	if err != nil {
 		return err
 	}
-	if row.Fwd.LeastBytes, err = s.c.least(flash.Problem.LeastForwardBytes); err != nil {
+	if row.Fwd.LeastBytes, err = s.c.least(tune.LeastForwardBytes); err != nil {
 		return err
 	}
-	if err := row.count(&row.Fwd, plan.ForwardModel(), plan.Problem()); err != nil {
+	if err := row.count(&row.Fwd, tune.ForwardModel(plan), plan.Problem()); err != nil {
 		return err
 	}
 	last, samples, err := s.time(ctx, row, &row.Fwd, row.ForwardFLOPs(), limit, runs,
@@ -439,7 +441,7 @@ func (c Case) least(of func(flash.Problem, flash.Implementation) (float64, error
 }
 
 // count notes in a pass what its kernel says of its work. Work that takes too long to count leaves the row its times, and a note.
-func (r *Row) count(f *Pass, m flash.Model, p flash.Problem) error {
+func (r *Row) count(f *Pass, m tune.Model, p flash.Problem) error {
 	f.Model = m
 	// Models leave a bias out, and it is most of the bytes; and they know no lengths but the longest. None are better than wrong ones.
 	if r.Bias != "" || r.Used != "" {
@@ -450,7 +452,7 @@ func (r *Row) count(f *Pass, m flash.Model, p flash.Problem) error {
 		r.Note = "bytes are not counted: " + err.Error()
 		return nil
 	}
-	f.Bytes = flash.Total(steps).Bytes()
+	f.Bytes = tune.Total(steps).Bytes()
 	return err
 }
 
@@ -473,7 +475,7 @@ func (s *deviceShape) recordings(ctx context.Context, f *Pass, before flash.Usag
 			continue
 		}
 		// The workspace of one pass, and what forward keeps for backward, is what a user pays.
-		if _, err := s.d.dev.TimeRuns(ctx, runs, 1); err != nil {
+		if _, err := tune.TimeRuns(ctx, s.d.dev, runs, 1); err != nil {
 			return runs, err
 		}
 		const mib = 1 << 20
@@ -534,7 +536,7 @@ func poison(ctx context.Context, t *flash.Tensor) error {
 func (s *deviceShape) time(ctx context.Context, row *Row, f *Pass, flops float64, limit time.Duration, runs []*flash.Recording,
 	again func() error) (last int, samples []float64, err error) {
 	b := budget{limit, time.Now()}
-	timed, err := s.d.sample(b, func(n int) (flash.RunTimes, error) { return s.d.dev.TimeRuns(ctx, runs, n) })
+	timed, err := s.d.sample(b, func(n int) (tune.RunTimes, error) { return tune.TimeRuns(ctx, s.d.dev, runs, n) })
 	if err != nil {
 		return 0, nil, err
 	}

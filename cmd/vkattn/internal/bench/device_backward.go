@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/flash/tune"
 )
 
 // gradientSet is what a backward pass takes and gives besides a tensorSet's tensors. Of a case without a bias or sinks, their
@@ -80,11 +81,11 @@ func (s *deviceShape) measureBackward(ctx context.Context, row *Row, plan *flash
 	if err != nil {
 		return err
 	}
-	model, err := plan.BackwardModel()
+	model, err := tune.BackwardModel(plan)
 	if err != nil {
 		return err
 	}
-	if row.Bwd.LeastBytes, err = s.c.least(flash.Problem.LeastBackwardBytes); err != nil {
+	if row.Bwd.LeastBytes, err = s.c.least(tune.LeastBackwardBytes); err != nil {
 		return err
 	}
 	if err := row.count(&row.Bwd, model, plan.Problem()); err != nil {

@@ -1,6 +1,6 @@
 package bench
 
-import "github.com/vkattn/vkattn/flash"
+import "github.com/vkattn/vkattn/flash/tune"
 
 // Pass holds the figures of one pass, forward or backward. Ms = 0 means not measured.
 type Pass struct {
@@ -17,7 +17,7 @@ type Pass struct {
 	LeastBytes float64
 	// Bytes is what workgroups load from and store to device memory, as Model counts it; 0: not known. Caches may serve part of it.
 	Bytes float64
-	Model flash.Model // what the kernel says of its work; none: rows of peers, and of older versions
+	Model tune.Model // what the kernel says of its work; none: rows of peers, and of older versions
 }
 
 // timed fills in what follows from runs: their times on the device and on the host, in ms, and the operations of one.

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/flash/tune"
 )
 
 // TestFiguresFollowFromTheTime: operations a second are the papers' count of operations over the median, in both passes.
@@ -45,7 +46,7 @@ func TestFaultsAreNoSkips(t *testing.T) {
 // TestWorkThatIsNotCounted: a model that gives no bytes, for walks too long to count, costs a row nothing but the bytes, and is said.
 func TestWorkThatIsNotCounted(t *testing.T) {
 	var row Row
-	var m flash.Model
+	var m tune.Model
 	require.NoError(t, m.UnmarshalJSON([]byte(`{"kind":"queries outside","rows":1,"keys":1}`)))
 	p, err := flash.Problem{Batch: 1, Heads: 1, QueryLen: 1 << 29, HeadDim: 1}.Normalize()
 	require.NoError(t, err)
@@ -65,7 +66,7 @@ func TestShareOfCopy(t *testing.T) {
 		p, err := c.Problem()
 		require.NoError(t, err)
 		row := Row{Library: "vkattn 1", Case: c, Fwd: Pass{Ms: 2}}
-		row.Fwd.LeastBytes, err = p.LeastForwardBytes(flash.Flash)
+		row.Fwd.LeastBytes, err = tune.LeastForwardBytes(p, flash.Flash)
 		require.NoError(t, err)
 		cell := &Cell{View: &View{Peaks: Peaks{CopyGBps: 4}}, Row: &row}
 		for i := range Columns {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/flash/tune"
 	"github.com/vkattn/vkattn/internal/attn"
 )
 
@@ -52,7 +53,7 @@ func tierNames(info flash.DeviceInfo) []string {
 }
 
 // PeaksOf puts measured peaks in the units of result files.
-func PeaksOf(p flash.Peaks) Peaks {
+func PeaksOf(p tune.Peaks) Peaks {
 	return Peaks{MatrixTFLOPS: round(p.Matrix / 1e12), FP32TFLOPS: round(p.FP32 / 1e12), CopyGBps: round(p.Copy / 1e9)}
 }
 

@@ -6,7 +6,9 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
 	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/flash/tune"
 )
 
 // TestPackedLengths: 32 sequences of 1403 tokens at most are the list itself; others are in proportion, from its beginning, over and over.
@@ -140,11 +142,11 @@ func TestUsedKeys(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, p.KeyLengths)
 	require.Equal(t, 1698, p.KeyLen)
-	bytes, err := c.least(flash.Problem.LeastForwardBytes)
+	bytes, err := c.least(tune.LeastForwardBytes)
 	require.NoError(t, err)
 	all := c
 	all.Used = ""
-	most, err := all.least(flash.Problem.LeastForwardBytes)
+	most, err := all.least(tune.LeastForwardBytes)
 	require.NoError(t, err)
 	require.Equal(t, 2.0*2*2*64*float64(4*1698-1698-280-520-1600), most-bytes, "keys and values that nobody uses")
 	plain, costs := c.Plain()

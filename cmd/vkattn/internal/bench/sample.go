@@ -5,7 +5,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/flash/tune"
 )
 
 // Samples are the times of repeated runs.
@@ -29,11 +29,11 @@ func (b budget) fits(one time.Duration) bool {
 }
 
 // Sample times what run makes n runs of in one submission: as the rows of every suite are, warmed up first, and within Limit.
-func (d *Device) Sample(run func(n int) (flash.RunTimes, error)) (Samples, error) {
+func (d *Device) Sample(run func(n int) (tune.RunTimes, error)) (Samples, error) {
 	return d.sample(budget{d.Limit, time.Now()}, run)
 }
 
-func (d *Device) sample(b budget, run func(n int) (flash.RunTimes, error)) (s Samples, err error) {
+func (d *Device) sample(b budget, run func(n int) (tune.RunTimes, error)) (s Samples, err error) {
 	// One run for the estimate: the pipelines are built by now.
 	res, err := run(1)
 	if err != nil {

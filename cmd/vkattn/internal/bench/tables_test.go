@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/flash/tune"
 )
 
 // fillAll gives every exported field of a struct a value of its own, and says which it could not.
@@ -22,7 +22,7 @@ func fillAll(v reflect.Value, next *int) {
 			continue
 		}
 		*next++
-		if m, ok := f.Addr().Interface().(*flash.Model); ok { // has no fields of its own to see
+		if m, ok := f.Addr().Interface().(*tune.Model); ok { // has no fields of its own to see
 			if err := m.UnmarshalJSON(fmt.Appendf(nil, `{"kind":"queries outside","rows":%d,"keys":%d}`, *next, *next)); err != nil {
 				panic(err)
 			}

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/flash/tune"
 )
 
 // Trace collects profiled runs, one for each row and pass: every dispatch with its name, its device time, and the bytes that its
@@ -39,7 +40,7 @@ const (
 )
 
 // add appends a run of a pass of a row. steps are what the model knows of it; nil: nothing.
-func (t *Trace) add(row Row, backward bool, timings []flash.Timing, steps []flash.Work) {
+func (t *Trace) add(row Row, backward bool, timings []flash.Timing, steps []tune.Work) {
 	name, kernel, ms := row.Case.String(), row.Kernel, row.Fwd.Ms
 	if backward {
 		name, kernel, ms = name+", backward", row.BwdKernel, row.Bwd.Ms
@@ -72,9 +73,9 @@ func (t *Trace) add(row Row, backward bool, timings []flash.Timing, steps []flas
 }
 
 // workOf gives the work of the dispatches of a label; false where no step names it.
-func workOf(label string, steps []flash.Work) (flash.Work, bool) {
-	own := slices.DeleteFunc(slices.Clone(steps), func(s flash.Work) bool { return s.Kernel != label })
-	return flash.Total(own), len(own) > 0
+func workOf(label string, steps []tune.Work) (tune.Work, bool) {
+	own := slices.DeleteFunc(slices.Clone(steps), func(s tune.Work) bool { return s.Kernel != label })
+	return tune.Total(own), len(own) > 0
 }
 
 // Rows is the number of runs in the trace.
@@ -144,7 +145,7 @@ func (d *Device) Profile(ctx context.Context, t *Trace, row Row) error {
 	}
 	defer plan.Close()
 	s := &deviceShape{d: d, c: row.Case, passes: passes, problem: problem, sets: []tensorSet{set}}
-	steps, err := plan.ForwardWork(row.Case.Call())
+	steps, err := tune.ForwardModel(plan).Work(problem, row.Case.Call())
 	if err != nil {
 		return err
 	}
@@ -170,7 +171,11 @@ func (d *Device) Profile(ctx context.Context, t *Trace, row Row) error {
 	if !passes.Bwd {
 		return nil
 	}
-	if steps, err = plan.BackwardWork(row.Case.Call()); err != nil {
+	model, err := tune.BackwardModel(plan)
+	if err != nil {
+		return err
+	}
+	if steps, err = model.Work(problem, row.Case.Call()); err != nil {
 		return err
 	}
 	if timings, err = timeDispatches(ctx, plan, func(r *flash.Recording) error { return r.Backward(s.backward(0, forward.Weights, mask)) },

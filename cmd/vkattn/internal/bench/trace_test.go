@@ -7,12 +7,14 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
 	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/flash/tune"
 )
 
 func TestTrace(t *testing.T) {
 	c := Case{Impl: "standard", DType: "float16", B: 1, H: 1, Hkv: 1, Nq: 8, N: 8, D: 8, Dv: 8}
-	steps := []flash.Work{{Name: "QKᵀ", Kernel: "scores", FLOPs: 1000, Read: 400, Written: 100},
+	steps := []tune.Work{{Name: "QKᵀ", Kernel: "scores", FLOPs: 1000, Read: 400, Written: 100},
 		{Name: "softmax", Kernel: "softmax", FLOPs: 50, Read: 100, Written: 120}, {Name: "PV", Kernel: "product", FLOPs: 1000, Read: 300,
 			Written: 60}}
 	var trace Trace
@@ -28,7 +30,7 @@ func TestTrace(t *testing.T) {
 	trace.add(Row{Case: c}, false, []flash.Timing{{Label: "unknown", Duration: ms}}, nil)
 	trace.add(Row{Case: c, Kernel: "forward's", BwdKernel: "kv 8x8, q 8x8"}, true, []flash.Timing{{Label: "backward_delta", Duration: ms},
 		{Label: "scalar_backward_kv", Duration: ms}, {Label: "scalar_backward_q", Duration: ms}},
-		[]flash.Work{{Name: "δ", Kernel: "backward_delta", Read: 1}, {Name: "QKᵀ again", Kernel: "scalar_backward_kv", Read: 2},
+		[]tune.Work{{Name: "δ", Kernel: "backward_delta", Read: 1}, {Name: "QKᵀ again", Kernel: "scalar_backward_kv", Read: 2},
 			{Name: "dK", Kernel: "scalar_backward_kv", Read: 4}, {Name: "QKᵀ again", Kernel: "scalar_backward_q", Read: 8}})
 	require.Equal(t, 4, trace.Rows())
 	var out bytes.Buffer

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/flash/tune"
 )
 
 // How tunings are compared.
@@ -16,7 +17,7 @@ const (
 
 // Tuned is a candidate with what was measured of it.
 type Tuned struct {
-	flash.Candidate
+	tune.Candidate
 	Row          // its kernel, times and error
 	Gain float64 // time of the built-in choice over this one's; 0 when it has no time
 	Best bool    // the one to take: the fastest, or the built-in choice when nothing is clearly faster
@@ -25,15 +26,15 @@ type Tuned struct {
 // tuned is what tiles are of: a pass, the candidates for it, and how a plan takes one.
 type tuned struct {
 	passes     Passes
-	candidates func(d *flash.Device, p flash.Problem, opts ...flash.PlanOption) ([]flash.Candidate, error)
+	candidates func(d *flash.Device, p flash.Problem, opts ...flash.PlanOption) ([]tune.Candidate, error)
 	with       func(values map[string]int) flash.PlanOption
 	pass       func(r *Row) (p *Pass, failure string)
 }
 
 var (
-	tunedForward = tuned{Passes{Fwd: true}, (*flash.Device).Candidates, flash.WithTuning,
+	tunedForward = tuned{Passes{Fwd: true}, tune.Candidates, flash.WithTuning,
 		func(r *Row) (*Pass, string) { return &r.Fwd, r.Error }}
-	tunedBackward = tuned{Passes{Bwd: true}, (*flash.Device).BackwardCandidates, flash.WithBackwardTuning,
+	tunedBackward = tuned{Passes{Bwd: true}, tune.BackwardCandidates, flash.WithBackwardTuning,
 		func(r *Row) (*Pass, string) { return &r.Bwd, cmp.Or(r.Error, r.BwdError) }}
 )
 
@@ -105,7 +106,7 @@ func (d *Device) tune(ctx context.Context, c Case, rounds int, progress func(ste
 }
 
 // rank merges the rounds and finds the tile to take.
-func (of *tuned) rank(candidates []flash.Candidate, measured [][]Row) []Tuned {
+func (of *tuned) rank(candidates []tune.Candidate, measured [][]Row) []Tuned {
 	var all []Tuned
 	best := 0
 	ms := func(t *Tuned) float64 { p, _ := of.pass(&t.Row); return p.Ms }

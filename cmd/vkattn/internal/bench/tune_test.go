@@ -5,11 +5,13 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
 	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/flash/tune"
 )
 
 func TestRank(t *testing.T) {
-	candidates := []flash.Candidate{{Tile: "built in", Default: true}, {Tile: "a"}, {Tile: "b"}, {Tile: "c"}}
+	candidates := []tune.Candidate{{Tile: "built in", Default: true}, {Tile: "a"}, {Tile: "b"}, {Tile: "c"}}
 	rows := func(ms ...float64) (out []Row) {
 		for _, v := range ms {
 			if v == 0 {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/flash/tune"
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/vk"
 )
@@ -201,7 +202,8 @@ func (t Target) options(tuning map[string]int) []flash.PlanOption {
 	maps.Copy(all, tuning)
 	out := []flash.PlanOption{flash.WithImplementation(t.Implementation), flash.WithTier(t.Tier)}
 	if len(all) > 0 {
-		out = append(out, flash.WithTunings(all))
+		forward, backward := tune.Split(all)
+		out = append(out, flash.WithTuning(forward), flash.WithBackwardTuning(backward))
 	}
 	return out
 }
@@ -227,7 +229,7 @@ var lightForms = []string{"core/gqa/f16", "core/dv/f16", "core/empty-rows/f16", 
 
 // ofBackward says whether the target's tuning is of backward kernels: its gradients are what it is for.
 func (t Target) ofBackward() bool {
-	_, backward := flash.SplitTunings(t.Tuning)
+	_, backward := tune.Split(t.Tuning)
 	return len(backward) > 0
 }
 

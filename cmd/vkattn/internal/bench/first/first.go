@@ -10,6 +10,8 @@ import (
 
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
 	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/flash/tune"
+	"github.com/vkattn/vkattn/pipeline"
 )
 
 // Step is something that a program waits for.
@@ -80,9 +82,9 @@ type run struct {
 	ctx    context.Context
 	began  time.Time
 	dev    *flash.Device
-	made   flash.Compilations // before the step
-	row    Step               // what rows have in common
-	so     []Step             // reported
+	made   pipeline.Compilations // before the step
+	row    Step                  // what rows have in common
+	so     []Step                // reported
 	report func(Step) error
 }
 
@@ -114,7 +116,7 @@ func (r *run) done(name string, plan *flash.Plan, kernel string, began time.Time
 
 // count puts what was compiled since the last step into one.
 func (r *run) count(s *Step) {
-	now := r.dev.Compilations()
+	now := tune.Compilations(r.dev)
 	s.Pipelines, s.FromDisk = now.Kernels-r.made.Kernels, now.FromDisk-r.made.FromDisk
 	s.Compiling = (now.Time - r.made.Time).Seconds()
 	r.made = now
@@ -214,7 +216,7 @@ func (r *run) again(name string, opts []flash.PlanOption, problem func(i int) fl
 	if err := plan(0); err != nil { // makes kernels that are not there yet
 		return err
 	}
-	r.made, times = r.dev.Compilations(), nil
+	r.made, times = tune.Compilations(r.dev), nil
 	for i := range often {
 		if err := plan(i + 1); err != nil {
 			return err

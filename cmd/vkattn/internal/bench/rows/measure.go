@@ -8,6 +8,7 @@ import (
 
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
 	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/flash/tune"
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/ref"
 )
@@ -36,7 +37,7 @@ type work struct {
 	dev   *flash.Device
 	rng   *rand.Rand
 	sets  int
-	runs  []flash.Commands // one of each set
+	runs  []tune.Commands // one of each set
 	check func(ctx context.Context) (agreement, error)
 	owned []io.Closer
 }
@@ -60,7 +61,7 @@ func (d *Device) measure(ctx context.Context, r *Result) (err error) {
 	if err := prepare[r.Operation](ctx, w, r.Case); err != nil {
 		return err
 	}
-	if _, err := d.dev.TimeCommands(ctx, w.runs, len(w.runs)); err != nil { // each once
+	if _, err := tune.TimeRuns(ctx, d.dev, w.runs, len(w.runs)); err != nil { // each once
 		return err
 	}
 	a, err := w.check(ctx)
@@ -73,7 +74,7 @@ func (d *Device) measure(ctx context.Context, r *Result) (err error) {
 		}
 		return err
 	}
-	timed, err := d.bench.Sample(func(n int) (flash.RunTimes, error) { return d.dev.TimeCommands(ctx, w.runs, n) })
+	timed, err := d.bench.Sample(func(n int) (tune.RunTimes, error) { return tune.TimeRuns(ctx, d.dev, w.runs, n) })
 	if err != nil {
 		return err
 	}

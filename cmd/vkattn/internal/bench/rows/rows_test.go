@@ -13,6 +13,7 @@ import (
 
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
 	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/flash/tune"
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/ref"
 )
@@ -89,7 +90,7 @@ func TestWrongOutputs(t *testing.T) {
 			return w
 		}
 		w := prepared()
-		_, err := dev.TimeCommands(t.Context(), w.runs, 2)
+		_, err := tune.TimeRuns(t.Context(), dev, w.runs, 2)
 		require.NoError(t, err)
 		found, err := w.check(t.Context())
 		require.NoError(t, err, c)
@@ -116,7 +117,7 @@ func TestWrongOutputs(t *testing.T) {
 		require.NoError(t, w.close())
 
 		w = prepared()
-		_, err = dev.TimeCommands(t.Context(), w.runs, 1)
+		_, err = tune.TimeRuns(t.Context(), dev, w.runs, 1)
 		require.NoError(t, err)
 		_, err = w.check(t.Context())
 		require.Error(t, err, c)

@@ -1,8 +1,9 @@
-package flash
+package tune
 
 import (
 	"errors"
 
+	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/internal/traffic"
 )
 
@@ -14,7 +15,7 @@ import (
 // not count: there shaders load something inside in their place, and throw it away. Nor do the bits of a block mask.
 type Work struct {
 	Name    string  `json:"step"`             // in the words of the papers: "QKᵀ", "softmax", "dV = Pᵀ dO"
-	Kernel  string  `json:"kernel,omitempty"` // Timing.Label of the dispatches that do it; "": not known
+	Kernel  string  `json:"kernel,omitempty"` // flash.Timing.Label of the dispatches that do it; "": not known
 	FLOPs   float64 `json:"flops"`            // operations, a multiply-add counting as two
 	Read    float64 `json:"read_bytes"`       // loaded from device memory, caches or not
 	Written float64 `json:"written_bytes"`    // stored to device memory
@@ -32,14 +33,14 @@ func Total(steps []Work) Work {
 	return Work(traffic.Total(of))
 }
 
-// Call is what one call of Forward or Backward adds to what its plan knows, as far as work is counted.
+// Call is what one call of a plan's Forward or Backward adds to what its plan knows, as far as work is counted.
 type Call struct {
 	LSE bool // forward: lse is written
 
-	// For a problem with a block mask, set one of the two. Blocks is the mask, as NewBlockMask takes it: the count is exact. Nonzero is the
-	// share of its blocks that are attended to, above 0 and at most 1: the count is what is to be expected of masks in which each block is
-	// attended to with this probability, whatever the others are. Of a problem with Classes they are the blocks of which some pair is seen,
-	// and all pairs of those are counted.
+	// For a problem with a block mask, set one of the two. Blocks is the mask, as flash.Device.NewBlockMask takes it: the count is exact.
+	// Nonzero is the share of its blocks that are attended to, above 0 and at most 1: the count is what is to be expected of masks in which
+	// each block is attended to with this probability, whatever the others are. Of a problem with Classes they are the blocks of which some
+	// pair is seen, and all pairs of those are counted.
 	Blocks  []bool
 	Nonzero float64
 
@@ -55,18 +56,18 @@ type Model struct{ of traffic.Model }
 // IsZero says that there is no model.
 func (m Model) IsZero() bool { return m.of == nil }
 
-// Work counts the steps of the pass for a problem, kernel by kernel: what two kernels do is there twice. The error is an *ArgumentError for
-// a problem or a call that cannot be, or numbers of the model that are far from any kernel's; it wraps ErrUnsupported where there is no
-// model.
-func (m Model) Work(p Problem, c Call) ([]Work, error) {
-	p, err := p.Normalize()
+// Work counts the steps of the pass for a problem, kernel by kernel: what two kernels do is there twice. The error is a
+// [*flash.ArgumentError] for a problem or a call that cannot be, or numbers of the model that are far from any kernel's; it wraps
+// [flash.ErrUnsupported] where there is no model.
+func (m Model) Work(p flash.Problem, c Call) ([]Work, error) {
+	a, err := within.Problem(p)
 	if err != nil {
 		return nil, err
 	}
 	if m.of == nil {
-		return nil, &UnsupportedError{What: "counting work", Reasons: []string{"there is no model of the kernel"}}
+		return nil, &flash.UnsupportedError{What: "counting work", Reasons: []string{"there is no model of the kernel"}}
 	}
-	steps, err := m.of.Steps(p.attn(), traffic.Call(c))
+	steps, err := m.of.Steps(a, traffic.Call(c))
 	var wrong *traffic.Error
 	if errors.As(err, &wrong) {
 		return nil, badArgument(wrong.Name, wrong.Value, "%s", wrong.Rule)
@@ -101,60 +102,41 @@ func (m *Model) UnmarshalJSON(data []byte) (err error) {
 	return err
 }
 
-// ForwardModel is the model of the plan's forward pass; none for a plan that Device.Plan did not make.
-func (p *Plan) ForwardModel() Model {
-	if !p.made() {
+// ForwardModel is the model of a plan's forward pass; none for a plan that Device.Plan did not make.
+func ForwardModel(p *flash.Plan) Model {
+	_, program := within.Forward(p)
+	if program == nil {
 		return Model{}
 	}
-	return Model{p.program.Model()}
+	return Model{program.Model()}
 }
 
-// BackwardModel is the model of the plan's backward pass. The error says why there are no kernels for one, as BackwardInfo's does.
-func (p *Plan) BackwardModel() (_ Model, err error) {
-	defer during("BackwardModel", &err)
-	if err := p.usable(); err != nil {
-		return Model{}, err
-	}
-	c, err := p.backward()
+// BackwardModel is the model of a plan's backward pass. The error says why there are no kernels for one, as [flash.Plan.BackwardInfo] does.
+func BackwardModel(p *flash.Plan) (_ Model, err error) {
+	defer within.During("BackwardModel", &err)
+	_, program, err := within.Backward(p)
 	if err != nil {
 		return Model{}, err
 	}
-	return Model{c.program.Model()}, nil
-}
-
-// ForwardWork counts the steps of the plan's forward pass. Errors are as those of Model.Work.
-func (p *Plan) ForwardWork(c Call) ([]Work, error) {
-	if !p.made() {
-		return nil, badArgument("Plan", "nil or zero", "must come from Device.Plan")
-	}
-	return p.ForwardModel().Work(p.problem, c)
-}
-
-// BackwardWork counts the steps of the plan's backward pass. Errors are as those of Model.Work and BackwardInfo.
-func (p *Plan) BackwardWork(c Call) ([]Work, error) {
-	m, err := p.BackwardModel()
-	if err != nil {
-		return nil, err
-	}
-	return m.Work(p.problem, c)
+	return Model{program.Model()}, nil
 }
 
 // LeastForwardBytes is what a forward pass cannot do without, were the caches endless: inputs read and outputs written once, lse among
 // them; of Standard, whose kernels are separate, the matrix of scores four times as well: written, read, written as weights, read.
-func (p Problem) LeastForwardBytes(of Implementation) (float64, error) {
-	p, err := p.Normalize()
+func LeastForwardBytes(p flash.Problem, of flash.Implementation) (float64, error) {
+	a, err := within.Problem(p)
 	if err != nil {
 		return 0, err
 	}
-	return traffic.LeastForward(p.attn(), of == Standard), nil
+	return traffic.LeastForward(a, of == flash.Standard), nil
 }
 
 // LeastBackwardBytes is the same of the backward pass: q, k, v, o, do and lse read, dq, dk and dv written; of Standard, whose weights stand
 // in memory, the matrices of weights, dP and dS as well: P read twice, dP and dS written and read.
-func (p Problem) LeastBackwardBytes(of Implementation) (float64, error) {
-	p, err := p.Normalize()
+func LeastBackwardBytes(p flash.Problem, of flash.Implementation) (float64, error) {
+	a, err := within.Problem(p)
 	if err != nil {
 		return 0, err
 	}
-	return traffic.LeastBackward(p.attn(), of == Standard), nil
+	return traffic.LeastBackward(a, of == flash.Standard), nil
 }

@@ -1,4 +1,4 @@
-package flash
+package tune
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/flash/score"
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
@@ -34,44 +35,49 @@ const (
 )
 
 // MeasurePeaks measures the ceilings. It takes about a tenth of a second of device time for each.
-func (d *Device) MeasurePeaks(ctx context.Context) (_ Peaks, err error) {
-	defer during("MeasurePeaks", &err)
+func MeasurePeaks(ctx context.Context, d *flash.Device) (_ Peaks, err error) {
+	defer within.During("MeasurePeaks", &err)
 	var p Peaks
-	if err := d.usable(); err != nil {
+	env, err := within.Env(d)
+	if err != nil {
 		return p, err
 	}
-	if p.FP32, err = d.peakFMA(ctx); err != nil {
-		return p, fmt.Errorf("measuring the fp32 peak: %w", d.fail(err))
+	m := meter{env}
+	if p.FP32, err = m.peakFMA(ctx); err != nil {
+		return p, fmt.Errorf("measuring the fp32 peak: %w", within.Fail(d, err))
 	}
-	if p.Matrix, p.MatrixShape, err = d.peakMatrix(ctx); err != nil {
-		return p, fmt.Errorf("measuring the matrix peak: %w", d.fail(err))
+	if p.Matrix, p.MatrixShape, err = m.peakMatrix(ctx); err != nil {
+		return p, fmt.Errorf("measuring the matrix peak: %w", within.Fail(d, err))
 	}
-	if p.Copy, err = d.peakCopy(ctx); err != nil {
-		return p, fmt.Errorf("measuring the copy bandwidth: %w", d.fail(err))
+	if p.Copy, err = m.peakCopy(ctx); err != nil {
+		return p, fmt.Errorf("measuring the copy bandwidth: %w", within.Fail(d, err))
 	}
 	return p, nil
 }
 
+// meter measures a device.
+type meter struct{ env *kernel.Env }
+
 // isCPU says whether the device is the host's processor: small problems keep it busy, and large ones for too long.
-func (d *Device) isCPU() bool { return d.env.Caps.Facts.Type == vk.DeviceCPU }
+func (m meter) isCPU() bool { return m.env.Caps.Facts.Type == vk.DeviceCPU }
 
 // peakFMA is the rate of measure_fma.comp.
-func (d *Device) peakFMA(ctx context.Context) (float64, error) {
+func (m meter) peakFMA(ctx context.Context) (float64, error) {
 	workgroup, groups := 256, 8192
-	if d.isCPU() {
+	if m.isCPU() {
 		workgroup, groups = 64, 64
 	}
-	k, err := d.env.Build("measure_fma.f32", kernel.Constants{"WG": workgroup}, pipeline.KernelInfo{}, score.Code{})
+	k, err := m.env.Build("measure_fma.f32", kernel.Constants{"WG": workgroup}, pipeline.KernelInfo{}, score.Code{})
 	if err != nil {
 		return 0, err
 	}
-	out, err := d.env.Ctx.Alloc(peakLabel, uint64(4*workgroup*groups), vk.DeviceLocal)
+	out, err := m.env.Ctx.Alloc(peakLabel, uint64(4*workgroup*groups), vk.DeviceLocal)
 	if err != nil {
 		return 0, err
 	}
 	defer out.Close()
 	access := []pipeline.Access{{Binding: out.All(), Mode: pipeline.Write}}
-	rate, err := d.ceiling(ctx, peakRounds, 1, func(rec *pipeline.Recording, rounds int) error {
+	rate, err := m.ceiling(ctx, peakRounds, 1, func(rec *pipeline.Recording, rounds int) error {
 		var push kernel.Pushes
 		push.Int(rounds)
 		push.F32(0.999)
@@ -82,77 +88,77 @@ func (d *Device) peakFMA(ctx context.Context) (float64, error) {
 }
 
 // peakMatrix is the rate of measure_matrix.comp with the largest fragment of f16·f16+f32→f32; 0 and "" without one.
-func (d *Device) peakMatrix(ctx context.Context) (float64, string, error) {
-	f := d.env.Caps.Facts
-	if !d.env.Caps.Enabled.CooperativeMatrix || !d.env.Caps.Enabled.Float16 || !d.env.Caps.Enabled.Storage16 {
+func (m meter) peakMatrix(ctx context.Context) (float64, string, error) {
+	f := m.env.Caps.Facts
+	if !m.env.Caps.Enabled.CooperativeMatrix || !m.env.Caps.Enabled.Float16 || !m.env.Caps.Enabled.Storage16 {
 		return 0, "", nil
 	}
-	var m vk.MatrixShape
+	var of vk.MatrixShape
 	for _, s := range f.Matrices {
 		if s.A == vk.ComponentF16 && s.B == vk.ComponentF16 && s.C == vk.ComponentF32 && s.Result == vk.ComponentF32 &&
-			s.Scope == vk.ScopeSubgroup && s.M*s.N*s.K > m.M*m.N*m.K {
-			m = s
+			s.Scope == vk.ScopeSubgroup && s.M*s.N*s.K > of.M*of.N*of.K {
+			of = s
 		}
 	}
-	if m.M == 0 {
+	if of.M == 0 {
 		return 0, "", nil
 	}
 	subgroups, groups := 4, 4096
-	if d.isCPU() {
+	if m.isCPU() {
 		subgroups, groups = 1, 64
 	}
-	k, err := d.env.Build("measure_matrix.f16", kernel.Constants{"WG": subgroups * int(f.Subgroup.Size), "M": int(m.M), "N": int(m.N),
-		"K": int(m.K)},
-		pipeline.KernelInfo{FullSubgroups: d.env.Caps.Enabled.ComputeFullSubgroups}, score.Code{})
+	k, err := m.env.Build("measure_matrix.f16", kernel.Constants{"WG": subgroups * int(f.Subgroup.Size), "M": int(of.M), "N": int(of.N),
+		"K": int(of.K)},
+		pipeline.KernelInfo{FullSubgroups: m.env.Caps.Enabled.ComputeFullSubgroups}, score.Code{})
 	if err != nil {
 		return 0, "", err
 	}
-	values := make([]float32, m.M*m.K+m.K*m.N)
+	values := make([]float32, of.M*of.K+of.K*of.N)
 	random := rand.New(rand.NewPCG(1, 2))
 	for i := range values {
 		values[i] = float32(random.NormFloat64())
 	}
 	data := make([]byte, len(values)*2)
 	attn.Encode(attn.F16, data, values)
-	in, err := d.env.Ctx.Alloc(peakLabel, uint64(len(data)), vk.DeviceLocal)
+	in, err := m.env.Ctx.Alloc(peakLabel, uint64(len(data)), vk.DeviceLocal)
 	if err != nil {
 		return 0, "", err
 	}
 	defer in.Close()
-	if err := d.env.Ctx.Upload(ctx, in.All(), data); err != nil {
+	if err := m.env.Ctx.Upload(ctx, in.All(), data); err != nil {
 		return 0, "", err
 	}
-	out, err := d.env.Ctx.Alloc(peakLabel, uint64(4*m.M*m.N)*uint64(subgroups*groups), vk.DeviceLocal)
+	out, err := m.env.Ctx.Alloc(peakLabel, uint64(4*of.M*of.N)*uint64(subgroups*groups), vk.DeviceLocal)
 	if err != nil {
 		return 0, "", err
 	}
 	defer out.Close()
 	access := []pipeline.Access{{Binding: in.All(), Mode: pipeline.Read}, {Binding: out.All(), Mode: pipeline.Write}}
-	rate, err := d.ceiling(ctx, peakRounds, 1, func(rec *pipeline.Recording, rounds int) error {
+	rate, err := m.ceiling(ctx, peakRounds, 1, func(rec *pipeline.Recording, rounds int) error {
 		var push kernel.Pushes
 		push.Int(rounds)
 		return rec.Dispatch(k, access, push.Bytes(), [3]uint32{uint32(groups), 1, 1}, "matrix")
 	})
-	flops := 2 * float64(m.M) * float64(m.N) * float64(m.K) * matrixChain * float64(subgroups*groups)
-	return rate * flops, fmt.Sprintf("%dx%dx%d", m.M, m.N, m.K), err
+	flops := 2 * float64(of.M) * float64(of.N) * float64(of.K) * matrixChain * float64(subgroups*groups)
+	return rate * flops, fmt.Sprintf("%dx%dx%d", of.M, of.N, of.K), err
 }
 
 // peakCopy is the bandwidth of copying one large buffer to another.
-func (d *Device) peakCopy(ctx context.Context) (float64, error) {
+func (m meter) peakCopy(ctx context.Context) (float64, error) {
 	size := uint64(1 << 30)
-	if d.isCPU() {
+	if m.isCPU() {
 		size = 64 << 20
 	}
 	var from, to *pipeline.Buffer
 	for {
 		var err error
-		if from, err = d.env.Ctx.Alloc(peakLabel, size, vk.DeviceLocal); err == nil {
-			if to, err = d.env.Ctx.Alloc(peakLabel, size, vk.DeviceLocal); err == nil {
+		if from, err = m.env.Ctx.Alloc(peakLabel, size, vk.DeviceLocal); err == nil {
+			if to, err = m.env.Ctx.Alloc(peakLabel, size, vk.DeviceLocal); err == nil {
 				break
 			}
 			from.Close()
 		}
-		var full *MemoryError
+		var full *pipeline.MemoryError
 		if !errors.As(err, &full) && !errors.Is(err, vk.ErrOutOfDeviceMemory) || size <= 1<<24 {
 			return 0, err
 		}
@@ -160,7 +166,7 @@ func (d *Device) peakCopy(ctx context.Context) (float64, error) {
 	}
 	defer from.Close()
 	defer to.Close()
-	command, err := d.ceiling(ctx, peakCopies, peakCopies, func(rec *pipeline.Recording, rounds int) error {
+	command, err := m.ceiling(ctx, peakCopies, peakCopies, func(rec *pipeline.Recording, rounds int) error {
 		for range rounds {
 			if err := rec.Copy(to.All(), from.All(), "copy"); err != nil {
 				return err
@@ -172,15 +178,15 @@ func (d *Device) peakCopy(ctx context.Context) (float64, error) {
 		return 0, err
 	}
 	const pieces = 4 // of measure_copy.comp
-	workgroup := min(256, d.env.Caps.Facts.Limits.MaxWorkgroupInvocations)
-	k, err := d.env.Build("measure_copy", kernel.Constants{"WG": int(workgroup)}, pipeline.KernelInfo{}, score.Code{})
+	workgroup := min(256, m.env.Caps.Facts.Limits.MaxWorkgroupInvocations)
+	k, err := m.env.Build("measure_copy", kernel.Constants{"WG": int(workgroup)}, pipeline.KernelInfo{}, score.Code{})
 	if err != nil {
 		return 0, err
 	}
 	groups := size / 16 / pieces / uint64(workgroup)
 	rows := (groups + 32767) / 32768 // sizes are powers of two
 	access := []pipeline.Access{{Binding: from.All(), Mode: pipeline.Read}, {Binding: to.All(), Mode: pipeline.Write}}
-	shader, err := d.ceiling(ctx, peakCopies, peakCopies, func(rec *pipeline.Recording, rounds int) error {
+	shader, err := m.ceiling(ctx, peakCopies, peakCopies, func(rec *pipeline.Recording, rounds int) error {
 		for range rounds {
 			var push kernel.Pushes
 			push.Int(int(size / 16))
@@ -195,14 +201,14 @@ func (d *Device) peakCopy(ctx context.Context) (float64, error) {
 
 // ceiling gives the best rate of rounds a second: it finds how many rounds, most at most, take peakTime, then times that
 // several times. dispatches is the number that the largest recording needs.
-func (d *Device) ceiling(ctx context.Context, most, dispatches int, record func(rec *pipeline.Recording, rounds int) error) (float64,
+func (m meter) ceiling(ctx context.Context, most, dispatches int, record func(rec *pipeline.Recording, rounds int) error) (float64,
 	error) {
-	rec, err := d.env.Ctx.NewRecording(pipeline.RecordingInfo{MaxDispatches: dispatches, MaxBindings: 2 * dispatches})
+	rec, err := m.env.Ctx.NewRecording(pipeline.RecordingInfo{MaxDispatches: dispatches, MaxBindings: 2 * dispatches})
 	if err != nil {
 		return 0, err
 	}
 	defer rec.Close()
-	t, err := newTimer(d, 1)
+	t, err := newTimer(m.env, 1)
 	if err != nil {
 		return 0, err
 	}
@@ -250,12 +256,4 @@ func (d *Device) ceiling(ctx context.Context, most, dispatches int, record func(
 		best = max(best, float64(rounds)/took.Seconds())
 	}
 	return best, nil
-}
-
-// reset makes the timer ready for another run.
-func (t *timer) reset() error {
-	if err := t.cmd.Reset(); err != nil {
-		return err
-	}
-	return t.fence.Reset()
 }

@@ -1,4 +1,4 @@
-package flash
+package tune
 
 import (
 	"context"
@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/vk"
 )
 
@@ -32,42 +34,32 @@ func (t RunTimes) Mean() time.Duration {
 // MaxTimedRuns is the largest number of runs that TimeRuns takes.
 const MaxTimedRuns = 4096
 
-// TimeRuns runs recordings of this device n times in one submission, recs[0], recs[1], … in turn, and waits. A full barrier
-// and a timestamp stand before and after each run, so that runs do not overlap and each is timed alone; neither the
-// submission nor the barriers are in the times. The recordings must have been given their tensors (Recording.Forward) and
-// must not be in flight.
-func (d *Device) TimeRuns(ctx context.Context, recs []*Recording, n int) (_ RunTimes, err error) {
-	defer during("TimeRuns", &err)
-	return d.timeRuns(ctx, "TimeRuns", "recs", len(recs), n, func(i int) Commands { return recs[i] })
-}
-
-// Commands are what can be written into a command buffer, a VkCommandBuffer of the device: a [*Recording], [*MapRecording],
-// [*RowRecording], [*MergeRecording], [*AccumulateRecording] or [*CacheBatch], or what a program makes of several of them.
+// Commands are what can be written into a command buffer, a VkCommandBuffer of the device: a [*flash.Recording], [*flash.MapRecording],
+// [*flash.RowRecording], [*flash.MergeRecording], [*flash.AccumulateRecording] or [*flash.CacheBatch], or what a program makes of several
+// of them.
 type Commands interface {
 	Record(cmd uintptr) error
 }
 
-// TimeCommands is TimeRuns for commands of any kind: an append, a rotation, a merge, or several recordings that make up one run.
-func (d *Device) TimeCommands(ctx context.Context, runs []Commands, n int) (_ RunTimes, err error) {
-	defer during("TimeCommands", &err)
-	return d.timeRuns(ctx, "TimeCommands", "runs", len(runs), n, func(i int) Commands { return runs[i] })
-}
-
-// timeRuns times n of the runs, of which there are so many, in turn; operation and list are what errors call the call and its argument.
-func (d *Device) timeRuns(ctx context.Context, operation, list string, runs, n int, run func(i int) Commands) (RunTimes, error) {
-	if err := d.usable(); err != nil {
+// TimeRuns executes commands for this device n times in one submission, runs[0], runs[1], … in turn, and waits. A full barrier and a
+// timestamp stand before and after each run, so that runs do not overlap and each is timed alone; neither the submission nor the barriers
+// are in the times. Recordings must have been given their tensors ([flash.Recording.Forward]) and must not be in flight.
+func TimeRuns[C Commands](ctx context.Context, d *flash.Device, runs []C, n int) (_ RunTimes, err error) {
+	const operation = "TimeRuns"
+	defer within.During(operation, &err)
+	env, err := within.Env(d)
+	if err != nil {
 		return RunTimes{}, err
 	}
-	if runs == 0 {
-		return RunTimes{}, badArgument(operation+" "+list, "empty", "must hold at least one recording")
+	if len(runs) == 0 {
+		return RunTimes{}, badArgument(operation+" runs", "empty", "must hold at least one recording")
 	}
-	for i := range runs {
-		c := run(i)
-		if c == nil {
-			return RunTimes{}, badArgument(fmt.Sprintf("%s %s[%d]", operation, list, i), nil, "must not be nil")
+	for i, r := range runs {
+		if any(r) == nil {
+			return RunTimes{}, badArgument(fmt.Sprintf("%s runs[%d]", operation, i), nil, "must not be nil")
 		}
-		if of := deviceOf(c); of != nil && of != d {
-			return RunTimes{}, badArgument(fmt.Sprintf("%s %s[%d]", operation, list, i), "of another device", "must be of this one")
+		if of := within.Recorded(r); of != nil && of != d {
+			return RunTimes{}, badArgument(fmt.Sprintf("%s runs[%d]", operation, i), "of another device", "must be of this one")
 		}
 	}
 	if n < 1 || n > MaxTimedRuns {
@@ -76,72 +68,41 @@ func (d *Device) timeRuns(ctx context.Context, operation, list string, runs, n i
 	if err := ctx.Err(); err != nil {
 		return RunTimes{}, context.Cause(ctx)
 	}
-	t, err := newTimer(d, n)
+	t, err := newTimer(env, n)
 	if err != nil {
-		return RunTimes{}, d.fail(err)
+		return RunTimes{}, within.Fail(d, err)
 	}
-	res, err := t.run(n, func(i int) error { return run(i % runs).Record(t.cmd.Handle()) })
-	return res, d.fail(errors.Join(err, t.close()))
-}
-
-// deviceOf is the device of commands; nil of a program's own, and of those that say themselves what is wrong with them.
-func deviceOf(c Commands) *Device {
-	switch r := c.(type) {
-	case *Recording:
-		if r.made() == nil {
-			return r.plan.dev
-		}
-	case *RowRecording:
-		if r.made() == nil {
-			return r.dev
-		}
-	case *MergeRecording:
-		if r.made() == nil {
-			return r.dev
-		}
-	case *MapRecording:
-		if r.made() == nil {
-			return r.dev
-		}
-	case *AccumulateRecording:
-		if r.made() == nil {
-			return r.dev
-		}
-	case *CacheBatch:
-		if r.made() == nil {
-			return r.cache.dev
-		}
-	}
-	return nil
+	res, err := t.run(n, func(i int) error { return runs[i%len(runs)].Record(t.cmd.Handle()) })
+	return res, within.Fail(d, errors.Join(err, t.close()))
 }
 
 // timer is a command buffer whose parts are timed.
 type timer struct {
-	d       *Device
+	env     *kernel.Env
 	pool    *vk.CommandPool
 	cmd     *vk.CommandBuffer
 	fence   *vk.Fence
 	queries *vk.QueryPool // nil without timestamps
 }
 
-func newTimer(d *Device, n int) (t *timer, err error) {
-	t = &timer{d: d}
+func newTimer(env *kernel.Env, n int) (t *timer, err error) {
+	t = &timer{env: env}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, t.close())
 		}
 	}()
-	if t.pool, err = d.dev.NewCommandPool(); err != nil {
+	if t.pool, err = env.Dev.NewCommandPool(); err != nil {
 		return t, err
 	}
 	if t.cmd, err = t.pool.Allocate(); err != nil {
 		return t, err
 	}
-	if t.fence, err = d.dev.NewFence(false); err != nil {
+	if t.fence, err = env.Dev.NewFence(false); err != nil {
 		return t, err
 	}
-	if d.dev.Queue().TimestampValidBits() > 0 && d.env.Caps.Facts.Limits.TimestampPeriod > 0 {
-		t.queries, err = d.dev.NewQueryPool(2 * n)
+	if env.Dev.Queue().TimestampValidBits() > 0 && env.Caps.Facts.Limits.TimestampPeriod > 0 {
+		t.queries, err = env.Dev.NewQueryPool(2 * n)
 	}
 	return t, err
 }
@@ -197,13 +158,13 @@ func (t *timer) run(n int, record func(i int) error) (RunTimes, error) {
 		return RunTimes{}, err
 	}
 	began := time.Now()
-	err := t.d.env.Ctx.Run(func() error { // what the commands use must not go before they have been waited for
-		return t.d.dev.Queue().Submit(vk.Submission{Commands: []*vk.CommandBuffer{t.cmd}, Fence: t.fence})
+	err := t.env.Ctx.Run(func() error { // what the commands use must not go before they have been waited for
+		return t.env.Dev.Queue().Submit(vk.Submission{Commands: []*vk.CommandBuffer{t.cmd}, Fence: t.fence})
 	})
 	if err != nil {
 		return RunTimes{}, err
 	}
-	if err := t.d.env.Ctx.Await(t.fence); err != nil {
+	if err := t.env.Ctx.Await(t.fence); err != nil {
 		return RunTimes{}, err
 	}
 	res := RunTimes{N: n, Wall: time.Since(began), OnDevice: t.queries != nil, Runs: make([]time.Duration, n)}
@@ -221,4 +182,12 @@ func (t *timer) run(n int, record func(i int) error) (RunTimes, error) {
 		res.Runs[i] = time.Duration(t.queries.Nanoseconds(ticks[2*i], ticks[2*i+1]))
 	}
 	return res, nil
+}
+
+// reset makes the timer ready for another run.
+func (t *timer) reset() error {
+	if err := t.cmd.Reset(); err != nil {
+		return err
+	}
+	return t.fence.Reset()
 }

@@ -1,4 +1,4 @@
-package flash
+package tune
 
 import (
 	"context"
@@ -9,27 +9,30 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/internal/kernel/catalogue"
 )
 
 // Verdict is what a kernel's self-check found on a device.
 type Verdict struct {
-	Implementation Implementation
-	Tier           Tier
-	Kernel         string // with its tile, where it got as far
-	DType          DType  // storage type of the small problem
-	Pass           bool   // it may be used
-	Why            string // it may not: what went wrong
+	Implementation flash.Implementation
+	Tier           flash.Tier
+	Kernel         string      // with its tile, where it got as far
+	DType          flash.DType // storage type of the small problem
+	Pass           bool        // it may be used
+	Why            string      // it may not: what went wrong
 }
 
 // SelfCheck runs each kernel of these implementations and tiers (none: all) that the device offers, in each storage type, on a
 // small problem, and compares with attention computed in float64 on the host. Kernels of tiers that depend on more than the
-// specification promises are checked by Plan too, before their first use on a device and driver; those verdicts are
+// specification promises are checked by [flash.Device.Plan] too, before their first use on a device and driver; those verdicts are
 // remembered, and one that is on the deny-list fails here with what was wrong with it.
-func (d *Device) SelfCheck(ctx context.Context, impls []Implementation, tiers []Tier) (_ []Verdict, err error) {
-	defer during("SelfCheck", &err)
-	if err := d.usable(); err != nil {
+func SelfCheck(ctx context.Context, d *flash.Device, impls []flash.Implementation, tiers []flash.Tier) (_ []Verdict, err error) {
+	defer within.During("SelfCheck", &err)
+	env, err := within.Env(d)
+	if err != nil {
 		return nil, err
 	}
 	type trial struct {
@@ -39,30 +42,30 @@ func (d *Device) SelfCheck(ctx context.Context, impls []Implementation, tiers []
 		done    bool
 	}
 	var trials []*trial
-	for _, k := range kernels {
-		if len(impls) > 0 && !slices.Contains(impls, Implementation(k.Implementation)) || len(tiers) > 0 &&
-			!slices.Contains(tiers, Tier(k.Tier)) {
+	for _, k := range catalogue.Forward {
+		if len(impls) > 0 && !slices.Contains(impls, flash.Implementation(k.Implementation)) || len(tiers) > 0 &&
+			!slices.Contains(tiers, flash.Tier(k.Tier)) {
 			continue
 		}
 		dim := max(16, attn.CeilDiv(k.LeastDim, 16)*16)
-		for _, dtype := range []DType{F32, F16, BF16} {
+		for _, dtype := range []flash.DType{flash.F32, flash.F16, flash.BF16} {
 			if !k.Stores(attn.DType(dtype)) {
 				continue
 			}
-			p, err := Problem{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: k.TrialQueries(70, 2), KeyLen: 90, HeadDim: dim,
-				ValueDim: min(dim, 64), DType: dtype, Causal: CausalBottomRight}.Normalize()
+			a, err := within.Problem(flash.Problem{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: k.TrialQueries(70, 2), KeyLen: 90,
+				HeadDim:  dim,
+				ValueDim: min(dim, 64), DType: dtype, Causal: flash.CausalBottomRight})
 			if err != nil {
 				return nil, err
 			}
-			a := p.attn()
-			if k.Unsupported(&d.env.Caps, &a) != "" {
+			if k.Unsupported(&env.Caps, &a) != "" {
 				continue
 			}
 			if k.Needs&attn.WithBlocks != 0 {
 				a.Blocks = attn.Blocks{Queries: 32, Keys: 32, PerHead: true}
 			}
-			trials = append(trials, &trial{kernel: k, problem: a, verdict: Verdict{Implementation: Implementation(k.Implementation),
-				Tier: Tier(k.Tier), Kernel: k.Name, DType: dtype}})
+			trials = append(trials, &trial{kernel: k, problem: a, verdict: Verdict{Implementation: flash.Implementation(k.Implementation),
+				Tier: flash.Tier(k.Tier), Kernel: k.Name, DType: dtype}})
 		}
 	}
 	// Side by side: a driver takes longer to compile a kernel than a device to run it.
@@ -74,8 +77,8 @@ func (d *Device) SelfCheck(ctx context.Context, impls []Implementation, tiers []
 				return context.Cause(ctx)
 			}
 			v := &t.verdict
-			if v.Why, err = d.check(t.kernel, &t.problem, v); err != nil {
-				return d.fail(fmt.Errorf("self-check of %s: %w", t.kernel.Name, err))
+			if v.Why, err = check(env, t.kernel, &t.problem, v); err != nil {
+				return within.Fail(d, fmt.Errorf("self-check of %s: %w", t.kernel.Name, err))
 			}
 			v.Pass, t.done = v.Why == "", true
 			return nil
@@ -92,12 +95,12 @@ func (d *Device) SelfCheck(ctx context.Context, impls []Implementation, tiers []
 	return out, err
 }
 
-func (d *Device) check(k *kernel.Kernel, p *attn.Problem, v *Verdict) (wrong string, err error) {
+func check(env *kernel.Env, k *kernel.Kernel, p *attn.Problem, v *Verdict) (wrong string, err error) {
 	var asked map[string]int
 	if k.MostRows > 0 {
 		asked = map[string]int{kernel.DecodeParameter: 1} // on devices too that leave it out unless it is asked for
 	}
-	prog, err := k.Plan(d.env, p, kernel.NewTuning(asked))
+	prog, err := k.Plan(env, p, kernel.NewTuning(asked))
 	var no *kernel.Declined
 	if errors.As(err, &no) {
 		return no.Why, nil
@@ -106,5 +109,5 @@ func (d *Device) check(k *kernel.Kernel, p *attn.Problem, v *Verdict) (wrong str
 		return "", err
 	}
 	v.Kernel += " " + prog.Tile()
-	return d.env.TryForward(p, kernel.Variant{Aligned: true, LSE: true}, prog.Scratch(), prog.Record)
+	return env.TryForward(p, kernel.Variant{Aligned: true, LSE: true}, prog.Scratch(), prog.Record)
 }

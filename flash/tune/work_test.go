@@ -1,4 +1,4 @@
-package flash
+package tune
 
 import (
 	"encoding/json"
@@ -7,13 +7,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/internal/traffic"
 )
 
 // Every kernel that this device plans has a model, which reads every input at least once, and is the same after a file.
 func TestEveryPlanCountsItsWork(t *testing.T) {
 	d := testDevice(t)
-	again := func(m Model, p Problem, c Call) []Work {
+	again := func(m Model, p flash.Problem, c Call) []Work {
 		data, err := json.Marshal(m)
 		require.NoError(t, err)
 		var back Model
@@ -23,60 +24,60 @@ func TestEveryPlanCountsItsWork(t *testing.T) {
 		require.NoError(t, err)
 		return steps
 	}
-	for _, impl := range []Implementation{Standard, Flash1, Flash} {
-		for _, tier := range []Tier{TierScalar, TierMatrix} {
-			p := usual(Problem{Batch: 1, Heads: 2, QueryLen: 40, HeadDim: 8, DType: F16, Causal: CausalBottomRight})
-			plan, err := d.Plan(p, WithImplementation(impl), WithTier(tier))
+	for _, impl := range []flash.Implementation{flash.Standard, flash.Flash1, flash.Flash} {
+		for _, tier := range []flash.Tier{flash.TierScalar, flash.TierMatrix} {
+			p := few
+			plan, err := d.Plan(p, flash.WithImplementation(impl), flash.WithTier(tier))
 			if err != nil {
-				require.ErrorIs(t, err, ErrUnsupported)
+				require.ErrorIs(t, err, flash.ErrUnsupported)
 				continue
 			}
-			steps, err := plan.ForwardWork(Call{LSE: true})
+			steps, err := ForwardModel(plan).Work(p, Call{LSE: true})
 			require.NoError(t, err)
-			least, err := p.LeastForwardBytes(Flash)
+			least, err := LeastForwardBytes(p, flash.Flash)
 			require.NoError(t, err)
 			require.GreaterOrEqual(t, Total(steps).Bytes(), least, plan.Kernel())
-			require.Equal(t, steps, again(plan.ForwardModel(), p, Call{LSE: true}), plan.Kernel())
-			without, err := plan.ForwardWork(Call{})
+			require.Equal(t, steps, again(ForwardModel(plan), p, Call{LSE: true}), plan.Kernel())
+			without, err := ForwardModel(plan).Work(p, Call{})
 			require.NoError(t, err)
 			require.Equal(t, 4*float64(plan.Problem().Batch*plan.Problem().Heads*plan.Problem().QueryLen),
 				Total(steps).Written-Total(without).Written, "lse")
 
 			info, err := plan.BackwardInfo()
-			if errors.Is(err, ErrUnsupported) {
-				_, err = plan.BackwardWork(Call{})
-				require.ErrorIs(t, err, ErrUnsupported)
+			if errors.Is(err, flash.ErrUnsupported) {
+				_, err = BackwardModel(plan)
+				require.ErrorIs(t, err, flash.ErrUnsupported)
 				require.NoError(t, plan.Close())
 				continue
 			}
 			require.NoError(t, err)
-			steps, err = plan.BackwardWork(Call{})
+			model, err := BackwardModel(plan)
 			require.NoError(t, err)
-			least, err = p.LeastBackwardBytes(Flash)
+			steps, err = model.Work(p, Call{})
+			require.NoError(t, err)
+			least, err = LeastBackwardBytes(p, flash.Flash)
 			require.NoError(t, err)
 			require.GreaterOrEqual(t, Total(steps).Bytes(), least, info.Kernel)
-			model, err := plan.BackwardModel()
-			require.NoError(t, err)
 			require.Equal(t, steps, again(model, p, Call{}), info.Kernel)
 			require.NoError(t, plan.Close())
-			_, err = plan.BackwardWork(Call{})
-			require.ErrorIs(t, err, ErrClosed)
+			_, err = BackwardModel(plan)
+			require.ErrorIs(t, err, flash.ErrClosed)
 		}
 	}
 }
 
 // TestModelErrors: what cannot be counted is an argument's error, or says that there is no model.
 func TestModelErrors(t *testing.T) {
-	p := Problem{Batch: 1, Heads: 1, QueryLen: 8, HeadDim: 8}
+	p := flash.Problem{Batch: 1, Heads: 1, QueryLen: 8, HeadDim: 8}
 	_, err := Model{}.Work(p, Call{})
-	require.ErrorIs(t, err, ErrUnsupported)
+	require.ErrorIs(t, err, flash.ErrUnsupported)
 	require.True(t, Model{}.IsZero())
 	m := Model{traffic.QueriesOutside{Rows: 0, Keys: 4}}
 	require.False(t, m.IsZero())
 	_, err = m.Work(p, Call{})
-	require.ErrorIs(t, err, ErrArgument)
+	require.ErrorIs(t, err, flash.ErrArgument)
 	require.ErrorContains(t, err, "QueriesOutside is 0x4: must have rows and columns")
-	_, err = m.Work(Problem{}, Call{})
+	_, err = m.Work(flash.Problem{}, Call{})
 	require.ErrorContains(t, err, "Problem.Batch")
 	require.NoError(t, json.Unmarshal([]byte("null"), &m))
 	require.ErrorContains(t, json.Unmarshal([]byte(`{"kind":"sideways"}`), &m), `no model of the kind "sideways"`)
@@ -87,7 +88,7 @@ func TestModelErrors(t *testing.T) {
 
 // The products of a backward pass are what BackwardFLOPs counts.
 func TestBackwardOperations(t *testing.T) {
-	p := Problem{Batch: 2, Heads: 2, QueryLen: 32, HeadDim: 8, DType: F16, Causal: CausalBottomRight}
+	p := flash.Problem{Batch: 2, Heads: 2, QueryLen: 32, HeadDim: 8, DType: flash.F16, Causal: flash.CausalBottomRight}
 	steps, err := Model{traffic.BackwardOperations{}}.Work(p, Call{})
 	require.NoError(t, err)
 	products := 0.0
