@@ -69,11 +69,11 @@ func (d *Device) Attention(ctx context.Context, q, k, v []float32, p Problem) (o
 		}
 	}
 	f := Forward{Q: t[0], K: t[1], V: t[2], O: t[3]}
-	if p.Classes != (Blocks{}) {
-		if f.Classes, err = d.NewMask(ctx, p); err != nil {
+	if p.MaskBlocks != (Blocks{}) {
+		if f.MaskBlocks, err = d.NewMaskBlocks(ctx, p); err != nil {
 			return nil, err
 		}
-		defer func() { err = errors.Join(err, f.Classes.Close()) }()
+		defer func() { err = errors.Join(err, f.MaskBlocks.Close()) }()
 	}
 	if err := plan.Forward(ctx, f); err != nil {
 		return nil, err

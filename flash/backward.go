@@ -62,8 +62,8 @@ func (b *Backward) tensors(to *kernel.Gradients, held *[mostHeld]*Tensor) {
 	if b.Blocks != nil {
 		held[len(all)] = b.Blocks.words
 	}
-	if b.Classes != nil {
-		held[len(all)] = b.Classes.words // a problem has one of them
+	if b.MaskBlocks != nil {
+		held[len(all)] = b.MaskBlocks.words // a problem has one of them
 	}
 	for i, t := range b.Captured {
 		held[mostHeld-MaxCaptured+i] = t
@@ -91,7 +91,7 @@ func (b *Backward) check(p *Plan, g *kernel.Gradients) error {
 	if err := b.Blocks.place("Backward.Blocks", p.dev, &p.problem, &g.Blocks); err != nil {
 		return err
 	}
-	if err := b.Classes.place("Backward.Classes", p, &g.Blocks); err != nil {
+	if err := b.MaskBlocks.place("Backward.MaskBlocks", p, &g.Blocks); err != nil {
 		return err
 	}
 	if err := b.placeCaptured(p, g, all[:]); err != nil {

@@ -36,8 +36,8 @@ func TestBackwardWritesTheBiasGradient(t *testing.T) {
 	one := Problem{Batch: 1, Heads: 1, QueryLen: 45, KeyLen: 40, HeadDim: 16, DType: F16, Causal: CausalTopLeft}
 	dropped, capped, both := grouped, whole, window
 	dropped.Dropout = 0.3
-	capped.Score = score.Softcap(2)
-	both.Dropout, both.Score = 0.25, score.Softcap(3)
+	capped.ScoreFunction = score.Softcap(2)
+	both.Dropout, both.ScoreFunction = 0.25, score.Softcap(3)
 	queries := [3]bool{true, true, false}
 	for _, c := range []struct {
 		name string

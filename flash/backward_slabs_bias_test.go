@@ -60,7 +60,7 @@ func (c *biasedPass) run(t *testing.T, d *Device) {
 	fmt.Fprint(name, t.Name())
 	rng := rand.New(rand.NewPCG(name.Sum64(), 1))
 	s := newSample(t, p)
-	s.in.Score = p.Score
+	s.in.Score = p.ScoreFunction
 	if p.Dropout > 0 {
 		s.in.Dropout = &ref.Dropout{P: p.Dropout, Seed: 1<<40 + 5, Offset: 3}
 	}

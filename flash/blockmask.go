@@ -36,8 +36,9 @@ func (b Blocks) check(field string) error {
 	return nil
 }
 
-// MaskShape is the shape of the problem's block mask, or of its Classes: masks, rows and columns of blocks. There is one mask, Heads with
-// Blocks.PerHead, Batch with Blocks.PerBatch, and with both Batch·Heads, those of the first batch entry first. It is zero without a mask.
+// MaskShape is the shape of the problem's block mask, or of its MaskBlocks: masks, rows and columns of blocks. There is one mask, Heads
+// with Blocks.PerHead, Batch with Blocks.PerBatch, and with both Batch·Heads, those of the first batch entry first. It is zero without a
+// mask.
 func (p Problem) MaskShape() [3]int { return p.filled().MaskShape() }
 
 // BlockMask is a block mask in device memory: which blocks of a problem's scores are attended to. It may be used by any number of plans

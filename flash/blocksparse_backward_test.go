@@ -33,7 +33,7 @@ func maskedGradients(t *testing.T, d *Device, p Problem, bits []bool, poison fun
 	require.NoError(t, err)
 	defer mask.Close()
 	s := newSample(t, p)
-	s.in.Blocks, s.in.Score = kernel.RefBlocks(attnOf(p), bits), p.Score
+	s.in.Blocks, s.in.Score = kernel.RefBlocks(attnOf(p), bits), p.ScoreFunction
 	o, lse, err := ref.Forward(s.in)
 	require.NoError(t, err)
 	do := ref.NewTensor(p.Batch, p.Heads, p.QueryLen, p.ValueDim)
@@ -81,7 +81,7 @@ func TestBlockSparseBackward(t *testing.T) {
 	}
 	with := func(p Problem, set func(*Problem)) Problem { set(&p); return p }
 	window := func(p *Problem) { p.Window = SlidingWindow(50, 20) }
-	capped := func(p *Problem) { p.Score = score.Softcap(2) }
+	capped := func(p *Problem) { p.ScoreFunction = score.Softcap(2) }
 	matrix := func(prefetch int, more ...int) map[string]int {
 		m := map[string]int{}
 		for _, part := range []string{"kv_", "q_"} {

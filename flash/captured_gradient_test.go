@@ -55,8 +55,8 @@ func TestCapturedFiniteDifferences(t *testing.T) {
 	require.NoError(t, err)
 	for _, p := range []Problem{
 		{Batch: 2, Heads: 2, KeyHeads: 1, QueryLen: 19, KeyLen: 23, HeadDim: 8, Causal: CausalBottomRight,
-			Score: score.RelativeBias(table, distance)},
-		{Batch: 1, Heads: 2, QueryLen: 40, KeyLen: 37, HeadDim: 5, Dropout: 0.3, Score: capped},
+			ScoreFunction: score.RelativeBias(table, distance)},
+		{Batch: 1, Heads: 2, QueryLen: 40, KeyLen: 37, HeadDim: 5, Dropout: 0.3, ScoreFunction: capped},
 	} {
 		p.DType = F32
 		t.Run(p.String(), func(t *testing.T) {
@@ -102,7 +102,7 @@ func TestCapturedRepeats(t *testing.T) {
 	for name, f := range map[string]score.Function{"few": few, "pairs": pairs} {
 		t.Run(name, func(t *testing.T) {
 			vktest.Budget(t)
-			p := Problem{Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: n, KeyLen: m, HeadDim: 8, DType: F16, Score: f}
+			p := Problem{Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: n, KeyLen: m, HeadDim: 8, DType: F16, ScoreFunction: f}
 			s := newCapturedSample(t, d, p, make([]float32, p.Captures()[0].Elements()))
 			require.NoError(t, s.plan.Backward(bg, s.b))
 			first := download(t, s.b.DCaptured[0])
@@ -114,7 +114,7 @@ func TestCapturedRepeats(t *testing.T) {
 				return
 			}
 			q := p
-			q.Score, q.Bias = score.Function{}, PerScore{DType: F32, Batch: 1, Heads: 1, Queries: n, Keys: m}
+			q.ScoreFunction, q.Bias = score.Function{}, PerScore{DType: F32, Batch: 1, Heads: 1, Queries: n, Keys: m}
 			plan := planGradients(t, d, q, TierScalar)
 			b, mk := s.b, plainly(t, d)
 			b.Captured, b.DCaptured = Captured{}, Captured{}
@@ -130,7 +130,7 @@ func TestCapturedRepeats(t *testing.T) {
 // TestCapturedNaN: a term that is no number makes the gradient none, and the next one is a number again.
 func TestCapturedNaN(t *testing.T) {
 	d := testDevice(t)
-	p := Problem{Batch: 1, Heads: 2, QueryLen: 20, HeadDim: 8, DType: F32, Score: score.RelativeBias(score.Capture("table", 5, 2),
+	p := Problem{Batch: 1, Heads: 2, QueryLen: 20, HeadDim: 8, DType: F32, ScoreFunction: score.RelativeBias(score.Capture("table", 5, 2),
 		score.Key())}
 	s := newCapturedSample(t, d, p, make([]float32, 10))
 	do := append([]float32(nil), s.do...)
@@ -153,7 +153,7 @@ func TestCapturedRefuses(t *testing.T) {
 	table, ids := score.Capture("table", 5, 2), score.CaptureInt("ids", 20)
 	f, err := score.New(score.S().Add(table.At(ids.At(score.Key()), score.Head())))
 	require.NoError(t, err)
-	plan := planGradients(t, d, Problem{Batch: 1, Heads: 2, QueryLen: 20, HeadDim: 8, DType: F32, Score: f}, TierScalar)
+	plan := planGradients(t, d, Problem{Batch: 1, Heads: 2, QueryLen: 20, HeadDim: 8, DType: F32, ScoreFunction: f}, TierScalar)
 	mk, p := plainly(t, d), plan.Problem()
 	b := Backward{Forward: Forward{Q: mk(F32, p.QShape()), K: mk(F32, p.KShape()), V: mk(F32, p.VShape()), O: mk(F32, p.OShape()),
 		LSE: mk(F32, p.LSEShape())}, DO: mk(F32, p.OShape()), DQ: mk(F32, p.QShape()), DK: mk(F32, p.KShape()), DV: mk(F32, p.VShape())}

@@ -323,7 +323,7 @@ func backwardMoves(t *testing.T, c *counts, plan *Plan, call traffic.Call, mask 
 	model, fused := plan.gradient.program.Model().(traffic.BackwardFused)
 	if !fused {
 		kernels := 5
-		if !plan.problem.Score.UnitSlope() {
+		if !plan.problem.ScoreFunction.UnitSlope() {
 			kernels++
 		}
 		require.Len(t, counted, kernels)
@@ -384,7 +384,7 @@ func TestBackwardMovesWhatTheModelSays(t *testing.T) {
 	}
 	t.Run("capped/standard", func(t *testing.T) { // the scores are made again, for the derivative
 		capped := sums
-		capped.Score = score.Softcap(2)
+		capped.ScoreFunction = score.Softcap(2)
 		run(t, capped, false, Standard, TierScalar)
 	})
 	t.Run("added/standard", func(t *testing.T) {

@@ -10,14 +10,14 @@ import (
 
 // Two documents of 128 tokens in one sequence: blocks of scores across them are left out, and those within one need no look at single
 // scores.
-func ExampleDevice_NewMask() {
+func ExampleDevice_NewMaskBlocks() {
 	ctx := context.Background()
 	dev := must(flash.Open())
 	defer dev.Close()
 	const n = 256
 	p := must(flash.Problem{
 		Batch: 1, Heads: 1, QueryLen: n, HeadDim: 16, DType: flash.F16, Causal: flash.CausalBottomRight,
-		Sees: score.Documents(score.CaptureInt("ids", n)), Classes: flash.Blocks{Queries: 64, Keys: 64},
+		MaskFunction: score.Documents(score.CaptureInt("ids", n)), MaskBlocks: flash.Blocks{Queries: 64, Keys: 64},
 	}.Normalize())
 	plan := must(dev.Plan(p))
 	defer plan.Close()
@@ -29,7 +29,7 @@ func ExampleDevice_NewMask() {
 		all[j] = document(j)
 	}
 	check(ids.Upload(ctx, all))
-	mask := must(dev.NewMask(ctx, p, ids))
+	mask := must(dev.NewMaskBlocks(ctx, p, ids))
 	defer mask.Close()
 	none, whole, edge, err := mask.Count(ctx)
 	check(err)
@@ -39,7 +39,7 @@ func ExampleDevice_NewMask() {
 		Q: filled(dev, p.DType, p.QShape(), constant(0)),
 		K: filled(dev, p.DType, p.KShape(), constant(0)),
 		V: filled(dev, p.DType, p.VShape(), func(i int) float32 { return document(i / p.ValueDim) }),
-		O: must(dev.NewTensor(p.DType, p.Batch, p.Heads, p.QueryLen, p.ValueDim)), Captured: flash.Captured{ids}, Classes: mask,
+		O: must(dev.NewTensor(p.DType, p.Batch, p.Heads, p.QueryLen, p.ValueDim)), Captured: flash.Captured{ids}, MaskBlocks: mask,
 	}
 	check(plan.Forward(ctx, f))
 	o := downloaded(f.O)

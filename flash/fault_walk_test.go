@@ -103,14 +103,14 @@ var warmOperations = []faultOperation{
 		m, err := d.NewBlockMask(bg, p, make([]bool, 6))
 		return closing(err, m)
 	}},
-	{name: "NewMask", run: func(d *Device, w *faultWorld) error {
+	{name: "NewMaskBlocks", run: func(d *Device, w *faultWorld) error {
 		p := w.s.p
-		p.Classes, p.Sees = Blocks{Queries: 2, Keys: 2}, score.Documents(score.TableInt(make([]int32, p.KeyLen), p.KeyLen))
-		m, err := d.NewMask(bg, p)
+		p.MaskBlocks, p.MaskFunction = Blocks{Queries: 2, Keys: 2}, score.Documents(score.TableInt(make([]int32, p.KeyLen), p.KeyLen))
+		m, err := d.NewMaskBlocks(bg, p)
 		if err == nil {
 			_, _, _, err = m.Count(bg)
 		}
-		return closing(named("NewMask", err), m)
+		return closing(named("NewMaskBlocks", err), m)
 	}},
 	{name: "TimeRuns", run: func(d *Device, w *faultWorld) error {
 		r, err := w.plan.NewRecording()

@@ -23,12 +23,12 @@ type Forward struct {
 	PageTable              *Tensor  // of Problem.Pages, nil where that is zero
 	PageStarts, LastPages  *Tensor  // likewise, of a compressed table; nil without
 	KeyScales, ValueScales *Tensor  // what keys or values of type F8E4M3 are multiplied by: fp32 [1, 1, Batch, KeyHeads]; nil without
-	Captured               Captured // what Problem.Score and Problem.Sees capture
+	Captured               Captured // what Problem.ScoreFunction and Problem.MaskFunction capture
 
 	// of standard attention whose backward pass is to follow, from Plan.NewWeights; nil: P stays in the workspace, and is lost
-	Weights *Weights
-	Blocks  *BlockMask // of Problem.Blocks, from Device.NewBlockMask; nil where that is zero
-	Classes *Mask      // of Problem.Classes, from Device.NewMask; nil where that is zero
+	Weights    *Weights
+	Blocks     *BlockMask  // of Problem.Blocks, from Device.NewBlockMask; nil where that is zero
+	MaskBlocks *MaskBlocks // of Problem.MaskBlocks, from Device.NewMaskBlocks; nil where that is zero
 	// Seed and Offset say which weights dropout drops; a training step takes a new offset, or a new seed. They are ignored
 	// where Problem.Dropout is 0.
 	Seed   uint64
@@ -58,7 +58,7 @@ func (f *Forward) check(p *Plan, ops *kernel.Operands) error {
 	if err := f.Blocks.place("Forward.Blocks", p.dev, &p.problem, &ops.Blocks); err != nil {
 		return err
 	}
-	if err := f.Classes.place("Forward.Classes", p, &ops.Blocks); err != nil {
+	if err := f.MaskBlocks.place("Forward.MaskBlocks", p, &ops.Blocks); err != nil {
 		return err
 	}
 	ops.HasLSE = f.LSE != nil
@@ -73,8 +73,8 @@ func (f *Forward) tensors(to *kernel.Operands, held *[mostHeld]*Tensor) {
 	if f.Blocks != nil {
 		held[len(all)] = f.Blocks.words
 	}
-	if f.Classes != nil {
-		held[len(all)] = f.Classes.words // a problem has one of them
+	if f.MaskBlocks != nil {
+		held[len(all)] = f.MaskBlocks.words // a problem has one of them
 	}
 	for i, t := range f.Captured {
 		held[mostHeld-MaxCaptured+i] = t

@@ -54,7 +54,7 @@ func TestProofsOfHugeScores(t *testing.T) {
 					if of.tier == TierMatrix && d.env.Caps.LacksMatrix(attn.F16) != "" {
 						t.Skip("no matrices")
 					}
-					p := Problem{Batch: 1, Heads: 2, QueryLen: 40, HeadDim: 8, DType: dtype, Score: c.f}
+					p := Problem{Batch: 1, Heads: 2, QueryLen: 40, HeadDim: 8, DType: dtype, ScoreFunction: c.f}
 					try := func(pass string) error {
 						plan, err := d.Plan(p, WithImplementation(of.impl), WithTier(of.tier))
 						if err != nil {

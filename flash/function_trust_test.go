@@ -34,10 +34,10 @@ type functionCase struct {
 }
 
 func functionCases() map[string]functionCase {
-	p := Problem{Batch: 1, Heads: 2, QueryLen: 20, KeyLen: 23, HeadDim: 8, DType: F16, Score: score.Softcap(1)}
+	p := Problem{Batch: 1, Heads: 2, QueryLen: 20, KeyLen: 23, HeadDim: 8, DType: F16, ScoreFunction: score.Softcap(1)}
 	biased, masked, blocks := p, p, p
 	biased.Bias = PerScore{DType: F16, Batch: 1, Heads: 1, Queries: 20, Keys: 23}
-	masked.Score, masked.Sees = score.Function{}, score.PrefixLM(5)
+	masked.ScoreFunction, masked.MaskFunction = score.Function{}, score.PrefixLM(5)
 	blocks.Blocks = Blocks{Queries: 16, Keys: 16}
 	one := p
 	one.QueryLen, one.KeyLen = 1, 300
@@ -80,7 +80,7 @@ func TestFunctionsAreProved(t *testing.T) {
 			}
 			tried := func() int { return len(kernel.Known.Entries) }
 			plain := c.problem
-			plain.Score, plain.Sees = score.Function{}, score.MaskFunction{}
+			plain.ScoreFunction, plain.MaskFunction = score.Function{}, score.MaskFunction{}
 			_, err := plan(plain)
 			require.NoError(t, err)
 			require.Zero(t, tried(), "without functions nothing is tried")
@@ -95,8 +95,8 @@ func TestFunctionsAreProved(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, n, tried(), "the verdict is remembered")
 			other := c.problem
-			if other.Score = score.Softcap(2); !c.problem.Sees.Everything() {
-				other.Score, other.Sees = score.Function{}, score.PrefixLM(6)
+			if other.ScoreFunction = score.Softcap(2); !c.problem.MaskFunction.Everything() {
+				other.ScoreFunction, other.MaskFunction = score.Function{}, score.PrefixLM(6)
 			}
 			_, err = plan(other)
 			require.NoError(t, err)
@@ -127,7 +127,7 @@ func TestCapturedGradientIsProved(t *testing.T) {
 	d := testDevice(t)
 	forgetProcess(t)
 	f := score.RelativeBias(score.Capture("table", 8, 2), score.T5Bucket(true, 8, 40))
-	p := Problem{Batch: 1, Heads: 2, QueryLen: 40, KeyLen: 23, HeadDim: 8, DType: F16, Score: f}
+	p := Problem{Batch: 1, Heads: 2, QueryLen: 40, KeyLen: 23, HeadDim: 8, DType: F16, ScoreFunction: f}
 	table := make([]float32, 16)
 	for i := range table {
 		table[i] = float32(i%5) / 4
@@ -152,7 +152,8 @@ func TestCapturedGradientIsProved(t *testing.T) {
 func TestScoresAreProved(t *testing.T) {
 	d := testDevice(t)
 	forgetProcess(t)
-	p := Problem{Batch: 1, Heads: 2, QueryLen: 20, KeyLen: 23, HeadDim: 8, DType: F16, Causal: CausalBottomRight, Score: score.Softcap(1)}
+	p := Problem{Batch: 1, Heads: 2, QueryLen: 20, KeyLen: 23, HeadDim: 8, DType: F16, Causal: CausalBottomRight,
+		ScoreFunction: score.Softcap(1)}
 	s := newSample(t, p)
 	f := s.tensors(t, d, plainly(t, d))
 	out := make([]float32, 2*20*23)
@@ -194,7 +195,7 @@ func TestStrangeFunctionsAreTrusted(t *testing.T) {
 					if impl == Flash1 || (impl == Flash) != (dtype == F32) {
 						vktest.Long(t, "each function in both types, in each on one kernel")
 					}
-					plan, err := d.Plan(Problem{Batch: 1, Heads: 2, QueryLen: 20, HeadDim: 64, DType: dtype, Score: f},
+					plan, err := d.Plan(Problem{Batch: 1, Heads: 2, QueryLen: 20, HeadDim: 64, DType: dtype, ScoreFunction: f},
 						WithImplementation(impl), WithTier(TierScalar))
 					require.NoError(t, err)
 					if impl != Flash1 {

@@ -198,7 +198,7 @@ func TestHugeFunctions(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f, err := score.New(e)
 			require.NoError(t, err)
-			p := Problem{Batch: 1, Heads: 1, QueryLen: 2, KeyLen: 2, HeadDim: 1, DType: F16, Scale: 1, Sinks: true, Score: f}
+			p := Problem{Batch: 1, Heads: 1, QueryLen: 2, KeyLen: 2, HeadDim: 1, DType: F16, Scale: 1, Sinks: true, ScoreFunction: f}
 			everyKernel(t, d, p, func(t *testing.T, opts ...PlanOption) {
 				if !strings.Contains(t.Name(), "flash2-matrix") {
 					vktest.Long(t, "flash2 on matrices, whose functions give scores in units of log 2")

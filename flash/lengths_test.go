@@ -27,7 +27,7 @@ func TestLengthsOnMatrices(t *testing.T) {
 		{func(p *Problem) { p.Causal, p.Sinks = CausalTopLeft, true }, map[string]int{"kv_prefetch": 1, "q_prefetch": 1},
 			"lengths in form 2, and packed ones with sinks"},
 		{func(p *Problem) { p.KeyLengths = false }, map[string]int{"form": 3, "kv_w": 1, "q_w": 1}, "this form with lengths of keys"},
-		{func(p *Problem) { p.Window, p.Score = SlidingWindow(20, 3), score.Softcap(3) }, nil, "windows of scalar kernels"},
+		{func(p *Problem) { p.Window, p.ScoreFunction = SlidingWindow(20, 3), score.Softcap(3) }, nil, "windows of scalar kernels"},
 		{func(p *Problem) {
 			p.Bias = PerScore{DType: F16, Batch: p.Batch, Heads: p.Heads, Queries: p.QueryLen, Keys: p.KeyLen}
 		}, nil, "a bias in TestLengthsOfNothing"},

@@ -64,8 +64,8 @@ func (p Pool) kernel() kernel.MapPool {
 // KeyLen. LSE includes sinks, so that the weights of a row add up to less than 1 by the sink's. Where it was made by [Standard] attention,
 // it is of scores rounded to the storage type, and weights, of scores that are not, add up to 1 within that.
 type Map struct {
-	// The forward pass whose weights are pooled, with LSE as it wrote it. V, O, Sinks, ValueScales, Weights, Classes, Seed and Offset are
-	// ignored and may be nil: the weights, before dropout, follow from the rest.
+	// The forward pass whose weights are pooled, with LSE as it wrote it. V, O, Sinks, ValueScales, Weights, MaskBlocks, Seed and Offset
+	// are ignored and may be nil: the weights, before dropout, follow from the rest.
 	Forward
 
 	Batches, Heads Range // of which there are pictures: batch entries, and query heads

@@ -226,7 +226,7 @@ func TestBadMaps(t *testing.T) {
 	require.NoError(t, out.Upload(bg, make([]float32, out.Elements())))
 	m := good()
 	m.V, m.O, m.Sinks, m.ValueScales = b.closed, out, &Tensor{}, q
-	m.Weights, m.Classes, m.Seed, m.Offset = new(Weights), new(Mask), 1, 2
+	m.Weights, m.MaskBlocks, m.Seed, m.Offset = new(Weights), new(MaskBlocks), 1, 2
 	require.NoError(t, b.plan.Map(bg, m), "what a map does not read is of no account")
 	require.Equal(t, want, download(t, out))
 	require.ErrorIs(t, (*Plan)(nil).Map(bg, good()), ErrArgument)
@@ -250,7 +250,7 @@ func TestMapAttached(t *testing.T) {
 	d, err := Attach(owner.External(), WithoutDiskCache())
 	require.NoError(t, err)
 	defer d.Close()
-	p := Problem{Batch: 1, Heads: 2, QueryLen: 30, HeadDim: 16, DType: F16, Score: score.Softcap(2)}
+	p := Problem{Batch: 1, Heads: 2, QueryLen: 30, HeadDim: 16, DType: F16, ScoreFunction: score.Softcap(2)}
 	s := newSample(t, Problem{Batch: 1, Heads: 2, QueryLen: 30, HeadDim: 16, DType: F16})
 	s.in.Softcap = 2
 	plan := mustPlan(t, d, p, WithTier(TierScalar))

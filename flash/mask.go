@@ -12,21 +12,21 @@ import (
 	"github.com/vkattn/vkattn/pipeline"
 )
 
-// UsualClasses are blocks that suit most tiles of kernels, forward and backward, as Problem.Classes.
-var UsualClasses = Blocks{Queries: 128, Keys: 128}
+// UsualMaskBlocks are blocks that suit most tiles of kernels, forward and backward, as Problem.MaskBlocks.
+var UsualMaskBlocks = Blocks{Queries: 128, Keys: 128}
 
-// Mask is what a problem's mask functions, Problem.Sees, make of the blocks of its scores, in device memory. Of the pairs of a block that
-// exist and that Causal and Window allow, Sees allows
+// MaskBlocks is what a problem's mask functions, Problem.MaskFunction, make of the blocks of its scores, in device memory. Of the pairs of
+// a block that exist and that Causal and Window allow, MaskFunction allows
 //
 //	none of them: the block is left out, without loads and arithmetic
-//	all of them: it is whole, and Sees is not asked
-//	some of them: it is an edge, and Sees is asked of each pair
+//	all of them: it is whole, and MaskFunction is not asked
+//	some of them: it is an edge, and MaskFunction is asked of each pair
 //
-// A Mask follows from the values that Sees captures when it is made: for other values make another one, or use Update. It may be used by
-// any number of plans and recordings at once.
+// A MaskBlocks follows from the values that MaskFunction captures when it is made: for other values make another one, or use Update. It may
+// be used by any number of plans and recordings at once.
 //
 // (Dong, Feng, Guessous, Liang and He, "Flex Attention", 2024: its block masks tell full blocks from partial ones.)
-type Mask struct {
+type MaskBlocks struct {
 	of         attn.Problem // as far as bits depend on it
 	key        string       // of the functions
 	words      *Tensor
@@ -36,53 +36,56 @@ type Mask struct {
 
 // blocks are those of the problem's block mask or of its classes; a normalized problem has one of them.
 func (p Problem) blocks() attn.Blocks {
-	if p.Classes == (Blocks{}) {
+	if p.MaskBlocks == (Blocks{}) {
 		return p.Blocks.attn()
 	}
-	b := p.Classes.attn()
-	b.PerHead, b.PerBatch, b.Classed = p.Sees.ByHead(), p.Sees.ByBatch(), true
+	b := p.MaskBlocks.attn()
+	b.PerHead, b.PerBatch, b.Classed = p.MaskFunction.ByHead(), p.MaskFunction.ByBatch(), true
 	return b
 }
 
-// checkClasses gives the error of Classes that cannot be.
+// checkClasses gives the error of MaskBlocks that cannot be.
 func (p *Problem) checkClasses() error {
-	if err := p.Classes.check("Classes"); err != nil {
+	if err := p.MaskBlocks.check("MaskBlocks"); err != nil {
 		return err
 	}
-	if p.Sees.Everything() {
-		return badArgument("Problem.Classes", p.Classes, "must be zero: Problem.Sees lets all pairs take part, so that there is nothing "+
+	if p.MaskFunction.Everything() {
+		return badArgument("Problem.MaskBlocks", p.MaskBlocks, "must be zero: Problem.MaskFunction lets all pairs take part, so that "+
+			"there is nothing "+
 			"to class")
 	}
 	if p.Blocks != (Blocks{}) {
-		return badArgument("Problem.Classes", p.Classes, "must be zero beside Problem.Blocks: leave Sees unclassed, or make the block "+
+		return badArgument("Problem.MaskBlocks", p.MaskBlocks, "must be zero beside Problem.Blocks: leave MaskFunction unclassed, or "+
+			"make the block "+
 			"mask a part of it")
 	}
 	if p.KeyLengths || p.QueryLengths {
-		return badArgument("Problem.Classes", p.Classes, "must be zero beside Problem.KeyLengths and QueryLengths, which move the "+
-			"positions that Sees is asked of")
+		return badArgument("Problem.MaskBlocks", p.MaskBlocks, "must be zero beside Problem.KeyLengths and QueryLengths, which move the "+
+			"positions that MaskFunction is asked of")
 	}
 	return nil
 }
 
-// NewMask asks the mask functions of a problem with Classes of all its pairs, on the device, and keeps the classes of its blocks. captured
-// are the tensors that Problem.Sees captures by name, in the order of its Captures, each as [Captured] has it. Forward and backward passes
-// take the same mask.
+// NewMaskBlocks asks the mask functions of a problem with MaskBlocks of all its pairs, on the device, and keeps the classes of its blocks.
+// captured are the tensors that Problem.MaskFunction captures by name, in the order of its Captures, each as [Captured] has it. Forward and
+// backward passes take the same mask.
 //
-// It waits until the classes are there; nothing is read back. The error is an [*ArgumentError] where Problem.Classes is zero or a tensor
+// It waits until the classes are there; nothing is read back. The error is an [*ArgumentError] where Problem.MaskBlocks is zero or a tensor
 // does not fit, a [*MemoryError] where there is no room.
-func (d *Device) NewMask(ctx context.Context, p Problem, captured ...*Tensor) (_ *Mask, err error) {
-	defer during("NewMask", &err)
+func (d *Device) NewMaskBlocks(ctx context.Context, p Problem, captured ...*Tensor) (_ *MaskBlocks, err error) {
+	defer during("NewMaskBlocks", &err)
 	if p, err = p.Normalize(); err != nil {
 		return nil, err
 	}
-	if p.Classes == (Blocks{}) {
-		return nil, badArgument("Problem.Classes", p.Classes, "must be the sizes of the blocks that are classed, such as UsualClasses")
+	if p.MaskBlocks == (Blocks{}) {
+		return nil, badArgument("Problem.MaskBlocks", p.MaskBlocks, "must be the sizes of the blocks that are classed, such as "+
+			"UsualMaskBlocks")
 	}
 	if err := d.usable(); err != nil {
 		return nil, err
 	}
-	p.Score = Problem{}.Score // with what it captures
-	m := &Mask{of: p.attn(), key: p.Sees.CacheKey()}
+	p.ScoreFunction = Problem{}.ScoreFunction // with what it captures
+	m := &MaskBlocks{of: p.attn(), key: p.MaskFunction.CacheKey()}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, m.Close())
@@ -103,9 +106,9 @@ func (d *Device) NewMask(ctx context.Context, p Problem, captured ...*Tensor) (_
 	return m, nil
 }
 
-// Update makes the mask anew from other values of what Sees captures. No work that uses the mask may be under way. Errors are those of
-// NewMask.
-func (m *Mask) Update(ctx context.Context, captured ...*Tensor) (err error) {
+// Update makes the mask anew from other values of what MaskFunction captures. No work that uses the mask may be under way. Errors are those
+// of NewMaskBlocks.
+func (m *MaskBlocks) Update(ctx context.Context, captured ...*Tensor) (err error) {
 	defer during("Mask.Update", &err)
 	if err := m.usable("Mask"); err != nil {
 		return err
@@ -113,7 +116,7 @@ func (m *Mask) Update(ctx context.Context, captured ...*Tensor) (err error) {
 	return m.update(ctx, captured)
 }
 
-func (m *Mask) update(ctx context.Context, captured []*Tensor) error {
+func (m *MaskBlocks) update(ctx context.Context, captured []*Tensor) error {
 	if ctx != nil && ctx.Err() != nil {
 		return fmt.Errorf("flash: %w", context.Cause(ctx))
 	}
@@ -124,23 +127,23 @@ func (m *Mask) update(ctx context.Context, captured []*Tensor) error {
 	copy(given[:], captured)
 	var to [MaxCaptured]pipeline.Binding
 	d := m.words.dev
-	if err := given.place("NewMask.captured", &Plan{dev: d, captured: m.captured}, &to); err != nil {
+	if err := given.place("NewMaskBlocks.captured", &Plan{dev: d, captured: m.captured}, &to); err != nil {
 		return err
 	}
 	return d.fail(m.classifier.Run(&to, m.words.bound.Binding))
 }
 
 // usable says why nothing can be done with the mask.
-func (m *Mask) usable(name string) error {
+func (m *MaskBlocks) usable(name string) error {
 	if m == nil || m.words == nil {
-		return badArgument(name, "nil or zero", "must come from Device.NewMask")
+		return badArgument(name, "nil or zero", "must come from Device.NewMaskBlocks")
 	}
 	return m.words.usable(name)
 }
 
 // Count reads back how many blocks there are of each class, of all masks together: a mask each for the batch entries and the heads that
-// Sees depends on. A block that Causal and Window leave out is among none.
-func (m *Mask) Count(ctx context.Context) (none, whole, edge int, err error) {
+// MaskFunction depends on. A block that Causal and Window leave out is among none.
+func (m *MaskBlocks) Count(ctx context.Context) (none, whole, edge int, err error) {
 	defer during("Mask.Count", &err)
 	if err := m.usable("Mask"); err != nil {
 		return 0, 0, 0, err
@@ -161,7 +164,7 @@ func (m *Mask) Count(ctx context.Context) (none, whole, edge int, err error) {
 }
 
 // String describes the mask, for example "16x64 blocks of 128x128, Documents(…)".
-func (m *Mask) String() string {
+func (m *MaskBlocks) String() string {
 	if m == nil || m.words == nil {
 		return "no mask"
 	}
@@ -169,7 +172,7 @@ func (m *Mask) String() string {
 }
 
 // Close frees the mask after waiting for work of this library that uses it. Closing again, or nil, does nothing.
-func (m *Mask) Close() error {
+func (m *MaskBlocks) Close() error {
 	if m == nil {
 		return nil
 	}
@@ -178,15 +181,15 @@ func (m *Mask) Close() error {
 
 // place checks what a pass was given as name against the problem, and puts it where kernels find it, unless there is neither. It does not
 // allocate unless it fails.
-func (m *Mask) place(name string, plan *Plan, to *pipeline.Binding) error {
+func (m *MaskBlocks) place(name string, plan *Plan, to *pipeline.Binding) error {
 	p := &plan.attn
 	switch {
 	case m == nil && !p.Blocks.Classed:
 		return nil
 	case m == nil || m.words == nil:
-		return badArgument(name, nil, "must be the mask of the problem's classes, from NewMask")
+		return badArgument(name, nil, "must be the mask of the problem's classes, from NewMaskBlocks")
 	case !p.Blocks.Classed:
-		return badArgument(name, m, "must be nil: Problem.Classes is zero")
+		return badArgument(name, m, "must be nil: Problem.MaskBlocks is zero")
 	case m.of.Blocks != p.Blocks || m.of.Mask() != p.Mask() || m.of.MaskShape() != p.MaskShape():
 		return badArgument(name, m, "must be of %v blocks of %v, and made with the problem's QueryLen, KeyLen, Causal and Window",
 			p.MaskShape(), p.Blocks)

@@ -52,33 +52,33 @@ func TestMaskClasses(t *testing.T) {
 	}
 	for i := range cases {
 		p := Problem{Batch: 1 + r.IntN(3), Heads: 1 + r.IntN(3), QueryLen: 1 + r.IntN(200), KeyLen: 1 + r.IntN(200), HeadDim: 8,
-			Causal:  Causal(r.IntN(3)),
-			Classes: Blocks{Queries: 1 + r.IntN(40), Keys: 1 + r.IntN(40)}, Sees: madeMask(t, maskdraw.Condition(r))}
+			Causal:     Causal(r.IntN(3)),
+			MaskBlocks: Blocks{Queries: 1 + r.IntN(40), Keys: 1 + r.IntN(40)}, MaskFunction: madeMask(t, maskdraw.Condition(r))}
 		if i%10 == 0 { // more than one word
-			p.KeyLen, p.QueryLen, p.Classes = 100+r.IntN(100), 100+r.IntN(100), Blocks{Queries: 1 + r.IntN(3), Keys: 1 + r.IntN(3)}
+			p.KeyLen, p.QueryLen, p.MaskBlocks = 100+r.IntN(100), 100+r.IntN(100), Blocks{Queries: 1 + r.IntN(3), Keys: 1 + r.IntN(3)}
 		}
 		if r.IntN(3) == 0 {
 			p.Window = SlidingWindow(r.IntN(100)-1, r.IntN(100)-1)
 		}
 		p, err := p.Normalize()
 		require.NoError(t, err)
-		m, err := d.NewMask(bg, p)
+		m, err := d.NewMaskBlocks(bg, p)
 		require.NoError(t, err)
 		require.NoError(t, m.Update(bg))
 
-		sees, err := p.Sees.Bind(nil)
+		sees, err := p.MaskFunction.Bind(nil)
 		require.NoError(t, err)
 		shape := p.MaskShape()
-		require.Equal(t, p.Classes.PerBatch, p.Sees.ByBatch())
+		require.Equal(t, p.MaskBlocks.PerBatch, p.MaskFunction.ByBatch())
 		some, hidden := make([]bool, shape[0]*shape[1]*shape[2]), make([]bool, shape[0]*shape[1]*shape[2])
 		left, right := p.Window.Reach()
 		for b := range p.Batch { // all of them, whatever the expression depends on
 			for h := range p.Heads {
 				mask := 0
-				if p.Classes.PerBatch {
+				if p.MaskBlocks.PerBatch {
 					mask = b
 				}
-				if p.Classes.PerHead {
+				if p.MaskBlocks.PerHead {
 					mask = mask*p.Heads + h
 				}
 				for q := range p.QueryLen {
@@ -88,7 +88,7 @@ func TestMaskClasses(t *testing.T) {
 							right >= 0 && k > at+right {
 							continue
 						}
-						block := (mask*shape[1]+q/p.Classes.Queries)*shape[2] + k/p.Classes.Keys
+						block := (mask*shape[1]+q/p.MaskBlocks.Queries)*shape[2] + k/p.MaskBlocks.Keys
 						if sees.Allows(score.Point{Batch: b, Head: h, Query: q, Key: k, Position: at}) {
 							some[block] = true
 						} else {
@@ -128,10 +128,10 @@ func TestMaskClasses(t *testing.T) {
 }
 
 // classed runs both passes of a problem, whose mask functions capture documents of the keys, times times, and gives o, lse, dq, dk and dv.
-func classed(t *testing.T, d *Device, plan *Plan, s *sample, m *Mask, ids *Tensor, times int) (out [5][]float32) {
+func classed(t *testing.T, d *Device, plan *Plan, s *sample, m *MaskBlocks, ids *Tensor, times int) (out [5][]float32) {
 	p := plan.Problem()
 	f := s.tensors(t, d, plainly(t, d))
-	f.Classes = m
+	f.MaskBlocks = m
 	if ids != nil {
 		f.Captured[0] = ids
 	}
@@ -183,13 +183,13 @@ func TestMaskTiles(t *testing.T) {
 	}
 	problem := func(keys int, dtype DType, causal Causal, b Blocks) Problem {
 		return Problem{Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: 150, KeyLen: keys, HeadDim: 8, ValueDim: 16, DType: dtype, Causal: causal,
-			Classes: b}
+			MaskBlocks: b}
 	}
 	with := func(p Problem, set func(*Problem)) Problem { set(&p); return p }
 	window := func(p *Problem) { p.Window = SlidingWindow(110, 20) }
-	capped := func(p *Problem) { p.Score = score.Softcap(2) }
+	capped := func(p *Problem) { p.ScoreFunction = score.Softcap(2) }
 	byHead := func(p *Problem) {
-		p.Sees = madeMask(t,
+		p.MaskFunction = madeMask(t,
 			score.Key().Div(score.ConstInt(45)).Add(score.Query().Div(score.ConstInt(70))).Add(score.Head()).Add(score.Batch()).
 				Mod(score.ConstInt(3)).Greater(score.ConstInt(0)))
 	}
@@ -242,8 +242,8 @@ func TestMaskTiles(t *testing.T) {
 			vktest.Budget(t)
 			var ids []int32
 			var captured *Tensor
-			if c.p.Sees.Everything() {
-				c.p.Sees = score.Documents(score.CaptureInt("ids", c.p.KeyLen))
+			if c.p.MaskFunction.Everything() {
+				c.p.MaskFunction = score.Documents(score.CaptureInt("ids", c.p.KeyLen))
 				ids = documents(c.p.KeyLen, 75)
 				captured = tensorOfInts(t, d, ids)
 				defer closeAll(t, captured)
@@ -259,17 +259,17 @@ func TestMaskTiles(t *testing.T) {
 			}
 			require.NoError(t, err)
 			defer plan.Close()
-			require.Contains(t, plan.String(), fmt.Sprintf("classes %v", p.Classes))
+			require.Contains(t, plan.String(), fmt.Sprintf("classes %v", p.MaskBlocks))
 			info, err := plan.BackwardInfo()
 			require.NoError(t, err)
 			require.Equal(t, c.tier, info.Tier)
 			s := newSample(t, p)
-			s.in.Sees, s.in.Score = p.Sees, p.Score
+			s.in.Sees, s.in.Score = p.MaskFunction, p.ScoreFunction
 			var given []*Tensor
 			if captured != nil {
 				given, s.in.Captured = append(given, captured), score.Data{"ids": ids}
 			}
-			m, err := d.NewMask(bg, p, given...)
+			m, err := d.NewMaskBlocks(bg, p, given...)
 			require.NoError(t, err)
 			defer m.Close()
 			none, whole, edge, err := m.Count(bg)
@@ -289,8 +289,8 @@ func TestMaskAsks(t *testing.T) {
 	for _, tier := range []Tier{TierScalar, TierMatrix} {
 		const n, block = 128, 32
 		p, err := narrowed(Problem{Batch: 1, Heads: 2, QueryLen: n, KeyLen: n, HeadDim: 16, DType: F16,
-			Classes: Blocks{Queries: block, Keys: block},
-			Sees:    score.Documents(score.CaptureInt("ids", n))}).Normalize()
+			MaskBlocks:   Blocks{Queries: block, Keys: block},
+			MaskFunction: score.Documents(score.CaptureInt("ids", n))}).Normalize()
 		require.NoError(t, err)
 		tune := map[string]int{"br": 32, "bc": 32}
 		if tier == TierMatrix { // tiles of blocks
@@ -321,14 +321,14 @@ func TestMaskAsks(t *testing.T) {
 			}
 		}
 		x := tensorOfInts(t, d, ids)
-		m, err := d.NewMask(bg, p, x)
+		m, err := d.NewMaskBlocks(bg, p, x)
 		require.NoError(t, err)
 		none, whole, edge, err := m.Count(bg)
 		require.NoError(t, err)
 		// By rows: two documents of two blocks; the second one's are whole, edge / edge, edge.
 		require.Equal(t, [3]int{8, 5, 3}, [3]int{none, whole, edge})
 		s := newSample(t, p)
-		s.in.Sees, s.in.Captured = p.Sees, score.Data{"ids": ids}
+		s.in.Sees, s.in.Captured = p.MaskFunction, score.Data{"ids": ids}
 		right(t, p, s, classed(t, d, plan, s, m, x, 1))
 
 		now := make([]int32, n)
@@ -366,7 +366,7 @@ func documentsOf(keys, each int) (ids []int32) {
 // TestBadMasks: what does not fit gives an error that names the argument.
 func TestBadMasks(t *testing.T) {
 	d := testDevice(t)
-	p := Problem{Batch: 1, Heads: 2, QueryLen: 8, HeadDim: 16, Classes: Blocks{Queries: 4, Keys: 4}, Sees: score.PrefixLM(3)}
+	p := Problem{Batch: 1, Heads: 2, QueryLen: 8, HeadDim: 16, MaskBlocks: Blocks{Queries: 4, Keys: 4}, MaskFunction: score.PrefixLM(3)}
 	bad := func(set func(*Problem), text string) {
 		q := p
 		set(&q)
@@ -374,8 +374,9 @@ func TestBadMasks(t *testing.T) {
 		require.ErrorIs(t, err, ErrArgument)
 		require.ErrorContains(t, err, text)
 	}
-	bad(func(p *Problem) { p.Classes.Keys = 0 }, "Problem.Classes.Keys is 0: must be from 1")
-	bad(func(p *Problem) { p.Sees = score.MaskFunction{} }, "Problem.Classes is 4x4: must be zero: Problem.Sees lets all pairs take part")
+	bad(func(p *Problem) { p.MaskBlocks.Keys = 0 }, "Problem.MaskBlocks.Keys is 0: must be from 1")
+	bad(func(p *Problem) { p.MaskFunction = score.MaskFunction{} }, "Problem.MaskBlocks is 4x4: must be zero: Problem.MaskFunction lets "+
+		"all pairs take part")
 	bad(func(p *Problem) { p.Blocks = Blocks{Queries: 4, Keys: 4} }, "must be zero beside Problem.Blocks")
 	bad(func(p *Problem) { p.KeyLengths = true }, "must be zero beside Problem.KeyLengths")
 	for _, impl := range []Implementation{Standard, Flash1} {
@@ -383,52 +384,52 @@ func TestBadMasks(t *testing.T) {
 		require.ErrorIs(t, err, ErrUnsupported)
 	}
 	plain := p
-	plain.Classes = Blocks{}
-	_, err := d.NewMask(bg, plain)
-	require.ErrorContains(t, err, "Problem.Classes is 0x0: must be the sizes")
+	plain.MaskBlocks = Blocks{}
+	_, err := d.NewMaskBlocks(bg, plain)
+	require.ErrorContains(t, err, "Problem.MaskBlocks is 0x0: must be the sizes")
 	plan := mustPlan(t, d, p)
 	f := newSample(t, p).tensors(t, d, plainly(t, d))
-	other := func(set func(*Problem)) *Mask {
+	other := func(set func(*Problem)) *MaskBlocks {
 		q := p
 		set(&q)
-		m, err := d.NewMask(bg, q)
+		m, err := d.NewMaskBlocks(bg, q)
 		require.NoError(t, err)
 		return m
 	}
-	foreign, err := testDevice(t).NewMask(bg, p)
+	foreign, err := testDevice(t).NewMaskBlocks(bg, p)
 	require.NoError(t, err)
-	for _, m := range []*Mask{nil, {}, foreign, other(func(p *Problem) { p.Sees = score.PrefixLM(4) }),
+	for _, m := range []*MaskBlocks{nil, {}, foreign, other(func(p *Problem) { p.MaskFunction = score.PrefixLM(4) }),
 		other(func(p *Problem) { p.Causal = CausalTopLeft }),
-		other(func(p *Problem) { p.KeyLen = 7 }), other(func(p *Problem) { p.Classes.Queries = 2 })} {
-		f.Classes = m
+		other(func(p *Problem) { p.KeyLen = 7 }), other(func(p *Problem) { p.MaskBlocks.Queries = 2 })} {
+		f.MaskBlocks = m
 		_, err = plan.SubmitForward(f)
 		require.ErrorIs(t, err, ErrArgument)
-		require.ErrorContains(t, err, "Forward.Classes")
+		require.ErrorContains(t, err, "Forward.MaskBlocks")
 	}
 	good := other(func(p *Problem) { p.HeadDim, p.DType, p.Dropout = 32, F16, 0.5 }) // none of which matters to it
-	f.Classes = good
+	f.MaskBlocks = good
 	_, err = mustPlan(t, d, plain).SubmitForward(f)
-	require.ErrorContains(t, err, "Forward.Classes")
+	require.ErrorContains(t, err, "Forward.MaskBlocks")
 	require.NoError(t, plan.Forward(bg, f))
 	require.NoError(t, good.Close())
 	require.NoError(t, good.Close())
 	require.ErrorIs(t, plan.Forward(bg, f), ErrClosed)
 	require.ErrorIs(t, good.Update(bg), ErrClosed)
-	require.NotEmpty(t, (*Mask)(nil).String())
+	require.NotEmpty(t, (*MaskBlocks)(nil).String())
 	require.NotEmpty(t, good.String())
 
 	ids := tensorOfInts(t, d, make([]int32, 8))
 	captures := p
-	captures.Sees = score.Documents(score.CaptureInt("ids", 8))
-	_, err = d.NewMask(bg, captures)
+	captures.MaskFunction = score.Documents(score.CaptureInt("ids", 8))
+	_, err = d.NewMaskBlocks(bg, captures)
 	require.ErrorIs(t, err, ErrArgument)
-	_, err = d.NewMask(bg, captures, ids, ids)
+	_, err = d.NewMaskBlocks(bg, captures, ids, ids)
 	require.ErrorContains(t, err, "the functions capture 1 tensors by name")
-	_, err = d.NewMask(bg, captures, make([]*Tensor, MaxCaptured+1)...)
+	_, err = d.NewMaskBlocks(bg, captures, make([]*Tensor, MaxCaptured+1)...)
 	require.ErrorContains(t, err, "len(captured) is 9: must be at most 8")
 
 	used := d.Usage()
-	m, err := d.NewMask(bg, captures, ids)
+	m, err := d.NewMaskBlocks(bg, captures, ids)
 	require.NoError(t, err)
 	require.NoError(t, plan.Close())
 	require.Greater(t, d.Usage().Current, used.Current)
@@ -447,14 +448,14 @@ func TestBadMasks(t *testing.T) {
 // TestMaskRecordingsAllocateNothing: in steady state, either pass.
 func TestMaskRecordingsAllocateNothing(t *testing.T) {
 	d := testDevice(t)
-	p := Problem{Batch: 1, Heads: 2, QueryLen: 40, HeadDim: 8, Classes: Blocks{Queries: 16, Keys: 16}, Sees: score.PrefixLM(20)}
+	p := Problem{Batch: 1, Heads: 2, QueryLen: 40, HeadDim: 8, MaskBlocks: Blocks{Queries: 16, Keys: 16}, MaskFunction: score.PrefixLM(20)}
 	plan := mustPlan(t, d, p, WithTier(TierScalar))
 	p = plan.Problem()
-	m, err := d.NewMask(bg, p)
+	m, err := d.NewMaskBlocks(bg, p)
 	require.NoError(t, err)
 	defer m.Close()
 	f := newSample(t, p).tensors(t, d, plainly(t, d))
-	f.Classes = m
+	f.MaskBlocks = m
 	like := plainly(t, d)
 	b := Backward{Forward: f, DO: like(p.DType, p.OShape()), DQ: like(p.DType, p.QShape()), DK: like(p.DType, p.KShape()),
 		DV: like(p.DType, p.VShape())}

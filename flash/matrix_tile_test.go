@@ -229,7 +229,7 @@ func problemForRow(t *testing.T, c *kernel.Capabilities, i int) (Problem, bool) 
 					for _, more := range []int{0, 1} {
 						p := Problem{Batch: 16, Heads: 32, QueryLen: max(row.When.LeastKeys, 512) + more, HeadDim: row.When.MaxDim,
 							DType: dtype, Causal: causal,
-							Window: window, Dropout: dropout, Blocks: blocks, Score: scores}
+							Window: window, Dropout: dropout, Blocks: blocks, ScoreFunction: scores}
 						if row.When.Bias {
 							p.Bias = PerScore{DType: dtype, Batch: 1, Heads: p.Heads, Queries: p.QueryLen, Keys: p.QueryLen}
 						}

@@ -14,7 +14,7 @@ type Implementation uint8
 
 const (
 	// Flash is FlashAttention-2: queries outside, keys inside, nothing of size Nq×Nk stored. With Problem.Blocks it is block-sparse
-	// attention: blocks that Forward.Blocks and Backward.Blocks leave out cost nothing. The same holds for Problem.Classes.
+	// attention: blocks that Forward.Blocks and Backward.Blocks leave out cost nothing. The same holds for Problem.MaskBlocks.
 	Flash Implementation = iota
 	// Standard is scores, softmax and product as three kernels with the Nq×Nk matrix in device memory: the baseline.
 	Standard

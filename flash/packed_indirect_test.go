@@ -224,7 +224,7 @@ func TestPackedIndirectBackward(t *testing.T) {
 			p := Problem{Batch: 4, Heads: 4, KeyHeads: 2, QueryLen: 70, KeyLen: 90, HeadDim: 8, DType: F16, Causal: CausalBottomRight,
 				Packed: Packed{250, 300}}
 			if tier == TierScalar {
-				p.Score = score.RelativeBias(score.Capture("buckets", 8, 4), score.T5Bucket(true, 8, 40))
+				p.ScoreFunction = score.RelativeBias(score.Capture("buckets", 8, 4), score.T5Bucket(true, 8, 40))
 			}
 			f := m.forward(p)
 			f.QueryStarts, f.KeyStarts = m.ints(0, 0, 70, 75, 75), m.ints(0, 40, 130, 130, 131)

@@ -199,7 +199,7 @@ func TestPackedRepeats(t *testing.T) {
 	d := testDevice(t)
 	m := newPackedTensors(t, d)
 	p := Problem{Batch: 40, Heads: 2, KeyHeads: 1, QueryLen: 70, KeyLen: 70, HeadDim: 8, DType: F16, Causal: CausalBottomRight,
-		Score: score.RelativeBias(score.Capture("buckets", 8, 2), score.T5Bucket(true, 8, 40))}
+		ScoreFunction: score.RelativeBias(score.Capture("buckets", 8, 2), score.T5Bucket(true, 8, 40))}
 	starts := []int{0}
 	for range p.Batch {
 		starts = append(starts, starts[len(starts)-1]+m.r.IntN(71))
@@ -309,7 +309,7 @@ func TestBadPacked(t *testing.T) {
 		{"Problem.Packed", func(p *Problem) { p.Packed.Queries = 0 }},
 		{"Problem.Packed", func(p *Problem) { p.Packed.Keys = 1 << 31 }},
 		{"Problem.Packed", func(p *Problem) { p.Blocks = Blocks{Queries: 4, Keys: 4} }},
-		{"Problem.Packed", func(p *Problem) { p.Classes, p.Sees = Blocks{Queries: 4, Keys: 4}, score.PrefixLM(2) }},
+		{"Problem.Packed", func(p *Problem) { p.MaskBlocks, p.MaskFunction = Blocks{Queries: 4, Keys: 4}, score.PrefixLM(2) }},
 		{"Problem.Packed.Keys", func(p *Problem) { p.Pages = Pages{Size: 4, Count: 2, PerSequence: 1} }},
 		{"Problem.Packed.Queries", func(p *Problem) { p.Packed.Keys, p.Pages = 0, Pages{Size: 4, Count: 2, Indices: 9} }},
 	} {

@@ -23,7 +23,7 @@ type Captured [MaxCaptured]*Tensor
 // Captures lists the tensors that the problem's functions capture by name, in the order in which Forward.Captured and Backward.Captured
 // take them.
 func (p Problem) Captures() []score.Tensor {
-	all, err := score.Code{Score: p.Score, Mask: p.Sees}.Captures()
+	all, err := score.Code{Score: p.ScoreFunction, Mask: p.MaskFunction}.Captures()
 	if err != nil {
 		return nil
 	}
@@ -41,7 +41,7 @@ type captured struct {
 
 // captured lists what the problem's functions capture, with tables in device memory.
 func (d *Device) captured(ctx context.Context, p *Problem) (out []captured, err error) {
-	all, err := score.Code{Score: p.Score, Mask: p.Sees}.Captures()
+	all, err := score.Code{Score: p.ScoreFunction, Mask: p.MaskFunction}.Captures()
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, closeTables(out))
@@ -63,7 +63,7 @@ func (d *Device) captured(ctx context.Context, p *Problem) (out []captured, err 
 			}
 			continue
 		}
-		_, c.why = p.Score.Gradient(t.Name)
+		_, c.why = p.ScoreFunction.Gradient(t.Name)
 		out = append(out, c)
 	}
 	return out, nil
@@ -191,18 +191,18 @@ func (s PerScore) attn(p *Problem) attn.PerScore {
 
 // checkScores checks what goes with the scores.
 func (p *Problem) checkScores() error {
-	if err := p.Score.Err(); err != nil {
-		return badArgument("Problem.Score", p.Score, "%v", err)
+	if err := p.ScoreFunction.Err(); err != nil {
+		return badArgument("Problem.ScoreFunction", p.ScoreFunction, "%v", err)
 	}
-	if err := p.Sees.Err(); err != nil {
-		return badArgument("Problem.Sees", p.Sees, "%v", err)
+	if err := p.MaskFunction.Err(); err != nil {
+		return badArgument("Problem.MaskFunction", p.MaskFunction, "%v", err)
 	}
-	captures, err := score.Code{Score: p.Score, Mask: p.Sees}.Captures()
+	captures, err := score.Code{Score: p.ScoreFunction, Mask: p.MaskFunction}.Captures()
 	if err != nil {
-		return badArgument("Problem.Sees", p.Sees, "%v", err)
+		return badArgument("Problem.MaskFunction", p.MaskFunction, "%v", err)
 	}
 	if len(captures) > MaxCaptured {
-		return badArgument("Problem.Score", p.Score, "functions capture %d tensors, at most %d", len(captures), MaxCaptured)
+		return badArgument("Problem.ScoreFunction", p.ScoreFunction, "functions capture %d tensors, at most %d", len(captures), MaxCaptured)
 	}
 	for _, t := range p.byScore() {
 		if t.added && t.of.Keys == 1 && p.KeyLen > 1 {

@@ -42,9 +42,9 @@ type Plan struct {
 
 // Plan chooses the fastest kernel that can run the problem on this device, within what the options allow, and builds its usual pipelines;
 // variants for unaligned tensors are built when they are first met. What depends on more than Vulkan promises, kernels on matrices, and any
-// kernel with the problem's Score or Sees in it, is run on a small problem and compared with attention in float64 before its first use on a
-// device and driver (see tune.SelfCheck); a kernel that fails is passed over, and the plan says so. No tensor is allocated yet. A problem
-// that was planned before with the same options costs microseconds, so that a program may plan for each call.
+// kernel with the problem's ScoreFunction or MaskFunction in it, is run on a small problem and compared with attention in float64 before
+// its first use on a device and driver (see tune.SelfCheck); a kernel that fails is passed over, and the plan says so. No tensor is
+// allocated yet. A problem that was planned before with the same options costs microseconds, so that a program may plan for each call.
 //
 // The error is an [*ArgumentError] for a problem or an option that cannot be, an [*UnsupportedError] with every kernel's reason
 // where none can run it, a [*MemoryError] where a workspace passes what the device can bind.
@@ -70,8 +70,8 @@ func (d *Device) Plan(p Problem, opts ...PlanOption) (_ *Plan, err error) {
 		return nil, err
 	}
 	plan := &Plan{dev: d, problem: p, attn: placed.attn(), all: map[*Recording]struct{}{}}
-	if p.Classes != (Blocks{}) {
-		plan.classes = p.Sees.CacheKey()
+	if p.MaskBlocks != (Blocks{}) {
+		plan.classes = p.MaskFunction.CacheKey()
 	}
 	plan.gradient.tier, plan.gradient.given = o.tier, o.backwardTuning
 	plan.maps.dev, plan.maps.name = d, "Plan"

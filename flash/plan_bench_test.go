@@ -25,7 +25,7 @@ func BenchmarkPlan(b *testing.B) {
 	half := masked
 	half.DType, half.HeadDim = F16, 16 // which a CPU's driver compiles in seconds
 	scored := masked
-	scored.Score = score.Softcap(30)
+	scored.ScoreFunction = score.Softcap(30)
 	for _, bench := range []struct {
 		name     string
 		problem  Problem

@@ -56,7 +56,7 @@ func TestPlanAgain(t *testing.T) {
 	d, err := Open(WithoutDiskCache())
 	require.NoError(t, err)
 	t.Cleanup(func() { d.Close() })
-	p := Problem{Batch: 2, Heads: 2, QueryLen: 70, HeadDim: 32, Causal: CausalBottomRight, Score: score.Softcap(20)}
+	p := Problem{Batch: 2, Heads: 2, QueryLen: 70, HeadDim: 32, Causal: CausalBottomRight, ScoreFunction: score.Softcap(20)}
 	first := mustPlan(t, d, p)
 	again := func(p Problem, opts ...PlanOption) kernel.Program {
 		t.Helper()
@@ -66,18 +66,19 @@ func TestPlanAgain(t *testing.T) {
 	}
 	require.Same(t, first.program, again(p))
 	same := p
-	same.KeyHeads, same.KeyLen, same.ValueDim, same.Scale, same.Score = 2, 70, 32, 1/math.Sqrt(32), score.Softcap(20)
+	same.KeyHeads, same.KeyLen, same.ValueDim, same.Scale, same.ScoreFunction = 2, 70, 32, 1/math.Sqrt(32), score.Softcap(20)
 	require.Same(t, first.program, again(same), "said in other words")
 	for name, change := range map[string]func(*Problem){
 		"length": func(p *Problem) { p.QueryLen++ }, "scale": func(p *Problem) { p.Scale = 2 },
 		"mask":     func(p *Problem) { p.Causal = CausalNone },
-		"function": func(p *Problem) { p.Score = score.Softcap(21) }, "seen": func(p *Problem) { p.Sees = score.PrefixLM(3) },
-		"bias": func(p *Problem) { p.Bias = PerScore{F32, 1, 1, 70, 70} },
+		"function": func(p *Problem) { p.ScoreFunction = score.Softcap(21) },
+		"seen":     func(p *Problem) { p.MaskFunction = score.PrefixLM(3) },
+		"bias":     func(p *Problem) { p.Bias = PerScore{F32, 1, 1, 70, 70} },
 	} {
 		other := p
 		change(&other)
 		require.NotSame(t, first.program, again(other), name)
-		require.Equal(t, other.Score, mustPlan(t, d, other).attn.Score, name)
+		require.Equal(t, other.ScoreFunction, mustPlan(t, d, other).attn.Score, name)
 	}
 	require.NotSame(t, first.program, again(p, WithTier(TierScalar)), "options count")
 	require.NotSame(t, again(p), again(p, WithTuning(map[string]int{"br": 16})))
@@ -135,7 +136,7 @@ func TestPlanAgainAllocatesLittle(t *testing.T) {
 	for _, p := range []Problem{
 		{Batch: 1, Heads: 8, KeyHeads: 2, QueryLen: 512, HeadDim: 64, Causal: CausalBottomRight},
 		{Batch: 4, Heads: 8, QueryLen: 1, KeyLen: 2000, HeadDim: 64, DType: F16},
-		{Batch: 1, Heads: 2, QueryLen: 64, HeadDim: 16, Score: score.Softcap(30)},
+		{Batch: 1, Heads: 2, QueryLen: 64, HeadDim: 16, ScoreFunction: score.Softcap(30)},
 	} {
 		n := testing.AllocsPerRun(20, func() {
 			plan, err := d.Plan(p)

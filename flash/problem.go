@@ -43,14 +43,14 @@ type Problem struct {
 	Scale    float64 // finite, as is its product with log₂ e in fp32; 0 means 1/√HeadDim; may be negative
 	Dropout  float64 // probability of dropping a weight, from 0 (none) up to, not including, 511/512; taken to the nearest 1/256
 	Blocks   Blocks  // of a block mask, which Flash takes; zero: none
-	// of blocks that Sees is asked of beforehand, in a Mask, which Flash takes; zero: it is asked of each pair in each pass
-	Classes Blocks
+	// of blocks that MaskFunction is asked of beforehand, in a MaskBlocks, which Flash takes; zero: it is asked of each pair in each pass
+	MaskBlocks Blocks
 
-	Score score.Function     // what becomes of each score, several in order by score.Compose; zero: s itself
-	Sees  score.MaskFunction // which keys a query sees besides; zero: all
-	Bias  PerScore           // added to scores, from Forward.Bias; zero: none
-	Mask  PerScore           // which keys a query sees besides, from Forward.Mask; zero: all
-	Sinks bool               // each query head has a logit without a value beside its scores, from Forward.Sinks
+	ScoreFunction score.Function     // what becomes of each score, several in order by score.Compose; zero: s itself
+	MaskFunction  score.MaskFunction // which keys a query sees besides; zero: all
+	Bias          PerScore           // added to scores, from Forward.Bias; zero: none
+	Mask          PerScore           // which keys a query sees besides, from Forward.Mask; zero: all
+	Sinks         bool               // each query head has a logit without a value beside its scores, from Forward.Sinks
 
 	// A padded batch: entry b has k_b ≤ KeyLen keys and q_b ≤ QueryLen queries, from Forward.KeyLengths and QueryLengths in device memory,
 	// or all of them. What lies beyond, of any tensor, is not used, whatever it is. Positions are those of the entry: query i stands at i +
@@ -80,7 +80,7 @@ type Problem struct {
 // are never used, whatever they hold. Rows of no slot, before the first start or from the last one on, are neither used nor written.
 //
 // The device's numbers are not trusted: a start below the one before it, or outside the tensor, is taken to the nearest valid one, and
-// nothing outside a tensor is read or written. There are no block masks and no Classes of packed sequences, and only [Flash] takes them.
+// nothing outside a tensor is read or written. There are no block masks and no MaskBlocks of packed sequences, and only [Flash] takes them.
 type Packed struct{ Queries, Keys int }
 
 // Normalize fills the defaults in and checks every field. The error is an *ArgumentError.
@@ -158,11 +158,11 @@ func (p Problem) Normalize() (Problem, error) {
 		return p, err
 	}
 	p.KeyType, p.ValueType = p.stored(p.KeyType), p.stored(p.ValueType)
-	if p.Classes != (Blocks{}) {
+	if p.MaskBlocks != (Blocks{}) {
 		if err := p.checkClasses(); err != nil {
 			return p, err
 		}
-		p.Classes.PerHead, p.Classes.PerBatch = p.Sees.ByHead(), p.Sees.ByBatch()
+		p.MaskBlocks.PerHead, p.MaskBlocks.PerBatch = p.MaskFunction.ByHead(), p.MaskFunction.ByBatch()
 	}
 	for _, t := range []struct {
 		name  string
@@ -190,8 +190,8 @@ func (p *Problem) checkPacked() error {
 	case p.Pages.Indices > 0:
 		return badArgument("Problem.Packed.Queries", k.Queries, "must be 0 beside a compressed table of pages: packed queries take a "+
 			"dense one, with KeyLengths")
-	case p.Blocks != Blocks{} || p.Classes != Blocks{}:
-		return badArgument("Problem.Packed", k, "must be zero beside Problem.Blocks and Classes: blocks are of batches")
+	case p.Blocks != Blocks{} || p.MaskBlocks != Blocks{}:
+		return badArgument("Problem.Packed", k, "must be zero beside Problem.Blocks and MaskBlocks: blocks are of batches")
 	}
 	return nil
 }
@@ -208,7 +208,7 @@ func (p Problem) attn() attn.Problem {
 		ValueDim: p.ValueDim,
 		DType:    attn.DType(p.DType), Causal: attn.Causal(p.Causal), Window: attn.Window(p.Window), Scale: p.Scale, Dropout: p.Dropout,
 		Blocks: p.blocks(),
-		Score:  p.Score, Sees: p.Sees, Bias: p.Bias.attn(&p), BoolMask: p.Mask.attn(&p), Sinks: p.Sinks,
+		Score:  p.ScoreFunction, Sees: p.MaskFunction, Bias: p.Bias.attn(&p), BoolMask: p.Mask.attn(&p), Sinks: p.Sinks,
 		KeyLengths: p.KeyLengths, QueryLengths: p.QueryLengths, Packed: attn.Packed(p.Packed), Within: attn.Within(p.Within),
 		Pages: attn.Pages(p.Pages), KeyType: attn.DType(p.stored(p.KeyType)), ValueType: attn.DType(p.stored(p.ValueType)),
 	}

@@ -14,7 +14,7 @@ import (
 func TestProblemWithoutADevice(t *testing.T) {
 	p, err := Problem{Batch: 2, Heads: 6, KeyHeads: 3, QueryLen: 40, KeyLen: 50, HeadDim: 8, ValueDim: 32, DType: BF16,
 		Causal: CausalTopLeft, Scale: 0.3,
-		Score: score.Softcap(2), Sees: score.PrefixLM(3), Sinks: true, Bias: PerScore{DType: F32, Batch: 1, Heads: 6,
+		ScoreFunction: score.Softcap(2), MaskFunction: score.PrefixLM(3), Sinks: true, Bias: PerScore{DType: F32, Batch: 1, Heads: 6,
 			Queries: 40, Keys: 50},
 		Mask: PerScore{DType: Bool, Batch: 2, Heads: 1, Queries: 1, Keys: 50}, Window: SlidingWindow(9, 3), Dropout: 0.25,
 		Blocks: Blocks{Queries: 16, Keys: 32, PerHead: true}, KeyLengths: true, QueryLengths: true,
@@ -28,11 +28,11 @@ func TestProblemWithoutADevice(t *testing.T) {
 	require.Equal(t, p.MaskShape(), same.MaskShape())
 	require.Equal(t, p.ForwardFLOPs(), same.ForwardFLOPs())
 	require.Equal(t, p.Scale, same.Scale)
-	require.Equal(t, reflect.TypeOf(p).NumField(), reflect.TypeOf(same).NumField()+1, "Blocks and Classes are one field there")
+	require.Equal(t, reflect.TypeOf(p).NumField(), reflect.TypeOf(same).NumField()+1, "Blocks and MaskBlocks are one field there")
 	for i := range reflect.TypeOf(same).NumField() {
 		require.False(t, reflect.ValueOf(same).Field(i).IsZero(), reflect.TypeOf(same).Field(i).Name)
 	}
-	p.Blocks, p.Classes = Blocks{}, Blocks{Queries: 16, Keys: 32}
+	p.Blocks, p.MaskBlocks = Blocks{}, Blocks{Queries: 16, Keys: 32}
 	require.Equal(t, attn.Blocks{Queries: 16, Keys: 32, Classed: true}, p.attn().Blocks)
 }
 

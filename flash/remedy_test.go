@@ -48,7 +48,7 @@ func TestRemedies(t *testing.T) {
 // for, and what it names runs.
 func TestNoRemedyIsDenied(t *testing.T) {
 	d := testDevice(t)
-	p := Problem{Batch: 1, Heads: 2, QueryLen: 20, KeyLen: 23, HeadDim: 8, DType: F32, Score: score.Softcap(1)}
+	p := Problem{Batch: 1, Heads: 2, QueryLen: 20, KeyLen: 23, HeadDim: 8, DType: F32, ScoreFunction: score.Softcap(1)}
 	for _, c := range []struct {
 		name   string
 		wrong  string // modules whose names begin so

@@ -60,7 +60,7 @@ func (r *Recording) scores(f Forward, w *Weights) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	p := r.plan
-	f.V, f.O, f.LSE, f.Blocks, f.Classes, f.Weights = nil, nil, nil, nil, nil, w
+	f.V, f.O, f.LSE, f.Blocks, f.MaskBlocks, f.Weights = nil, nil, nil, nil, nil, w
 	all := f.given(&r.ops)
 	for i := range all {
 		o := &attn.ForwardOperands[i]

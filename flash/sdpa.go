@@ -190,7 +190,7 @@ func (g *SDPAGradients) allocate(d *Device, opts *SDPAOptions, p Problem) (err e
 		}
 	}
 	for i, c := range p.Captures() {
-		if _, none := p.Score.Gradient(c.Name); none != nil || opts.Captured[i] == nil {
+		if _, none := p.ScoreFunction.Gradient(c.Name); none != nil || opts.Captured[i] == nil {
 			continue
 		}
 		if g.DCaptured[i], err = d.allocate("tensor", F32, opts.Captured[i].Shape(), attn.Contiguous); err != nil {
@@ -245,7 +245,8 @@ func (o *SDPAOptions) problem(q, k, v *Tensor) (Problem, error) {
 	if err != nil {
 		return p, err
 	}
-	p.Causal, p.Window, p.Scale, p.Dropout, p.Score, p.Sees = o.Causal, o.Window, o.Scale, o.Dropout, o.ScoreFunction, o.MaskFunction
+	p.Causal, p.Window, p.Scale, p.Dropout, p.ScoreFunction, p.MaskFunction = o.Causal, o.Window, o.Scale, o.Dropout, o.ScoreFunction,
+		o.MaskFunction
 	p.Sinks, p.QueryLengths, p.KeyLengths = o.Sinks != nil, o.QueryLengths != nil, o.KeyLengths != nil
 	p.Bias, p.Mask = perScoreOf(o.Bias), perScoreOf(o.Mask)
 	return p.Normalize()

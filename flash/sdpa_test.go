@@ -143,7 +143,8 @@ func TestSDPA(t *testing.T) {
 // captured tensor.
 func (s *sample) planned(t *testing.T, d *Device, opts SDPAOptions, do []float32) (out [8][]float32) {
 	p := s.p
-	p.Causal, p.Window, p.Dropout, p.Score, p.Sees = opts.Causal, opts.Window, opts.Dropout, opts.ScoreFunction, opts.MaskFunction
+	p.Causal, p.Window, p.Dropout, p.ScoreFunction, p.MaskFunction = opts.Causal, opts.Window, opts.Dropout, opts.ScoreFunction,
+		opts.MaskFunction
 	if opts.Scale != 0 {
 		p.Scale = opts.Scale
 	}

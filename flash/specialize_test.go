@@ -21,7 +21,7 @@ func TestSpecializedModules(t *testing.T) {
 	}{
 		{Problem{Batch: 1, Heads: 2, QueryLen: 45, KeyLen: 53, HeadDim: 16, DType: F16, Causal: CausalBottomRight},
 			[]PlanOption{WithTier(TierMatrix)}, true},
-		{Problem{Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: 70, HeadDim: 24, DType: F32, Score: score.Softcap(3),
+		{Problem{Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: 70, HeadDim: 24, DType: F32, ScoreFunction: score.Softcap(3),
 			Window: SlidingWindow(20, 5)}, []PlanOption{WithTier(TierScalar)}, true},
 		{Problem{Batch: 1, Heads: 2, QueryLen: 40, HeadDim: 16, DType: F16}, []PlanOption{WithTier(TierScalar), WithImplementation(Flash1)},
 			false},
@@ -41,7 +41,7 @@ func TestSpecializedModules(t *testing.T) {
 				skipUnsupported(t, err)
 				defer plan.Close()
 				s, b := newBackwardSample(t, d, plan, c.p.DType)
-				if c.p.Score.Identity() { // its oracle knows no functions
+				if c.p.ScoreFunction.Identity() { // its oracle knows no functions
 					s.check(t, plan, s.f)
 				}
 				outputs[i] = append(outputs[i], download(t, s.f.O), download(t, s.f.LSE))

@@ -15,7 +15,7 @@ func TestStandardGradientsOfSlabs(t *testing.T) {
 	p := Problem{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: 37, KeyLen: 45, HeadDim: 8, Causal: CausalBottomRight, DType: F32}
 	const rowBytes = 48 * 4
 	for _, f := range []score.Function{{}, score.Softcap(1)} {
-		p.Score = f
+		p.ScoreFunction = f
 		var want [3][]float32
 		for _, limit := range []int{0, 37 * rowBytes, 10 * rowBytes} {
 			plan := mustPlan(t, d, p, WithImplementation(Standard), WithTier(TierScalar), WithTuning(map[string]int{"max_slab": limit}))

@@ -9,7 +9,8 @@ import (
 
 // Within says that a problem is some of the queries, keys and heads of a longer one: query i of the part is query Query + i of Queries, key
 // j is key Key + j of Keys, query head h is head Head + h of Heads, and batch entry b is entry Batch + b. Causal and Window are those of
-// the whole; Dropout drops what it drops there, and Score and Sees see positions of the whole. The tensors hold the part alone.
+// the whole; Dropout drops what it drops there, and ScoreFunction and MaskFunction see positions of the whole. The tensors hold the part
+// alone.
 //
 // Beside Packed, KeyLengths and QueryLengths, whose entries have positions of their own, a part can only be some of the heads and entries:
 // Queries and Keys are then QueryLen and KeyLen, and Query and Key are 0.
@@ -48,8 +49,9 @@ func (p *Problem) checkWithin() error {
 		r.Keys != p.KeyLen):
 		return badArgument("Problem.Within", r, "must have all %d queries and %d keys beside Packed, KeyLengths and QueryLengths, which "+
 			"have positions of their own", p.QueryLen, p.KeyLen)
-	case p.Blocks != Blocks{}, p.Classes != Blocks{}:
-		return badArgument("Problem.Within", r, "must be zero beside Blocks and Classes, which count blocks from the first query and key")
+	case p.Blocks != Blocks{}, p.MaskBlocks != Blocks{}:
+		return badArgument("Problem.Within", r,
+			"must be zero beside Blocks and MaskBlocks, which count blocks from the first query and key")
 	case p.Dropout != 0 && r.Key%attn.DrawKeys != 0:
 		return badArgument("Problem.Within.Key", r.Key, "must be a multiple of %d where there is Dropout: draws serve so many neighbours",
 			attn.DrawKeys)
@@ -65,8 +67,8 @@ func (p Problem) moved() (_ Problem, err error) {
 	}
 	to := score.Places{Query: r.Query, Key: r.Key, Head: r.Head, Batch: r.Batch, Position: r.Query + r.Keys - r.Queries -
 		(p.KeyLen - p.QueryLen)}
-	if p.Score, err = p.Score.Moved(to); err == nil {
-		p.Sees, err = p.Sees.Moved(to)
+	if p.ScoreFunction, err = p.ScoreFunction.Moved(to); err == nil {
+		p.MaskFunction, err = p.MaskFunction.Moved(to)
 	}
 	if err != nil {
 		return p, badArgument("Problem.Within", r, "functions cannot be asked there: %v", err)

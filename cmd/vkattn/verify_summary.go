@@ -46,7 +46,7 @@ var checkedOptions = []checkedOption{
 			r.Problem.QueryLengths
 	}},
 	{"cls", "blocks of scores classed by a mask function",
-		func(r *conformance.Result, _ bool) bool { return r.Problem.Classes != flash.Blocks{} }},
+		func(r *conformance.Result, _ bool) bool { return r.Problem.MaskBlocks != flash.Blocks{} }},
 	{"lse", "forward: lse is asked for", func(r *conformance.Result, backward bool) bool { return !backward && !r.NoLSE }},
 	{"add", "backward: gradients are also added to others", func(r *conformance.Result, backward bool) bool {
 		return backward &&

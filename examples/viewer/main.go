@@ -63,8 +63,7 @@ func run(frames int, options vk.InstanceOptions, after func(*glfw.Window)) (err 
 	glfw.WindowHint(glfw.ClientAPI, glfw.NoAPI)
 	window := must(glfw.CreateWindow(640, 640, "attention", nil, nil))
 
-	// The program's own instance, surface and device, as it would have them without attention. Closing the instance closes what was made
-	// from it.
+	// The program's own instance, surface and device, as it would have them without attention. Closing the instance closes all of it.
 	options.Extensions = window.GetRequiredInstanceExtensions()
 	instance := must(vk.NewInstance(options))
 	defer func() { err = errors.Join(err, instance.Close()) }()
@@ -76,8 +75,8 @@ func run(frames int, options vk.InstanceOptions, after func(*glfw.Window)) (err 
 	defer func() { err = errors.Join(err, attention.Close()) }()
 	plan := must(attention.Plan(flash.Problem{Batch: 1, Heads: 1, QueryLen: length, HeadDim: dim, Causal: flash.CausalBottomRight}))
 	picture := must(dev.NewBuffer(4*cells*cells, vk.DeviceLocal))
-	out := must(attention.TensorOn(flash.BufferRef{Handle: picture.Handle(), Size: picture.Size()}, 0, flash.F32,
-		[4]int{1, 1, cells, cells}, [4]int{}))
+	buffer := flash.BufferRef{Handle: picture.Handle(), Size: picture.Size()}
+	out := must(attention.TensorOn(buffer, 0, flash.F32, [4]int{1, 1, cells, cells}, [4]int{}))
 	q := must(attention.NewTensor(flash.F32, 1, 1, length, dim))
 	o, lse := must(attention.NewTensor(flash.F32, 1, 1, length, dim)), must(attention.NewLSE(1, 1, length))
 	values := make([]float32, length*dim)
@@ -140,8 +139,7 @@ func run(frames int, options vk.InstanceOptions, after func(*glfw.Window)) (err 
 	return nil
 }
 
-// newSurface makes the window's surface. GLFW's binding gives the address of a handle that nothing refers to: no garbage may be collected
-// before it is read.
+// newSurface makes the window's surface. No garbage may be collected until the handle is read: nothing refers to it before.
 func newSurface(window *glfw.Window, instance *vk.Instance) *vk.Surface {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	handle := instance.Handle()

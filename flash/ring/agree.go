@@ -26,10 +26,10 @@ func stated(p flash.Problem, s Shard, ranks int) []field {
 		name := v.Type().Field(i).Name
 		value := fmt.Sprint(v.Field(i).Interface())
 		switch name {
-		case "Score":
-			value = p.Score.CacheKey()
-		case "Sees":
-			value = p.Sees.CacheKey()
+		case "ScoreFunction":
+			value = p.ScoreFunction.CacheKey()
+		case "MaskFunction":
+			value = p.MaskFunction.CacheKey()
 		}
 		out = append(out, field{"Problem." + name, value})
 	}

@@ -33,10 +33,11 @@ var headCases = []struct {
 	{"dropout grouped fp16", flash.Problem{Batch: 1, Heads: 8, KeyHeads: 4, QueryLen: 130, HeadDim: 8, DType: flash.F16,
 		Causal: flash.CausalBottomRight, Dropout: 0.2}, Shard{Over: Heads}},
 	{"sinks", flash.Problem{Batch: 2, Heads: 4, QueryLen: 67, KeyLen: 90, HeadDim: 16, DType: flash.F32, Sinks: true}, Shard{Over: Heads}},
-	{"functions by head", flash.Problem{Batch: 1, Heads: 4, QueryLen: 67, KeyLen: 90, HeadDim: 16, DType: flash.F32, Score: slopes(),
-		Sees: score.Dilated(3, -1)}, Shard{Over: Heads}},
+	{"functions by head", flash.Problem{Batch: 1, Heads: 4, QueryLen: 67, KeyLen: 90, HeadDim: 16, DType: flash.F32,
+		ScoreFunction: slopes(),
+		MaskFunction:  score.Dilated(3, -1)}, Shard{Over: Heads}},
 	{"functions by head fp16", flash.Problem{Batch: 2, Heads: 8, KeyHeads: 4, QueryLen: 90, HeadDim: 8, DType: flash.F16,
-		Causal: flash.CausalTopLeft, Score: slopes()}, Shard{Over: Heads}},
+		Causal: flash.CausalTopLeft, ScoreFunction: slopes()}, Shard{Over: Heads}},
 }
 
 // slopes differ from head to head, and much.

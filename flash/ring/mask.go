@@ -17,7 +17,8 @@ func unmask(p *flash.Problem) { p.Causal, p.Window = flash.CausalNone, flash.Win
 
 // positional says that what becomes of a pair depends on more than the distance of its positions.
 func positional(p *flash.Problem) bool {
-	return p.Dropout != 0 || !p.Score.Identity() || !p.Sees.Everything() || p.Bias != flash.PerScore{} || p.Mask != flash.PerScore{}
+	return p.Dropout != 0 || !p.ScoreFunction.Identity() || !p.MaskFunction.Everything() || p.Bias != flash.PerScore{} ||
+		p.Mask != flash.PerScore{}
 }
 
 // growing says that the later a query is, the more keys it sees.

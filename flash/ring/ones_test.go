@@ -27,13 +27,17 @@ func TestRanksOfOneToken(t *testing.T) {
 			name string
 			set  func(p *flash.Problem)
 		}{
-			{"softcap, bias", func(p *flash.Problem) { bias(p); p.Score = score.Softcap(5) }},
-			{"softcap, bias, causal", func(p *flash.Problem) { bias(p); p.Score, p.Causal = score.Softcap(5), flash.CausalBottomRight }},
+			{"softcap, bias", func(p *flash.Problem) { bias(p); p.ScoreFunction = score.Softcap(5) }},
+			{"softcap, bias, causal", func(p *flash.Problem) {
+				bias(p)
+				p.ScoreFunction, p.Causal = score.Softcap(5),
+					flash.CausalBottomRight
+			}},
 			{"mask", func(p *flash.Problem) {
 				p.Mask = flash.PerScore{DType: flash.Bool, Batch: p.Batch, Heads: 1, Queries: p.QueryLen, Keys: p.KeyLen}
-				p.Score = alibiSoftcap()
+				p.ScoreFunction = alibiSoftcap()
 			}},
-			{"bias of all queries", func(p *flash.Problem) { bias(p); p.Bias.Queries, p.Score = 1, score.Softcap(5) }},
+			{"bias of all queries", func(p *flash.Problem) { bias(p); p.Bias.Queries, p.ScoreFunction = 1, score.Softcap(5) }},
 		} {
 			t.Run(fmt.Sprintf("%s/%d of %d and %d", option.name, c.ranks, c.queries, c.keys), func(t *testing.T) {
 				devices := sharedDevices(t, c.ranks)

@@ -236,7 +236,7 @@ var packedCases = []struct {
 		Packed: flash.Packed{Queries: 260, Keys: 330}},
 		[]int32{0, 131, 140, 251}, []int32{0, 100, 100, 290}, Shard{}, false, nil, nil},
 	{"functions", flash.Problem{Batch: 4, Heads: 2, QueryLen: 100, HeadDim: 16, DType: flash.F32, Causal: flash.CausalBottomRight,
-		Score: bySequence(), Packed: flash.Packed{Queries: 150, Keys: 150}},
+		ScoreFunction: bySequence(), Packed: flash.Packed{Queries: 150, Keys: 150}},
 		[]int32{0, 40, 41, 141, 150}, nil, Shard{}, false, nil, nil},
 	{"heads, dropout, sinks", flash.Problem{Batch: 4, Heads: 4, QueryLen: 100, HeadDim: 16, DType: flash.F16,
 		Causal: flash.CausalBottomRight, Dropout: 0.25, Sinks: true,

@@ -64,7 +64,7 @@ func checkCut(p *flash.Problem) error {
 	case p.Dropout != 0:
 		return badArgument("Problem.Mask", p.Mask.DType, "must be zero beside Packed and Dropout: keys of a sequence that is cut where "+
 			"no draws begin are computed behind others, which "+
-			"only a mask of the launch's own leaves out; Problem.Sees may be a function, which captures the mask")
+			"only a mask of the launch's own leaves out; Problem.MaskFunction may be a function, which captures the mask")
 	}
 	return nil
 }

@@ -68,7 +68,7 @@ type Plan struct {
 // come is an error of the others then.
 //
 // Dropout drops the weights that it drops on one device, and functions see the places of the whole; of packed sequences those of each
-// sequence. A problem has no Pages, Blocks or Classes, and KeyLengths and QueryLengths only with Packed. With Packed its keys are packed
+// sequence. A problem has no Pages, Blocks or MaskBlocks, and KeyLengths and QueryLengths only with Packed. With Packed its keys are packed
 // too, and a Mask is of type Bool, beside no Dropout; with Bias or Mask the ring moves keys ([Keys]); with a Mask of bits it has 64 keys or
 // more for each chunk.
 func (r *Ring) Plan(ctx context.Context, problem flash.Problem, shard Shard) (_ *Plan, err error) {
@@ -153,7 +153,7 @@ func supported(p *flash.Problem) error {
 	other := *p // less what can be
 	other.Batch, other.Heads, other.KeyHeads, other.QueryLen, other.KeyLen, other.HeadDim, other.ValueDim, other.DType = 0, 0, 0,
 		0, 0, 0, 0, 0
-	other.Scale, other.Dropout, other.Score, other.Sees = 0, 0, score.Function{}, score.MaskFunction{}
+	other.Scale, other.Dropout, other.ScoreFunction, other.MaskFunction = 0, 0, score.Function{}, score.MaskFunction{}
 	other.Packed, other.Bias, other.Mask, other.Sinks = flash.Packed{}, flash.PerScore{}, flash.PerScore{}, false
 	other.KeyLengths, other.QueryLengths = false, false
 	unmask(&other)

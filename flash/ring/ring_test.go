@@ -166,8 +166,9 @@ func newInputs(r *rand.Rand, p flash.Problem) *sample {
 		refTypes[p.DType].RoundAll(x.Data)
 		return x
 	}
-	s.in = ref.Problem{Q: fill(p.QShape()), K: fill(p.KShape()), V: fill(p.VShape()), Options: ref.Options{Scale: p.Scale, Score: p.Score,
-		Sees: p.Sees}}
+	s.in = ref.Problem{Q: fill(p.QShape()), K: fill(p.KShape()), V: fill(p.VShape()),
+		Options: ref.Options{Scale: p.Scale, Score: p.ScoreFunction,
+			Sees: p.MaskFunction}}
 	s.in.Causal = [...]ref.Causal{flash.CausalNone: ref.NotCausal, flash.CausalBottomRight: ref.BottomRight,
 		flash.CausalTopLeft: ref.TopLeft}[p.Causal]
 	if left, right := p.Window.Reach(); p.Window != (flash.Window{}) {
@@ -421,11 +422,12 @@ var cases = []struct {
 		Dropout: 0.3}, Shard{}},
 	{"dropout fp16", flash.Problem{Batch: 1, Heads: 2, QueryLen: 300, KeyLen: 531, HeadDim: 8, DType: flash.F16, Dropout: 0.2}, Shard{}},
 	{"functions", flash.Problem{Batch: 1, Heads: 2, QueryLen: 150, HeadDim: 16, DType: flash.F32, Causal: flash.CausalBottomRight,
-		Score: alibiSoftcap()}, Shard{}},
-	{"functions fp16", flash.Problem{Batch: 1, Heads: 2, QueryLen: 101, KeyLen: 150, HeadDim: 8, DType: flash.F16, Score: alibiSoftcap(),
-		Sees: score.Dilated(3, -1)}, Shard{}},
+		ScoreFunction: alibiSoftcap()}, Shard{}},
+	{"functions fp16", flash.Problem{Batch: 1, Heads: 2, QueryLen: 101, KeyLen: 150, HeadDim: 8, DType: flash.F16,
+		ScoreFunction: alibiSoftcap(),
+		MaskFunction:  score.Dilated(3, -1)}, Shard{}},
 	{"documents", flash.Problem{Batch: 1, Heads: 2, QueryLen: 200, HeadDim: 16, DType: flash.F32, Causal: flash.CausalBottomRight,
-		Sees: documents(200, 17, 60, 61, 150)}, Shard{}},
+		MaskFunction: documents(200, 17, 60, 61, 150)}, Shard{}},
 }
 
 func alibiSoftcap() score.Function {

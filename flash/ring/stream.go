@@ -26,7 +26,7 @@ type StreamForward struct {
 	Bias, Mask, Sinks        *flash.Tensor
 	QueryStarts, KeyStarts   *flash.Tensor  // of Problem.Packed
 	QueryLengths, KeyLengths *flash.Tensor  // beside them
-	Captured                 flash.Captured // by Problem.Score and Sees
+	Captured                 flash.Captured // by Problem.ScoreFunction and MaskFunction
 	Seed                     uint64
 	Offset                   uint32
 }

@@ -39,8 +39,8 @@ type Call struct {
 
 	// For a problem with a block mask, set one of the two. Blocks is the mask, as flash.Device.NewBlockMask takes it: the count is exact.
 	// Nonzero is the share of its blocks that are attended to, above 0 and at most 1: the count is what is to be expected of masks in which
-	// each block is attended to with this probability, whatever the others are. Of a problem with Classes they are the blocks of which some
-	// pair is seen, and all pairs of those are counted.
+	// each block is attended to with this probability, whatever the others are. Of a problem with MaskBlocks they are the blocks of which
+	// some pair is seen, and all pairs of those are counted.
 	Blocks  []bool
 	Nonzero float64
 

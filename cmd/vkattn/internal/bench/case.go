@@ -66,9 +66,10 @@ func (c Case) Problem() (flash.Problem, error) {
 		return flash.Problem{}, err
 	}
 	p := flash.Problem{Batch: c.B, Heads: c.H, KeyHeads: c.Hkv, QueryLen: c.Nq, KeyLen: c.N,
-		HeadDim: c.D, ValueDim: c.Dv, DType: dtype, Dropout: c.Dropout, Blocks: c.blocks(), Classes: c.classes(),
-		Score: c.scoreOf(0, c.H), Sees: c.sees(), Bias: c.bias(dtype), Sinks: c.Sinks, Packed: c.packed(), KeyLengths: c.Used != "",
-		Pages: c.paged()}
+		HeadDim: c.D, ValueDim: c.Dv, DType: dtype, Dropout: c.Dropout, Blocks: c.blocks(), MaskBlocks: c.classes(),
+		ScoreFunction: c.scoreOf(0, c.H), MaskFunction: c.sees(), Bias: c.bias(dtype), Sinks: c.Sinks, Packed: c.packed(),
+		KeyLengths: c.Used != "",
+		Pages:      c.paged()}
 	if c.Cache != "" {
 		p.KeyType = flash.DType(c.cacheType(attn.DType(dtype)))
 		p.ValueType = p.KeyType

@@ -71,7 +71,7 @@ func (c Case) emptyMask() string {
 // masks are what a case's passes take of the blocks of its scores: a block mask, or the classes that its mask function makes of them.
 type masks struct {
 	blocks  *flash.BlockMask
-	classes *flash.Mask
+	classes *flash.MaskBlocks
 }
 
 // masks puts those of a case into device memory; nil where it has none.
@@ -83,8 +83,8 @@ func (d *Device) masks(ctx context.Context, c Case) (m masks, err error) {
 	if b := c.blockMask(); b != nil {
 		m.blocks, err = d.dev.NewBlockMask(ctx, p, b.Data)
 	}
-	if err == nil && p.Classes != (flash.Blocks{}) {
-		m.classes, err = d.dev.NewMask(ctx, p)
+	if err == nil && p.MaskBlocks != (flash.Blocks{}) {
+		m.classes, err = d.dev.NewMaskBlocks(ctx, p)
 	}
 	return m, err
 }
@@ -105,10 +105,10 @@ func (m masks) shares(ctx context.Context) (string, error) {
 // classes says of what blocks a case's mask function is asked beforehand: by the library's own fused kernels, and where there are queries
 // for a block.
 func (c Case) classes() flash.Blocks {
-	if c.Impl != flash.Flash.String() || c.Mask == "" || c.Nq < flash.UsualClasses.Queries {
+	if c.Impl != flash.Flash.String() || c.Mask == "" || c.Nq < flash.UsualMaskBlocks.Queries {
 		return flash.Blocks{}
 	}
-	return flash.UsualClasses
+	return flash.UsualMaskBlocks
 }
 
 // seenBlocks are the classed blocks of which some pair is seen, in row-major order.

@@ -157,7 +157,7 @@ func TestClassedRows(t *testing.T) {
 		set(&other)
 		p, err := other.Problem()
 		require.NoError(t, err)
-		require.Zero(t, p.Classes)
+		require.Zero(t, p.MaskBlocks)
 		require.Nil(t, other.Call().Blocks)
 	}
 }

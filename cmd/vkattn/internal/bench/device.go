@@ -519,7 +519,7 @@ func (s *deviceShape) forward(set int, lse *flash.Tensor, mask masks) flash.Forw
 	return flash.Forward{Q: t.q, K: t.k, V: t.v, O: t.o, LSE: lse, Bias: t.bias, Sinks: t.sinks,
 		QueryStarts: t.starts, KeyStarts: t.starts, KeyLengths: t.used, PageTable: t.pages, KeyScales: t.keyScales,
 		ValueScales: t.valueScales,
-		Blocks:      mask.blocks, Classes: mask.classes, Seed: dropoutSeed, Offset: uint32(set)}
+		Blocks:      mask.blocks, MaskBlocks: mask.classes, Seed: dropoutSeed, Offset: uint32(set)}
 }
 
 const dropoutSeed = 0x76_6b_61_74_74_6e

@@ -63,14 +63,15 @@ func blockMasks(s *suite) {
 		{"window-odd", flash.Blocks{Queries: 12, Keys: 20, PerHead: true, PerBatch: true}, func(p *flash.Problem) {
 			p.Window, p.Dropout = flash.SlidingWindow(40, -1), 0.25
 		}, true},
-		{"softcap", flash.Blocks{Queries: 64, Keys: 64, PerBatch: true}, func(p *flash.Problem) { p.Score = score.Softcap(2) }, true},
+		{"softcap", flash.Blocks{Queries: 64, Keys: 64, PerBatch: true}, func(p *flash.Problem) { p.ScoreFunction = score.Softcap(2) },
+			true},
 		{"bias", flash.Blocks{Queries: 32, Keys: 64, PerHead: true}, func(p *flash.Problem) {
 			p.Bias = flash.PerScore{DType: p.DType, Batch: 1, Heads: p.Heads, Queries: p.QueryLen, Keys: p.KeyLen}
 		}, false},
 		{"all", flash.Blocks{Queries: 20, Keys: 33, PerBatch: true}, func(p *flash.Problem) {
 			p.Bias = flash.PerScore{DType: flash.F32, Batch: p.Batch, Heads: 1, Queries: 1, Keys: p.KeyLen}
 			p.Mask = flash.PerScore{DType: flash.Bool, Batch: p.Batch, Heads: 1, Queries: 1, Keys: p.KeyLen}
-			p.Score, p.Sinks, p.Dropout = score.Softcap(4), true, 0.25
+			p.ScoreFunction, p.Sinks, p.Dropout = score.Softcap(4), true, 0.25
 		}, false},
 	} {
 		p := flash.Problem{Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: 150, KeyLen: 170, HeadDim: s.dim(16), DType: dtypes[i%3],

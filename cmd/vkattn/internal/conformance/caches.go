@@ -56,7 +56,7 @@ func paged(s *suite) {
 		{"large", 1, 256, false, Dense, flash.F16, false, nil},
 		{"largest", 4, 512, true, BNHD, flash.BF16, false, func(p *flash.Problem) { p.Causal = flash.CausalBottomRight }},
 		{"sinks", 3, 64, false, Dense, flash.F32, true, func(p *flash.Problem) { p.Sinks, p.Causal = true, flash.CausalBottomRight }},
-		{"alibi", 1, 16, true, Dense, flash.F16, false, func(p *flash.Problem) { p.Score = score.ALiBi(slopes) }},
+		{"alibi", 1, 16, true, Dense, flash.F16, false, func(p *flash.Problem) { p.ScoreFunction = score.ALiBi(slopes) }},
 		{"window", 2, 16, false, Dense, flash.F16, false, func(p *flash.Problem) { p.Window = flash.SlidingWindow(20, 3) }},
 		{"block", 16, 16, false, BNHD, flash.F16, true, func(p *flash.Problem) { p.Causal = flash.CausalBottomRight }},
 		{"prefill", 70, 16, false, Dense, flash.F16, true, func(p *flash.Problem) { p.Causal = flash.CausalBottomRight }},
@@ -72,7 +72,7 @@ func paged(s *suite) {
 			p.Bias = flash.PerScore{DType: p.DType, Batch: p.Batch, Heads: 1, Queries: p.QueryLen, Keys: p.KeyLen}
 		}},
 		{"scores", 20, 16, true, Dense, flash.F32, true, func(p *flash.Problem) {
-			p.Score, p.Sinks, p.Window = score.ALiBi(slopes), true, flash.SlidingWindow(40, -1)
+			p.ScoreFunction, p.Sinks, p.Window = score.ALiBi(slopes), true, flash.SlidingWindow(40, -1)
 		}},
 		{"dropout", 20, 64, false, Dense, flash.F16, false, func(p *flash.Problem) { p.Dropout, p.Causal = 0.25, flash.CausalTopLeft }},
 		{"mask", 20, 64, false, BNHD, flash.BF16, false, func(p *flash.Problem) {
@@ -163,7 +163,8 @@ func quantised(s *suite) {
 			func(p *flash.Problem) { p.Causal, p.Sinks = flash.CausalBottomRight, true }},
 		{"mixed-many", 20, q8, q4, 16, [2]int{32, 32}, BNHD, flash.F16, true,
 			func(p *flash.Problem) { p.Causal = flash.CausalBottomRight }},
-		{"values-many", 40, 0, f8, 64, [2]int{24, 19}, Dense, flash.F16, true, func(p *flash.Problem) { p.Score = score.Softcap(3) }},
+		{"values-many", 40, 0, f8, 64, [2]int{24, 19}, Dense, flash.F16, true,
+			func(p *flash.Problem) { p.ScoreFunction = score.Softcap(3) }},
 	} {
 		p := flash.Problem{Batch: 3, Heads: 4, KeyHeads: 2, QueryLen: x.queries, KeyLen: 101, HeadDim: x.dims[0], ValueDim: x.dims[1],
 			DType:   x.dtype,

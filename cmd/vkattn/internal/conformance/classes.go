@@ -39,41 +39,45 @@ func classes(s *suite) {
 		set          func(p *flash.Problem)
 		core         bool
 	}{
-		{"documents", flash.Blocks{Queries: 32, Keys: 32}, 150, 150, 1, func(p *flash.Problem) { p.Sees = documents(p) }, true},
-		{"documents-odd", flash.Blocks{Queries: 12, Keys: 20}, 0, 0, 0, func(p *flash.Problem) { p.Sees, p.Dropout = documents(p), 0.25 },
+		{"documents", flash.Blocks{Queries: 32, Keys: 32}, 150, 150, 1, func(p *flash.Problem) { p.MaskFunction = documents(p) }, true},
+		{"documents-odd", flash.Blocks{Queries: 12, Keys: 20}, 0, 0, 0,
+			func(p *flash.Problem) { p.MaskFunction, p.Dropout = documents(p), 0.25 },
 			true},
-		{"prefix", flash.Blocks{Queries: 32, Keys: 64}, 100, 140, 0, func(p *flash.Problem) { p.Sees = score.PrefixLM(70) }, true},
+		{"prefix", flash.Blocks{Queries: 32, Keys: 64}, 100, 140, 0, func(p *flash.Problem) { p.MaskFunction = score.PrefixLM(70) }, true},
 		{"prefix-softcap", flash.Blocks{Queries: 64, Keys: 32}, 0, 0, 0, func(p *flash.Problem) {
-			p.Sees, p.Score, p.Sinks = score.PrefixLM(40), score.Softcap(2), true
+			p.MaskFunction, p.ScoreFunction, p.Sinks = score.PrefixLM(40), score.Softcap(2), true
 		}, false},
-		{"dilated", flash.Blocks{Queries: 32, Keys: 16}, 0, 0, 2, func(p *flash.Problem) { p.Sees = score.Dilated(3, 12) }, false},
+		{"dilated", flash.Blocks{Queries: 32, Keys: 16}, 0, 0, 2, func(p *flash.Problem) { p.MaskFunction = score.Dilated(3, 12) }, false},
 		{"window", flash.Blocks{Queries: 32, Keys: 32}, 150, 170, 0, func(p *flash.Problem) {
-			p.Sees, p.Window = documents(p), flash.SlidingWindow(50, 20)
+			p.MaskFunction, p.Window = documents(p), flash.SlidingWindow(50, 20)
 		}, false},
-		{"heads", flash.Blocks{Queries: 32, Keys: 32}, 140, 170, 1, func(p *flash.Problem) { p.Sees = byHead }, true},
+		{"heads", flash.Blocks{Queries: 32, Keys: 32}, 140, 170, 1, func(p *flash.Problem) { p.MaskFunction = byHead }, true},
 		{"heads-and-batch", flash.Blocks{Queries: 64, Keys: 64}, 150, 200, 0, func(p *flash.Problem) {
-			p.Sees, p.Window, p.Dropout = byBoth, flash.SlidingWindow(90, -1), 0.25
+			p.MaskFunction, p.Window, p.Dropout = byBoth, flash.SlidingWindow(90, -1), 0.25
 		}, false},
 		{"nothing", flash.Blocks{Queries: 32, Keys: 32}, 0, 0, 0, func(p *flash.Problem) {
-			p.Sees = made(score.Key().Greater(score.ConstInt(1000)))
+			p.MaskFunction = made(score.Key().Greater(score.ConstInt(1000)))
 		}, false},
 		{"wide", flash.Blocks{Queries: 16, Keys: 16}, 50, 1100, 0, func(p *flash.Problem) { // three words of columns
-			p.Sees, p.Heads, p.KeyHeads = made(score.Key().Div(score.ConstInt(90)).Mod(score.ConstInt(3)).Equal(score.ConstInt(1))), 2, 1
+			p.MaskFunction, p.Heads, p.KeyHeads = made(score.Key().Div(score.ConstInt(90)).Mod(score.ConstInt(3)).Equal(score.ConstInt(1))),
+				2, 1
 		}, true},
 		{"long", flash.Blocks{Queries: 16, Keys: 32}, 1100, 70, 0, func(p *flash.Problem) { // of rows
-			p.Sees, p.Heads, p.KeyHeads = made(score.Query().Div(score.ConstInt(90)).Mod(score.ConstInt(3)).Equal(score.ConstInt(1))), 2, 1
+			p.MaskFunction, p.Heads,
+				p.KeyHeads = made(score.Query().Div(score.ConstInt(90)).Mod(score.ConstInt(3)).Equal(score.ConstInt(1))), 2, 1
 		}, false},
-		{"usual", flash.UsualClasses, 300, 500, 1, func(p *flash.Problem) { p.Sees = documents(p) }, false},
-		{"one", flash.Blocks{Queries: 1000, Keys: 1000}, 0, 0, 1, func(p *flash.Problem) { p.Sees = documents(p) }, false},
-		{"decoding", flash.Blocks{Queries: 64, Keys: 64}, 1, 500, 1, func(p *flash.Problem) { p.Sees = documents(p) }, false},
+		{"usual", flash.UsualMaskBlocks, 300, 500, 1, func(p *flash.Problem) { p.MaskFunction = documents(p) }, false},
+		{"one", flash.Blocks{Queries: 1000, Keys: 1000}, 0, 0, 1, func(p *flash.Problem) { p.MaskFunction = documents(p) }, false},
+		{"decoding", flash.Blocks{Queries: 64, Keys: 64}, 1, 500, 1, func(p *flash.Problem) { p.MaskFunction = documents(p) }, false},
 		{"all", flash.Blocks{Queries: 32, Keys: 32}, 150, 170, 2, func(p *flash.Problem) {
 			p.Bias = flash.PerScore{DType: flash.F32, Batch: p.Batch, Heads: 1, Queries: 1, Keys: p.KeyLen}
 			p.Mask = flash.PerScore{DType: flash.Bool, Batch: p.Batch, Heads: 1, Queries: 1, Keys: p.KeyLen}
-			p.Score, p.Sinks, p.Dropout, p.Sees = score.ALiBi([]float32{0.5, 0.25, 0.125, 0.0625}), true, 0.25, both(documents(p), byHead)
+			p.ScoreFunction, p.Sinks, p.Dropout, p.MaskFunction = score.ALiBi([]float32{0.5, 0.25, 0.125, 0.0625}), true, 0.25,
+				both(documents(p), byHead)
 		}, false},
 		{"capturing", flash.Blocks{Queries: 32, Keys: 32}, 0, 0, 1, func(p *flash.Problem) { // a score function captures too, and before
 			slopes := score.Capture("slopes", heads)
-			p.Score, p.Sees = score.ALiBiFrom(slopes), documents(p)
+			p.ScoreFunction, p.MaskFunction = score.ALiBiFrom(slopes), documents(p)
 		}, false},
 	} {
 		for j, dtype := range dtypes {
@@ -81,7 +85,7 @@ func classes(s *suite) {
 				continue
 			}
 			p := flash.Problem{Batch: 2, Heads: heads, KeyHeads: 2, QueryLen: 70, KeyLen: 83, HeadDim: s.dim(16), DType: dtype,
-				Causal: causals[x.kind], Classes: x.size}
+				Causal: causals[x.kind], MaskBlocks: x.size}
 			if x.nq > 0 {
 				p.QueryLen, p.KeyLen = x.nq, x.nk
 			}
@@ -97,9 +101,9 @@ func classes(s *suite) {
 	for i := range 4 {
 		p := flash.Problem{Batch: 1 + r.IntN(2), Heads: 2 + 2*r.IntN(2), KeyHeads: 1 + r.IntN(2), QueryLen: 40 + r.IntN(130),
 			KeyLen:  40 + r.IntN(130),
-			HeadDim: s.dim(16), DType: dtypes[i%3], Causal: causals[r.IntN(3)], Classes: flash.Blocks{Queries: 8 << r.IntN(4),
+			HeadDim: s.dim(16), DType: dtypes[i%3], Causal: causals[r.IntN(3)], MaskBlocks: flash.Blocks{Queries: 8 << r.IntN(4),
 				Keys: 8 << r.IntN(4)}}
-		p.Sees = made(maskdraw.Condition(r))
+		p.MaskFunction = made(maskdraw.Condition(r))
 		if r.IntN(2) == 0 {
 			p.Window = flash.SlidingWindow(20+r.IntN(60), r.IntN(60)-1)
 		}

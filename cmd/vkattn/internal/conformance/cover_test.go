@@ -85,7 +85,7 @@ func (c *Case) options(t Target) []option {
 		is("lse", !c.NoLSE, compiled|formed),
 		is("gradients", gradients, compiled|formed),
 		{"blocks", blocksName(p.Blocks), compiled | data | formed},
-		{"classes", blocksName(p.Classes), 0},
+		{"classes", blocksName(p.MaskBlocks), 0},
 		{"heads", relation(p.KeyHeads, p.Heads) + ", " + relation(p.KeyHeads, 1) + " than one", data},
 		{"layout", layoutName(c.Layouts), data},
 		{"lengths", relation(p.QueryLen, p.KeyLen), data},
@@ -284,7 +284,7 @@ func boundsOf(p *flash.Problem) string {
 }
 
 // blocks of a mask,
-func blocksOf(p *flash.Problem) string { return fmt.Sprint(p.Blocks, p.Classes) }
+func blocksOf(p *flash.Problem) string { return fmt.Sprint(p.Blocks, p.MaskBlocks) }
 
 // lengths of batch entries,
 func lengthsOf(p *flash.Problem) string {
@@ -295,7 +295,7 @@ func lengthsOf(p *flash.Problem) string {
 
 // and what becomes of scores.
 func scoresOf(p *flash.Problem) string {
-	return fmt.Sprint(p.Bias.DType, p.Bias == flash.PerScore{}, p.Mask.DType, p.Mask == flash.PerScore{}, p.Score, p.Sees)
+	return fmt.Sprint(p.Bias.DType, p.Bias == flash.PerScore{}, p.Mask.DType, p.Mask == flash.PerScore{}, p.ScoreFunction, p.MaskFunction)
 }
 
 // rowsName tells numbers of rows apart for which tiles differ.

@@ -147,7 +147,7 @@ func TestRightArithmeticPasses(t *testing.T) {
 	for _, c := range everyCase(t) {
 		p := &c.Problem
 		if len(c.lacks) > 0 || p.Sinks || p.KeyLengths || p.QueryLengths || p.Bias != (flash.PerScore{}) || p.Mask != (flash.PerScore{}) ||
-			!p.Score.Identity() ||
+			!p.ScoreFunction.Identity() ||
 			p.Packed != (flash.Packed{}) || p.Pages != (flash.Pages{}) {
 			continue // the emulation is of plain attention
 		}

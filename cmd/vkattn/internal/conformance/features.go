@@ -55,9 +55,11 @@ var features = []feature{
 		}},
 	// What takes tensors from here on gets them from scoreTensors, as the suite's own cases do.
 	{name: "softcap", used: func(o *ref.Options) bool { return o.Softcap != 0 },
-		set: func(o *ref.Options, p *flash.Problem) { p.Score = then(p.Score, score.Softcap(o.Softcap)) }},
+		set: func(o *ref.Options, p *flash.Problem) {
+			p.ScoreFunction = then(p.ScoreFunction, score.Softcap(o.Softcap))
+		}},
 	{name: "ALiBi", used: func(o *ref.Options) bool { return o.Slopes != nil },
-		set: func(o *ref.Options, p *flash.Problem) { p.Score = then(p.Score, score.ALiBi(o.Slopes)) }},
+		set: func(o *ref.Options, p *flash.Problem) { p.ScoreFunction = then(p.ScoreFunction, score.ALiBi(o.Slopes)) }},
 	{name: "bias", used: func(o *ref.Options) bool { return o.Bias != nil },
 		set: func(o *ref.Options, p *flash.Problem) {
 			p.Bias = flash.PerScore{DType: p.DType, Batch: o.Bias.B, Heads: o.Bias.H, Queries: o.Bias.N, Keys: o.Bias.D}

@@ -150,8 +150,8 @@ func paddedBatches(s *suite) {
 		{"window-top-left", true, true, func(p *flash.Problem) { p.Causal, p.Window = flash.CausalTopLeft, flash.SlidingWindow(30, 2) },
 			false},
 		{"dropout", true, true, func(p *flash.Problem) { p.Causal, p.Dropout = flash.CausalBottomRight, 0.25 }, false},
-		{"alibi", true, true, func(p *flash.Problem) { p.Score = score.ALiBi(slopes) }, true},
-		{"softcap", true, true, func(p *flash.Problem) { p.Score, p.Causal = score.Softcap(2), flash.CausalBottomRight }, false},
+		{"alibi", true, true, func(p *flash.Problem) { p.ScoreFunction = score.ALiBi(slopes) }, true},
+		{"softcap", true, true, func(p *flash.Problem) { p.ScoreFunction, p.Causal = score.Softcap(2), flash.CausalBottomRight }, false},
 		{"bias", true, true, func(p *flash.Problem) {
 			p.Bias = flash.PerScore{DType: p.DType, Batch: p.Batch, Heads: p.Heads, Queries: p.QueryLen, Keys: p.KeyLen}
 		}, true},
@@ -163,7 +163,7 @@ func paddedBatches(s *suite) {
 		}, false},
 		{"sinks", true, true, func(p *flash.Problem) { p.Sinks, p.Causal = true, flash.CausalBottomRight }, true},
 		{"relative", true, true, func(p *flash.Problem) {
-			p.Score = score.RelativeBias(score.Capture("buckets", 8, p.Heads), score.T5Bucket(true, 8, 40))
+			p.ScoreFunction = score.RelativeBias(score.Capture("buckets", 8, p.Heads), score.T5Bucket(true, 8, 40))
 		}, false},
 		{"blocks", true, true, func(p *flash.Problem) {
 			p.Blocks, p.Causal = flash.Blocks{Queries: 32, Keys: 32}, flash.CausalBottomRight

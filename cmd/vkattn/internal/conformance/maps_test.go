@@ -82,7 +82,7 @@ func (c *Case) mapKernels(t Target) []kernel {
 	}
 	aligned := p.HeadDim*p.DType.Size()%16 == 0 && c.Layouts.Q != Odd && c.Layouts.Q != OddBNHD && c.Layouts.K != Odd &&
 		c.Layouts.K != OddBNHD
-	p.Classes = flash.Blocks{}
+	p.MaskBlocks = flash.Blocks{}
 	return []kernel{{fmt.Sprint("maps ", t.Tier, p.HeadDim, p.DType, p.KeyType, p.Pages.Size, boundsOf(&p), blocksOf(&p), lengthsOf(&p),
 		scoresOf(&p), aligned), 3 * seconds}}
 }
@@ -176,7 +176,7 @@ func (c *Case) mapOnce(ctx context.Context, dev *flash.Device, plan *flash.Plan,
 			off = math.Max(off, 3e-5+2e-6*math.Abs(l))
 		}
 	}
-	if p.Score.Identity() {
+	if p.ScoreFunction.Identity() {
 		off = math.Min(off, 1e-2)
 	}
 	outputs := []struct {

@@ -25,7 +25,7 @@ func (c *Case) footprint(targets []Target) (shared int64, runs []int64) {
 		shared += out*plain + in*2*exact
 		each *= 2
 		scores *= 4 // of a pass without weights kept, and of one with, and both of the backward pass
-		if !p.Score.UnitSlope() {
+		if !p.ScoreFunction.UnitSlope() {
 			scores += scores / 4 // and the scores themselves
 		}
 	}

@@ -44,7 +44,7 @@ func optionsOfOne() []ofOne {
 	}
 	return []ofOne{
 		{"plain", func(*flash.Problem, *Case) {}, false},
-		{"softcap-bias", func(p *flash.Problem, c *Case) { biasOfOne(p, c); p.Score = score.Softcap(5) }, true},
+		{"softcap-bias", func(p *flash.Problem, c *Case) { biasOfOne(p, c); p.ScoreFunction = score.Softcap(5) }, true},
 		{"bottom-right", func(p *flash.Problem, _ *Case) { p.Causal = flash.CausalBottomRight }, false},
 		{"top-left", func(p *flash.Problem, _ *Case) { p.Causal = flash.CausalTopLeft }, false},
 		{"window", func(p *flash.Problem, _ *Case) { p.Window = flash.SlidingWindow(0, 0) }, false},
@@ -57,46 +57,51 @@ func optionsOfOne() []ofOne {
 		}, false},
 		{"mask", maskOfOne(flash.Bool), false},
 		{"bits", maskOfOne(flash.Bit), false},
-		{"softcap-mask", func(p *flash.Problem, c *Case) { maskOfOne(flash.Bool)(p, c); p.Score = score.Softcap(5) }, false},
+		{"softcap-mask", func(p *flash.Problem, c *Case) { maskOfOne(flash.Bool)(p, c); p.ScoreFunction = score.Softcap(5) }, false},
 		{"blocks", func(p *flash.Problem, c *Case) {
 			p.Blocks, c.Share = flash.Blocks{Queries: 1, Keys: 1, PerHead: true, PerBatch: true}, 0.5
 		}, false},
 		{"blocks-32", func(p *flash.Problem, c *Case) {
 			p.Blocks, c.Share = flash.Blocks{Queries: 32, Keys: 32}, 1
-			p.Score = score.Softcap(5)
+			p.ScoreFunction = score.Softcap(5)
 		}, false},
-		{"table", func(p *flash.Problem, _ *Case) { p.Score = table(p) }, false},
+		{"table", func(p *flash.Problem, _ *Case) { p.ScoreFunction = table(p) }, false},
 		{"documents", func(p *flash.Problem, _ *Case) {
-			p.Sees = score.Documents(score.CaptureInt("documents", p.Batch, max(p.QueryLen, p.KeyLen)))
+			p.MaskFunction = score.Documents(score.CaptureInt("documents", p.Batch, max(p.QueryLen, p.KeyLen)))
 		}, false},
 		{"classes", func(p *flash.Problem, _ *Case) {
-			p.Sees = score.PrefixLM(2)
-			p.Classes = flash.Blocks{Queries: 32, Keys: 32}
+			p.MaskFunction = score.PrefixLM(2)
+			p.MaskBlocks = flash.Blocks{Queries: 32, Keys: 32}
 		}, false},
 		{"sinks", func(p *flash.Problem, _ *Case) { p.Sinks = true }, false},
 		{"lengths", func(p *flash.Problem, c *Case) {
 			p.KeyLengths, p.QueryLengths = true, true
 			biasOfOne(p, c)
-			p.Score = score.Softcap(5)
+			p.ScoreFunction = score.Softcap(5)
 		}, false},
 		{"packed", func(p *flash.Problem, c *Case) {
 			biasOfOne(p, c)
-			p.DType, p.Score, p.Sinks = flash.F32, score.Softcap(5), true
+			p.DType, p.ScoreFunction, p.Sinks = flash.F32, score.Softcap(5), true
 			c.packed.queries = &packing{} // drawn below
 		}, false},
 		{"pages", pages(1, false), false},
-		{"pages-bias", func(p *flash.Problem, c *Case) { pages(16, true)(p, c); biasOfOne(p, c); p.Score = score.Softcap(5) }, false},
+		{"pages-bias", func(p *flash.Problem, c *Case) {
+			pages(16, true)(p, c)
+			biasOfOne(p, c)
+			p.ScoreFunction = score.Softcap(5)
+		},
+			false},
 		{"q8", func(p *flash.Problem, _ *Case) {
 			p.HeadDim, p.ValueDim, p.KeyType, p.ValueType = 32, 32, flash.Q8_0, flash.Q8_0
 		}, false},
 		{"f8-bias", func(p *flash.Problem, c *Case) {
 			biasOfOne(p, c)
-			p.KeyType, p.ValueType, p.Score = flash.F8E4M3, flash.F8E4M3, score.Softcap(5)
+			p.KeyType, p.ValueType, p.ScoreFunction = flash.F8E4M3, flash.F8E4M3, score.Softcap(5)
 		}, false},
 		{"all", func(p *flash.Problem, c *Case) {
 			biasOfOne(p, c)
 			maskOfOne(flash.Bit)(p, c)
-			p.Score, p.Sinks, p.Dropout, p.KeyLengths, p.Window = table(p), true, 0.25, true, flash.SlidingWindow(0, 0)
+			p.ScoreFunction, p.Sinks, p.Dropout, p.KeyLengths, p.Window = table(p), true, 0.25, true, flash.SlidingWindow(0, 0)
 		}, false},
 	}
 }

@@ -142,8 +142,8 @@ func packedSequences(s *suite) {
 		{"used", func(p *flash.Problem) { causal(p); p.KeyLengths, p.QueryLengths = true, true }, true},
 		{"used-keys", func(p *flash.Problem) { p.KeyLengths, p.Window = true, flash.SlidingWindow(30, 9) }, false},
 		{"dropout", func(p *flash.Problem) { causal(p); p.Dropout = 0.25 }, false},
-		{"alibi", func(p *flash.Problem) { p.Score = score.ALiBi(slopes) }, false},
-		{"softcap", func(p *flash.Problem) { causal(p); p.Score = score.Softcap(2) }, false},
+		{"alibi", func(p *flash.Problem) { p.ScoreFunction = score.ALiBi(slopes) }, false},
+		{"softcap", func(p *flash.Problem) { causal(p); p.ScoreFunction = score.Softcap(2) }, false},
 		{"sinks", func(p *flash.Problem) { causal(p); p.Sinks, p.QueryLengths = true, true }, true},
 		{"bias", func(p *flash.Problem) {
 			p.Bias = flash.PerScore{DType: p.DType, Batch: p.Batch, Heads: p.Heads, Queries: p.QueryLen, Keys: p.KeyLen}
@@ -157,7 +157,7 @@ func packedSequences(s *suite) {
 		}, false},
 		{"relative", func(p *flash.Problem) {
 			causal(p)
-			p.Score = score.RelativeBias(score.Capture("buckets", 8, p.Heads), score.T5Bucket(true, 8, 40))
+			p.ScoreFunction = score.RelativeBias(score.Capture("buckets", 8, p.Heads), score.T5Bucket(true, 8, 40))
 		}, true},
 	} {
 		for j, dtype := range dtypes {
@@ -181,7 +181,7 @@ func packedSequences(s *suite) {
 				Causal: causals[(i+j)%2]}
 			p.KeyLengths = lengths
 			if n == 3 && lengths {
-				p.Score = score.Softcap(3)
+				p.ScoreFunction = score.Softcap(3)
 			}
 			c := &Case{Name: name(p.DType, "packed/queries-%d-%v", n, lengths), Core: j == 1, Problem: p}
 			s.add(c.Pack(rand.New(rand.NewPCG(uint64(i), uint64(j))), false))

@@ -149,11 +149,11 @@ func (g *Rig) run(ctx context.Context, c *Case, how How, r *Result) (err error) 
 		return err
 	}
 	defer func() { err = errors.Join(err, free()) }()
-	if c.Problem.Classes != (flash.Blocks{}) { // of functions that capture nothing
-		if f.Classes, err = g.Plan.Device().NewMask(ctx, c.Problem); err != nil {
+	if c.Problem.MaskBlocks != (flash.Blocks{}) { // of functions that capture nothing
+		if f.MaskBlocks, err = g.Plan.Device().NewMaskBlocks(ctx, c.Problem); err != nil {
 			return err
 		}
-		defer func() { err = errors.Join(err, f.Classes.Close()) }()
+		defer func() { err = errors.Join(err, f.MaskBlocks.Close()) }()
 	}
 	at.q.fill(s.bytes(at.q), c.inputs.Q.Data)
 	at.k.fill(s.bytes(at.k), c.inputs.K.Data)

@@ -355,7 +355,7 @@ func (c *Case) execute(ctx context.Context, dev *flash.Device, t Target, r *Resu
 		return err
 	}
 	defer func() { err = errors.Join(err, mask.Close()) }()
-	f.Classes = mask
+	f.MaskBlocks = mask
 	var firstO, firstLSE []byte
 	times := runs
 	if c.once {

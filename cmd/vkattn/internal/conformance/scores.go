@@ -18,7 +18,7 @@ import (
 // and what functions capture.
 func (c *Case) drawScores(p flash.Problem, r *rand.Rand) {
 	in := &c.inputs
-	in.Score, in.Sees = p.Score, p.Sees
+	in.Score, in.Sees = p.ScoreFunction, p.MaskFunction
 	if s := p.Bias; s != (flash.PerScore{}) {
 		b := ref.NewTensor(s.Batch, s.Heads, s.Queries, s.Keys)
 		for i := range b.Data {
@@ -46,7 +46,7 @@ func (c *Case) drawScores(p flash.Problem, r *rand.Rand) {
 	for _, t := range p.Captures() {
 		if t.Type == score.Int32 {
 			values, run := make([]int32, t.Elements()), 13
-			if p.Classes != (flash.Blocks{}) {
+			if p.MaskBlocks != (flash.Blocks{}) {
 				run = 75 // more than most blocks, so that there are blocks of each class
 			}
 			for i := range values {
@@ -148,7 +148,7 @@ func (c *Case) scoreTensors(ctx context.Context, dev *flash.Device) (s *scoreTen
 		switch values := in.Captured[t.Name].(type) {
 		case []float32:
 			err = s.captured[i].Upload(ctx, values)
-			if _, none := p.Score.Gradient(t.Name); err == nil && none == nil {
+			if _, none := p.ScoreFunction.Gradient(t.Name); err == nil && none == nil {
 				s.dcaptured[i], err = newArena(dev, place(Dense, flash.F32, shape))
 			}
 		case []int32:
@@ -253,20 +253,20 @@ func (s *scoreTensors) close() error {
 }
 
 // classes are those of a problem's mask functions; nil without.
-func (s *scoreTensors) classes(ctx context.Context, dev *flash.Device, p flash.Problem) (*flash.Mask, error) {
-	if p.Classes == (flash.Blocks{}) {
+func (s *scoreTensors) classes(ctx context.Context, dev *flash.Device, p flash.Problem) (*flash.MaskBlocks, error) {
+	if p.MaskBlocks == (flash.Blocks{}) {
 		return nil, nil
 	}
 	var captured []*flash.Tensor
 	all := p.Captures()
-	for _, want := range p.Sees.Captures() {
+	for _, want := range p.MaskFunction.Captures() {
 		for i, t := range all {
 			if !want.Table() && t.Name == want.Name {
 				captured = append(captured, s.captured[i])
 			}
 		}
 	}
-	return dev.NewMask(ctx, p, captured...)
+	return dev.NewMaskBlocks(ctx, p, captured...)
 }
 
 // give gives them to a forward pass.
@@ -317,19 +317,19 @@ func scored(s *suite) {
 		set  func(p *flash.Problem)
 		core bool
 	}{
-		{"alibi", func(p *flash.Problem) { p.Score = score.ALiBi(slopes) }, true},
-		{"softcap", func(p *flash.Problem) { p.Score = score.Softcap(2) }, true},
-		{"alibi-softcap", func(p *flash.Problem) { p.Score = capped }, false},
-		{"table", func(p *flash.Problem) { p.Score = custom }, false},
+		{"alibi", func(p *flash.Problem) { p.ScoreFunction = score.ALiBi(slopes) }, true},
+		{"softcap", func(p *flash.Problem) { p.ScoreFunction = score.Softcap(2) }, true},
+		{"alibi-softcap", func(p *flash.Problem) { p.ScoreFunction = capped }, false},
+		{"table", func(p *flash.Problem) { p.ScoreFunction = custom }, false},
 		{"t5", func(p *flash.Problem) {
-			p.Score = score.RelativeBias(score.Capture("buckets", 8, heads), score.T5Bucket(true, 8, 40))
+			p.ScoreFunction = score.RelativeBias(score.Capture("buckets", 8, heads), score.T5Bucket(true, 8, 40))
 		}, false},
 		{"swin", func(p *flash.Problem) { // a window of patches, capped, so that the derivative by the table is not 1
-			p.QueryLen, p.KeyLen, p.Causal, p.Score = 42, 42, flash.CausalNone, swin
+			p.QueryLen, p.KeyLen, p.Causal, p.ScoreFunction = 42, 42, flash.CausalNone, swin
 		}, false},
-		{"prefix", func(p *flash.Problem) { p.Sees, p.Causal = score.PrefixLM(20), flash.CausalNone }, false},
+		{"prefix", func(p *flash.Problem) { p.MaskFunction, p.Causal = score.PrefixLM(20), flash.CausalNone }, false},
 		{"documents", func(p *flash.Problem) {
-			p.QueryLen, p.Sees = p.KeyLen, score.Documents(score.CaptureInt("documents", p.Batch, p.KeyLen))
+			p.QueryLen, p.MaskFunction = p.KeyLen, score.Documents(score.CaptureInt("documents", p.Batch, p.KeyLen))
 		}, true},
 		{"bias", func(p *flash.Problem) { bias(p, true, true, true) }, true},
 		{"bias-fp32", func(p *flash.Problem) { bias(p, false, true, true); p.Bias.DType = flash.F32 }, false},
@@ -343,7 +343,7 @@ func scored(s *suite) {
 		{"sinks", func(p *flash.Problem) { p.Sinks = true }, true},
 		{"all", func(p *flash.Problem) {
 			bias(p, false, true, true)
-			p.Score, p.Sinks, p.Window = score.Softcap(4), true, flash.SlidingWindow(60, -1)
+			p.ScoreFunction, p.Sinks, p.Window = score.Softcap(4), true, flash.SlidingWindow(60, -1)
 			p.Mask = flash.PerScore{DType: flash.Bool, Batch: p.Batch, Heads: 1, Queries: 1, Keys: p.KeyLen}
 		}, true},
 		{"mask-bits", func(p *flash.Problem) {
@@ -355,7 +355,7 @@ func scored(s *suite) {
 		{"bits-odd", func(p *flash.Problem) {
 			p.Mask = flash.PerScore{DType: flash.Bit, Batch: p.Batch, Heads: 1, Queries: p.QueryLen, Keys: p.KeyLen}
 		}, true},
-		{"softcap-window", func(p *flash.Problem) { p.Score, p.Window = capped, flash.SlidingWindow(30, 10) }, true},
+		{"softcap-window", func(p *flash.Problem) { p.ScoreFunction, p.Window = capped, flash.SlidingWindow(30, 10) }, true},
 	} {
 		for j, dtype := range dtypes {
 			if !s.small || i%3 == j || x.core && j == 1 {
@@ -375,8 +375,8 @@ func scored(s *suite) {
 	}
 	for i, n := range []int{1, 3} { // few queries
 		p := flash.Problem{Batch: 2, Heads: heads, KeyHeads: 1, QueryLen: n, KeyLen: 300, HeadDim: s.dim(32), DType: dtypes[i],
-			Causal: flash.CausalBottomRight,
-			Score:  capped, Sinks: true, Mask: flash.PerScore{DType: []flash.DType{flash.Bool, flash.Bit}[i], Batch: 2, Heads: 1,
+			Causal:        flash.CausalBottomRight,
+			ScoreFunction: capped, Sinks: true, Mask: flash.PerScore{DType: []flash.DType{flash.Bool, flash.Bit}[i], Batch: 2, Heads: 1,
 				Queries: 1,
 				Keys:    300}}
 		bias(&p, false, true, false)

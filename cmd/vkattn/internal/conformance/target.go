@@ -259,7 +259,7 @@ func (t Target) skip(c *Case) string {
 	if c.operator.stored() && t.Implementation != flash.Standard {
 		return "the scores are an output: standard alone stores them"
 	}
-	if masked := c.Problem.Blocks != (flash.Blocks{}) || c.Problem.Classes != (flash.Blocks{}); masked && !t.MasksBlocks() {
+	if masked := c.Problem.Blocks != (flash.Blocks{}) || c.Problem.MaskBlocks != (flash.Blocks{}); masked && !t.MasksBlocks() {
 		return "for kernels with a block mask, or classes of blocks, only"
 	} else if !masked && t.MasksBlocks() {
 		return "it has no block mask"

@@ -45,8 +45,8 @@ func wideHeads(s *suite) {
 			Causal: causals[i]}).Layouts = all(Odd)
 		add("decode", flash.Problem{Heads: 12, KeyHeads: 1, QueryLen: 1, KeyLen: 300, HeadDim: 576, ValueDim: 512, DType: dtype})
 		scores := flash.Problem{QueryLen: 21, KeyLen: 37, HeadDim: 264, ValueDim: 24, DType: dtype, Sinks: true,
-			Window: flash.SlidingWindow(17, 3),
-			Score:  score.Softcap(20), Bias: flash.PerScore{Batch: 1, Heads: 2, Queries: 21, Keys: 37, DType: dtype},
+			Window:        flash.SlidingWindow(17, 3),
+			ScoreFunction: score.Softcap(20), Bias: flash.PerScore{Batch: 1, Heads: 2, Queries: 21, Keys: 37, DType: dtype},
 			Mask: flash.PerScore{Batch: 1, Heads: 1, Queries: 21, Keys: 37, DType: flash.Bool}}
 		add("scores", scores)
 		if s.small && i > 0 {

@@ -51,7 +51,7 @@ func (f *family) problem(r *rand.Rand) flash.Problem {
 		HeadDim: f.dim, ValueDim: f.valueDim, DType: f.dtype, Blocks: f.blocks,
 	}
 	if !f.sees.Everything() {
-		p.Sees, p.Classes, p.Blocks = f.sees, f.blocks, flash.Blocks{}
+		p.MaskFunction, p.MaskBlocks, p.Blocks = f.sees, f.blocks, flash.Blocks{}
 	}
 	p.Heads = p.KeyHeads
 	if f.grouped {

@@ -137,7 +137,7 @@ func (t *tally) add(f *family, names kernels, c *conformance.Case, how conforman
 	p := c.Problem
 	for name, has := range map[string]bool{
 		"query heads share key heads": p.Heads > p.KeyHeads, "value dimension differs": p.ValueDim != p.HeadDim, "dropout": p.Dropout > 0,
-		"no lse": c.NoLSE, "block mask": p.Blocks != flash.Blocks{}, "classes": p.Classes != flash.Blocks{}, "scale given": p.Scale != 0,
+		"no lse": c.NoLSE, "block mask": p.Blocks != flash.Blocks{}, "classes": p.MaskBlocks != flash.Blocks{}, "scale given": p.Scale != 0,
 		"scale negative":     p.Scale < 0,
 		"several dispatches": f.tuning["max_groups"] > 0, "more queries than keys": p.QueryLen > p.KeyLen,
 		"fewer queries than keys": p.QueryLen < p.KeyLen,

@@ -169,7 +169,7 @@ func (r *Renderer) describe(w view.AttentionWork) (p flash.Problem, err error) {
 	if o.Blocks != view.NoBlocks {
 		p.Blocks = flash.Blocks{Queries: l.BlockSize(), Keys: l.BlockSize()}
 	}
-	p.Score, err = functions(o, l.Heads)
+	p.ScoreFunction, err = functions(o, l.Heads)
 	return p, err
 }
 
