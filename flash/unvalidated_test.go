@@ -1,6 +1,7 @@
 package flash
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -41,5 +42,8 @@ type failingTB struct {
 	why string
 }
 
-func (f *failingTB) Fatal(args ...any) { f.why = args[0].(error).Error(); panic(f.why) }
-func (f *failingTB) Skip(...any)       { panic("skipped") }
+func (f *failingTB) Fatalf(format string, args ...any) {
+	f.why = fmt.Sprintf(format, args...)
+	panic(f.why)
+}
+func (f *failingTB) Skip(...any) { panic("skipped") }
