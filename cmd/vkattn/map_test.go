@@ -18,7 +18,7 @@ import (
 	"github.com/vkattn/vkattn/internal/ref"
 )
 
-const vectors = "../../cmd/vkattn/internal/conformance/vectors/"
+const vectors = "internal/conformance/vectors/"
 
 // TestMapPicture: a picture of a file's heads and one of random heads, as PNG and SVG, and in a report.
 func TestMapPicture(t *testing.T) {

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	synthetic      = "../../cmd/vkattn/internal/report/testdata/synthetic.jsonl" // nobody measured them
-	syntheticOther = "../../cmd/vkattn/internal/report/testdata/synthetic_other.jsonl"
+	synthetic      = "internal/report/testdata/synthetic.jsonl" // nobody measured them
+	syntheticOther = "internal/report/testdata/synthetic_other.jsonl"
 )
 
 func TestReport(t *testing.T) {

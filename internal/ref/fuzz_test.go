@@ -45,7 +45,7 @@ func FuzzSafetensors(f *testing.F) {
 
 // FuzzVector: a golden file that is damaged anywhere is an error, or a problem that can be computed.
 func FuzzVector(f *testing.F) {
-	names, err := filepath.Glob("../conformance/vectors/*.safetensors")
+	names, err := filepath.Glob("../../cmd/vkattn/internal/conformance/vectors/*.safetensors")
 	if err != nil || len(names) == 0 {
 		f.Fatal("no vectors", err)
 	}
