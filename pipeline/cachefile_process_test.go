@@ -35,7 +35,7 @@ func TestCacheFileChild(t *testing.T) {
 		}
 	}
 	require.NoError(t, d.save())
-	require.NoError(t, d.state.Err)
+	require.NoError(t, d.told().Err)
 }
 
 // hashName is a name as files of the cache have it.

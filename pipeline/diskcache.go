@@ -219,9 +219,14 @@ func (c *Context) DiskCache() DiskCache {
 	if c == nil {
 		return DiskCache{}
 	}
-	c.disk.mu.Lock()
-	defer c.disk.mu.Unlock()
-	return c.disk.state
+	return c.disk.told()
+}
+
+// told is the state, which goroutines that store write.
+func (d *diskCache) told() DiskCache {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.state
 }
 
 func (c *Context) openDiskCache() {

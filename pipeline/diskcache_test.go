@@ -105,7 +105,7 @@ func TestDiskCacheByKernel(t *testing.T) {
 	require.ErrorIs(t, err, failed)
 	driver.silent = errors.New("out of memory")
 	require.False(t, driver.compile(t, two, "e"))
-	assert.Equal(t, driver.silent, two.state.StoreErr)
+	assert.Equal(t, driver.silent, two.told().StoreErr)
 	require.NoError(t, two.save())
 	for _, word := range []string{"d", "e", "f"} {
 		assert.NoFileExists(t, two.file(hashName(word, 0)))
@@ -142,16 +142,16 @@ func TestDiskCacheOfBadFiles(t *testing.T) {
 		require.NoError(t, os.WriteFile(path, tc.file, 0o600))
 
 		d, driver = fakeDisk(root)
-		assert.NoError(t, d.state.Err)
+		assert.NoError(t, d.told().Err)
 		require.True(t, driver.compile(t, d, "b"))
 		require.False(t, driver.compile(t, d, "a"))
-		assert.ErrorContains(t, d.state.Err, tc.want)
-		assert.ErrorContains(t, d.state.Err, path)
+		assert.ErrorContains(t, d.told().Err, tc.want)
+		assert.ErrorContains(t, d.told().Err, path)
 		require.NoError(t, d.save())
 
 		d, driver = fakeDisk(root)
 		require.True(t, driver.compile(t, d, "a"), "the next run finds it whole")
-		require.NoError(t, d.state.Err)
+		require.NoError(t, d.told().Err)
 	}
 }
 
@@ -160,14 +160,14 @@ func TestDiskCacheThatCannotBeStored(t *testing.T) {
 	place := filepath.Join(t.TempDir(), "place")
 	require.NoError(t, os.WriteFile(place, nil, 0o600)) // a file where the folder should be
 	d, driver := fakeDisk(place)
-	require.Error(t, d.state.Err)
+	require.Error(t, d.told().Err)
 	driver.compile(t, d, "a")
 	driver.compile(t, d, "b")
 	require.Error(t, d.save())
-	assert.Error(t, d.state.StoreErr)
+	assert.Error(t, d.told().StoreErr)
 	require.NoError(t, os.Remove(place))
 	require.NoError(t, d.save())
-	assert.NoError(t, d.state.StoreErr)
+	assert.NoError(t, d.told().StoreErr)
 	for _, word := range []string{"a", "b"} {
 		assert.True(t, driver.compile(t, d, word))
 	}

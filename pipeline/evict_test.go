@@ -80,8 +80,8 @@ func TestCacheStaysSmall(t *testing.T) {
 					t.Error(err)
 				}
 			}
-			if err := d.save(); err != nil || d.state.Err != nil {
-				t.Error(err, d.state.Err)
+			if err := d.save(); err != nil || d.told().Err != nil {
+				t.Error(err, d.told().Err)
 			}
 		})
 	}
