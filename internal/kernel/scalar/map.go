@@ -6,20 +6,16 @@ import (
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/pipeline"
-	"github.com/vkattn/vkattn/vk"
 )
 
 // MapLabel is the module of maps, and the label of its dispatches.
 const MapLabel = "scalar_map"
 
-// MapTile is the shape of the work of scalar_map: a row for each invocation, within shared memory of 16 KiB.
+// MapTile is the shape of the work of scalar_map: a row for each invocation. It suits every device, and shared memory of 16 KiB.
 type MapTile struct{ BR, BC, MR, MC, DK int }
 
-// TileOfMaps is the tile on a device. A driver that runs shaders on a CPU compiles the loops over BC keys, which are unrolled, for seconds.
+// TileOfMaps is the tile on a device.
 func TileOfMaps(c *kernel.Capabilities) MapTile {
-	if c.Facts.Type == vk.DeviceCPU {
-		return MapTile{BR: 64, BC: 8, MR: 2, MC: 4, DK: 8}
-	}
 	t := MapTile{BR: 64, BC: 32, MR: 8, MC: 4, DK: 16}
 	if c.Facts.Limits.MaxSharedMemory >= 24<<10 {
 		t.DK = 32 // half the barriers
