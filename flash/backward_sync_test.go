@@ -18,8 +18,8 @@ func TestBackwardSynchronization(t *testing.T) {
 	vktest.Long(t, "the tiles that are chosen, in the conformance suite")
 	var messages []Message
 	d, err := Open(WithoutDiskCache(), WithValidation(func(m Message) { messages = append(messages, m) }), WithSyncValidation())
-	if errors.Is(err, vk.ErrLayerMissing) && os.Getenv("VKATTN_REQUIRE_VALIDATION") != "1" || errors.Is(err, ErrNoDevice) &&
-		os.Getenv("VKATTN_REQUIRE_DEVICE") != "1" {
+	if errors.Is(err, vk.ErrLayerMissing) && os.Getenv("VKATTN_REQUIRE_VALIDATION") != "1" ||
+		errors.Is(err, ErrNoDevice) && os.Getenv("VKATTN_REQUIRE_DEVICE") != "1" {
 		t.Skip(err)
 	}
 	require.NoError(t, err)

@@ -220,8 +220,8 @@ func (m *Mover) move(ctx context.Context, h *HostMemory, at uint64, t *Tensor, o
 
 // hold checks the two places and keeps their memory from being freed until release. The buffer is nil where the device cannot import the
 // host's.
-func (m *Mover) hold(ctx context.Context, h *HostMemory, at uint64, t *Tensor, offset, n uint64) (b *vk.Buffer, place pipeline.Binding,
-	err error) {
+func (m *Mover) hold(ctx context.Context, h *HostMemory, at uint64, t *Tensor, offset,
+	n uint64) (b *vk.Buffer, place pipeline.Binding, err error) {
 	if err := m.made(); err != nil {
 		return nil, place, err
 	}

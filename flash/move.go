@@ -94,8 +94,8 @@ func (m *Move) Wait() (err error) {
 
 // StartToHost is ToHost that begins after a point and does not wait for its end. Copies of one direction are done in the order of their
 // calls.
-func (m *Mover) StartToHost(ctx context.Context, to *HostMemory, at uint64, from *Tensor, offset, n uint64, after Point) (_ *Move,
-	err error) {
+func (m *Mover) StartToHost(ctx context.Context, to *HostMemory, at uint64, from *Tensor, offset, n uint64,
+	after Point) (_ *Move, err error) {
 	defer during("Mover.StartToHost", &err)
 	return m.start(ctx, to, at, from, offset, n, after, func(b *vk.Buffer, t pipeline.Binding) (Point, error) {
 		return m.from.Start(b, at, t.Buffer, t.Offset, n, after)
@@ -104,8 +104,8 @@ func (m *Mover) StartToHost(ctx context.Context, to *HostMemory, at uint64, from
 
 // StartToDevice is ToDevice that begins after a point and does not wait for its end. Work of the device that uses the tensor begins after
 // the move's end by After, or is submitted after its Wait.
-func (m *Mover) StartToDevice(ctx context.Context, to *Tensor, offset uint64, from *HostMemory, at, n uint64, after Point) (_ *Move,
-	err error) {
+func (m *Mover) StartToDevice(ctx context.Context, to *Tensor, offset uint64, from *HostMemory, at, n uint64,
+	after Point) (_ *Move, err error) {
 	defer during("Mover.StartToDevice", &err)
 	return m.start(ctx, from, at, to, offset, n, after, func(b *vk.Buffer, t pipeline.Binding) (Point, error) {
 		return m.to.Start(t.Buffer, t.Offset, b, at, n, after)

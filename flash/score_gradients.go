@@ -79,8 +79,8 @@ func withScoreGradients(e *kernel.Env, p *attn.Problem, program kernel.BackwardP
 
 // planBias is the gradient by one bias: it takes the kernel on matrices for a program that is on matrices itself, unless the device cannot;
 // note says why it cannot.
-func planBias(e *kernel.Env, p *attn.Problem, of kernel.Bias, tier kernel.Tier, given map[string]int) (_ biasProgram, note string,
-	err error) {
+func planBias(e *kernel.Env, p *attn.Problem, of kernel.Bias, tier kernel.Tier,
+	given map[string]int) (_ biasProgram, note string, err error) {
 	if tier == kernel.TierMatrix {
 		bias, err := matrix.PlanBias(e, p, of, given)
 		var no *kernel.Declined

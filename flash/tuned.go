@@ -17,8 +17,8 @@ func WithoutStoredTuning() PlanOption {
 
 // fit fits a kernel to a problem, with the caller's tuning if there is any, else with what tune measured if that fits, by the caller's file
 // of tiles or else by the user's tuning file, else with a row of tiles. note says why what tune measured was left aside.
-func (d *Device) fit(k *kernel.Kernel, p *attn.Problem, o *planOptions) (prog kernel.Program, t *kernel.Tuning, entry *tuned.Entry,
-	note string, err error) {
+func (d *Device) fit(k *kernel.Kernel, p *attn.Problem,
+	o *planOptions) (prog kernel.Program, t *kernel.Tuning, entry *tuned.Entry, note string, err error) {
 	if len(o.tuning) == 0 && !o.noStored && k.Candidates != nil {
 		var values map[string]int
 		what, row := "", d.env.Caps.TunedRow(k.Name, p)

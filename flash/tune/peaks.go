@@ -201,8 +201,8 @@ func (m meter) peakCopy(ctx context.Context) (float64, error) {
 
 // ceiling gives the best rate of rounds a second: it finds how many rounds, most at most, take peakTime, then times that
 // several times. dispatches is the number that the largest recording needs.
-func (m meter) ceiling(ctx context.Context, most, dispatches int, record func(rec *pipeline.Recording, rounds int) error) (float64,
-	error) {
+func (m meter) ceiling(ctx context.Context, most, dispatches int,
+	record func(rec *pipeline.Recording, rounds int) error) (float64, error) {
 	rec, err := m.env.Ctx.NewRecording(pipeline.RecordingInfo{MaxDispatches: dispatches, MaxBindings: 2 * dispatches})
 	if err != nil {
 		return 0, err

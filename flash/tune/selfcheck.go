@@ -43,8 +43,8 @@ func SelfCheck(ctx context.Context, d *flash.Device, impls []flash.Implementatio
 	}
 	var trials []*trial
 	for _, k := range catalogue.Forward {
-		if len(impls) > 0 && !slices.Contains(impls, flash.Implementation(k.Implementation)) || len(tiers) > 0 &&
-			!slices.Contains(tiers, flash.Tier(k.Tier)) {
+		if len(impls) > 0 && !slices.Contains(impls, flash.Implementation(k.Implementation)) ||
+			len(tiers) > 0 && !slices.Contains(tiers, flash.Tier(k.Tier)) {
 			continue
 		}
 		dim := max(16, attn.CeilDiv(k.LeastDim, 16)*16)

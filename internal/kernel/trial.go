@@ -180,8 +180,8 @@ func (t *trialTensors) forward(p *attn.Problem, in *ref.Problem, v Variant, scra
 
 // TryScores is TryForward for kernels that make the matrix of what the softmax is taken of, of rows of pitch elements, in one buffer of
 // workspace. What lies outside the keys that a query sees by its position is not looked at.
-func (e *Env) TryScores(p *attn.Problem, v Variant, pitch int, scratch []uint64, record func(*Recorder, *Operands) error) (wrong string,
-	err error) {
+func (e *Env) TryScores(p *attn.Problem, v Variant, pitch int, scratch []uint64,
+	record func(*Recorder, *Operands) error) (wrong string, err error) {
 	t := &trialTensors{env: e}
 	defer t.close()
 	in := TrialInputs(p)

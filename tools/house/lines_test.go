@@ -33,7 +33,8 @@ func goFiles(t *testing.T) (paths []string) {
 	return paths
 }
 
-// TestLinesFit: no line of Go is wider than 140 columns, a tab being four. What a test quotes between backquotes is as wide as it is.
+// TestLinesFit: no line of Go is wider than 140 columns, a tab being four. What a test quotes between
+// backquotes, or shows as an example in a comment, is as wide as it is.
 func TestLinesFit(t *testing.T) {
 	const columns, tab = 140, 4
 	for _, path := range goFiles(t) {

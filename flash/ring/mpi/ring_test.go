@@ -292,8 +292,8 @@ func (v *variant) judge(p *flash.Problem, in *ref.Problem, do *ref.Tensor, gathe
 }
 
 // reference is what is right.
-func (v *variant) reference(in *ref.Problem, do *ref.Tensor) (o, lse ref.Array, grad *ref.Gradients, plainO ref.Array, plain *ref.Gradients,
-	err error) {
+func (v *variant) reference(in *ref.Problem,
+	do *ref.Tensor) (o, lse ref.Array, grad *ref.Gradients, plainO ref.Array, plain *ref.Gradients, err error) {
 	var errs [4]error
 	if v.starts != nil {
 		o, lse, errs[0] = ref.ForwardPacked(*in, v.starts, v.starts)

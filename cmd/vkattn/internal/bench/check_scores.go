@@ -147,8 +147,8 @@ func (s *deviceShape) biasGradients(ctx context.Context, set *tensorSet, offset 
 
 // sinkGradients does the same for dsinks, each a sum over batch and queries: −Σ exp(sink − lse)·δ. The yardstick has δ in the
 // inputs' own dtype and sums in fp32, one after the other.
-func (s *deviceShape) sinkGradients(ctx context.Context, set *tensorSet, full bool, random *rand.Rand, to [3]*[]float64) (rows int,
-	err error) {
+func (s *deviceShape) sinkGradients(ctx context.Context, set *tensorSet, full bool, random *rand.Rand,
+	to [3]*[]float64) (rows int, err error) {
 	p, in := s.problem, set.in
 	all, err := readHead(ctx, s.c, set.grad.dsinks, 0, 0, 0, 1)
 	if err != nil {

@@ -283,8 +283,8 @@ func (c *Case) judgeSum(i int, got, start []float32, r *Result) {
 }
 
 // runBackward poisons the gradients (or fills them with start), runs, and reads them back.
-func runBackward(ctx context.Context, plan *flash.Plan, b flash.Backward, grads []*arena, run int, start *[3][]float32) (out [3][]byte,
-	err error) {
+func runBackward(ctx context.Context, plan *flash.Plan, b flash.Backward, grads []*arena, run int,
+	start *[3][]float32) (out [3][]byte, err error) {
 	for i, a := range grads {
 		var values []float32
 		if start != nil {

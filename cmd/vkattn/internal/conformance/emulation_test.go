@@ -50,8 +50,8 @@ func (e emulation) attention(c *Case) (o, lse []float64) {
 			top := float32(math.Inf(-1))
 			for n := range s {
 				s[n] = float32(math.Inf(-1))
-				if start+n > r.I+shift || outside(p.Window, start+n-(r.I+p.K.N-p.Q.N)) || p.Blocks != nil &&
-					!p.Blocks.Allows(r.B, r.H, r.I, start+n) {
+				if start+n > r.I+shift || outside(p.Window, start+n-(r.I+p.K.N-p.Q.N)) ||
+					p.Blocks != nil && !p.Blocks.Allows(r.B, r.H, r.I, start+n) {
 					continue
 				}
 				var sum float32

@@ -198,8 +198,8 @@ func (g *Rig) run(ctx context.Context, c *Case, how How, r *Result) (err error) 
 var outputNames = [5]string{"o", "lse", gradientNames[0], gradientNames[1], gradientNames[2]}
 
 // once runs the passes and gives the outputs, packed; those that there are not are nil.
-func (g *Rig) once(ctx context.Context, at *laid, f flash.Forward, b *flash.Backward, start *[3][]float32, run int) (out [5][]byte,
-	err error) {
+func (g *Rig) once(ctx context.Context, at *laid, f flash.Forward, b *flash.Backward, start *[3][]float32,
+	run int) (out [5][]byte, err error) {
 	s := g.Slab
 	parts := [5]*part{at.o, at.lse, at.dq, at.dk, at.dv}
 	for i, p := range parts {

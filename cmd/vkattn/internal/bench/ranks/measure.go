@@ -113,8 +113,8 @@ func (s *set) close() error {
 }
 
 // newSet makes tensors of some queries and keys; without keys, which lie elsewhere then, none of these and their gradients.
-func newSet(ctx context.Context, d *flash.Device, data *noise, p flash.Problem, queries, keys []ring.Span, backward bool) (s *set,
-	err error) {
+func newSet(ctx context.Context, d *flash.Device, data *noise, p flash.Problem, queries, keys []ring.Span,
+	backward bool) (s *set, err error) {
 	s = &set{}
 	make1 := func(to **flash.Tensor, number, heads, columns int, spans []ring.Span) {
 		if err == nil {
