@@ -18,7 +18,7 @@ import (
 // whole suite has for it, and every pair of options that concern the same thing; of kernels on matrices every option in every form. The
 // whole suite runs that of kernels that are compiled for long, in all forms but the first. The short cover, go test -short's, has every
 // option once for each kernel in scalar arithmetic, once for all kernels on matrices together, and of those each kernel in each form, with
-// gradients and without.
+// gradients and without; of special inputs it has each sort (shortKind), not each number.
 
 // coverage is which of them.
 type coverage bool
