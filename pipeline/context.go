@@ -52,7 +52,8 @@ type Context struct {
 	life   sync.RWMutex
 	closed atomic.Bool
 
-	recordings sync.Map // *Recording → struct{}: what Close has to free
+	recordings sync.Map                       // *Recording → struct{}: what Close has to free
+	lists      atomic.Pointer[func(*Listing)] // who is given listings; nil: nobody
 }
 
 // New makes a Context on a device. The device stays the caller's and must outlive the context.

@@ -8,6 +8,7 @@
 //   - Context.Kernel: compute pipelines made once per content, kept on disk between runs.
 //   - Recording: a sequence of dispatches, copies and fills whose barriers follow from declared use; it writes itself into
 //     its own or anybody's command buffer.
+//   - Recording.Listing and Context.List: what recordings hold, as data and as text, for those who ask.
 //   - Context.Submit and Pending: asynchronous execution with a timestamp per operation.
 //   - Context.Upload and Context.Download: transfers through a staging ring.
 //

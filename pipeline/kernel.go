@@ -28,7 +28,7 @@ type KernelInfo struct {
 	// gives the code that Identity names, SPIR-V; called where nothing is kept of the kernel, on disk neither
 	Load          func() ([]uint32, error)
 	Spec          []vk.SpecConstant // specialization constants, in any order
-	Constants     fmt.Stringer      // what Spec sets, by name, for the account of test runs; may be nil
+	Constants     fmt.Stringer      // what Spec sets, by name, for listings and the account of test runs; may be nil
 	Bindings      int               // storage buffers
 	Buffers       map[string]uint32 // bindings by name, for those who bind by name; may be nil
 	PushBytes     int               // a multiple of 4
@@ -46,6 +46,12 @@ type Kernel struct {
 	pipeline  *vk.ComputePipeline
 	ctx       *Context
 	compiled  *compiled // for the account of a test run; nil otherwise
+
+	// for listings
+	constants     fmt.Stringer
+	spec          []vk.SpecConstant
+	subgroupSize  uint32
+	fullSubgroups bool
 }
 
 // Name is the name that the kernel was first asked for under.
@@ -334,7 +340,8 @@ func (c *Context) Kernel(i KernelInfo) (*Kernel, error) {
 	} else {
 		e.kernel = &Kernel{
 			name: i.Name, code: code, bindings: i.Bindings, buffers: i.Buffers, pushBytes: i.PushBytes, pipeline: p, ctx: c,
-			compiled: i.account(time.Since(began)),
+			compiled:  i.account(time.Since(began)),
+			constants: i.Constants, spec: slices.Clone(i.Spec), subgroupSize: i.SubgroupSize, fullSubgroups: i.FullSubgroups,
 		}
 	}
 	close(e.done)

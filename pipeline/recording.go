@@ -12,6 +12,7 @@ type RecordingInfo struct {
 	MaxDispatches int  // operations: dispatches, indirect ones too, copies and fills
 	MaxBindings   int  // bindings of all dispatches together
 	Timestamps    bool // time every operation, where the queue can; see Recording.HasTimestamps
+	Listed        bool // keep what Recording.Listing gives
 }
 
 // Recording is a sequence of operations on buffers, with the barriers between them, that can be written into any command
@@ -38,6 +39,8 @@ type Recording struct {
 	first    []*compiled // kernels that had not run before
 	sealed   bool
 	err      error
+	list     *listed        // of recordings that are listed
+	listTo   func(*Listing) // who is given the listing once the recording is sealed
 
 	ticks   []uint64
 	timings []Timing
@@ -61,6 +64,12 @@ func (c *Context) NewRecording(i RecordingInfo) (*Recording, error) {
 	r := &Recording{ctx: c, info: i, labels: make([]string, 0, i.MaxDispatches)}
 	r.sets = descriptorSets{dev: c.dev, maxSets: i.MaxDispatches, maxBindings: i.MaxBindings}
 	r.run.pending.rec = r
+	if to := c.lists.Load(); to != nil {
+		r.listTo = *to
+	}
+	if i.Listed || r.listTo != nil {
+		r.list = &listed{}
+	}
 	if i.Timestamps && c.HasTimestamps() {
 		var err error
 		if r.queries, err = c.dev.NewQueryPool(i.MaxDispatches + 1); err != nil {
@@ -121,6 +130,7 @@ func (r *Recording) Reset() error {
 	r.stream.Reset()
 	r.hazards.reset()
 	r.sets.reset()
+	r.list.reset()
 	r.labels = r.labels[:0]
 	r.bindings, r.barriers, r.indirect = 0, 0, 0
 	r.first = r.first[:0]
@@ -321,6 +331,7 @@ func (r *Recording) dispatch(k *Kernel, access []Access, push []byte, groups [3]
 		r.hazards.need(&b, indirect.Buffer.Handle(), indirect.Offset, indirect.Offset+indirect.Size, vk.StageIndirect, Read)
 	}
 	r.barrier(b)
+	r.list.dispatch(k, access, push, groups, indirect, label)
 	r.expect(k)
 	r.stream.Bind(k.pipeline, set)
 	if len(push) > 0 {
@@ -397,6 +408,7 @@ func (r *Recording) Copy(dst, src Binding, label string) error {
 	r.hazards.need(&b, d, dst.Offset, dst.Offset+dst.Size, vk.StageTransfer, Write)
 	r.hazards.need(&b, s, src.Offset, src.Offset+src.Size, vk.StageTransfer, Read)
 	r.barrier(b)
+	r.list.transfer(Copied, label, 0, Access{dst, Write}, Access{src, Read})
 	r.stream.Copy(dst.Buffer, dst.Offset, src.Buffer, src.Offset, src.Size)
 	r.hazards.did(d, dst.Offset, dst.Offset+dst.Size, vk.StageTransfer, Write)
 	r.hazards.did(s, src.Offset, src.Offset+src.Size, vk.StageTransfer, Read)
@@ -420,6 +432,7 @@ func (r *Recording) Fill(dst Binding, value uint32, label string) error {
 	var b barrier
 	r.hazards.need(&b, d, dst.Offset, dst.Offset+dst.Size, vk.StageTransfer, Write)
 	r.barrier(b)
+	r.list.transfer(Filled, label, value, Access{dst, Write})
 	r.stream.Fill(vk.BufferRange{Buffer: dst.Buffer, Offset: dst.Offset, Size: dst.Size}, value)
 	r.hazards.did(d, dst.Offset, dst.Offset+dst.Size, vk.StageTransfer, Write)
 	return r.end(label)
@@ -468,6 +481,7 @@ func (r *Recording) barrier(b barrier) {
 	}
 	r.stream.Barrier(b.srcStages, b.srcAccesses, b.dstStages, b.dstAccesses)
 	r.hazards.passed(b)
+	r.list.barrier(b)
 	r.barriers++
 }
 
@@ -479,6 +493,9 @@ func (r *Recording) seal() error {
 	if !r.sealed {
 		r.barrier(r.hazards.final())
 		r.sealed = true
+		if r.listTo != nil {
+			r.listTo(r.listing())
+		}
 	}
 	return r.stream.Err()
 }
