@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/pipeline"
 	"github.com/vkattn/vkattn/vk"
@@ -271,7 +272,34 @@ func (r *Recording) begin() error {
 	if err := r.rec.Reset(); err != nil {
 		return err
 	}
+	r.nameTensors()
 	return declare(r.rec, r.tensors[:])
+}
+
+// nameTensors says in the recording's listing, where it has one, what its tensors are.
+func (r *Recording) nameTensors() {
+	if !r.rec.Listed() {
+		return
+	}
+	table := attn.ForwardOperands[:]
+	if r.pass == passBackward {
+		table = attn.BackwardOperands[:]
+	}
+	for i, t := range r.tensors {
+		if t == nil {
+			continue
+		}
+		name := "Blocks"
+		switch {
+		case i < len(table):
+			name = table[i].Name
+		case i >= mostHeld-MaxCaptured:
+			name = fmt.Sprintf("Captured[%d]", i-(mostHeld-MaxCaptured))
+		case i >= mostHeld-2*MaxCaptured:
+			name = fmt.Sprintf("DCaptured[%d]", i-(mostHeld-2*MaxCaptured))
+		}
+		r.rec.Name(t.bound.Binding, name)
+	}
 }
 
 // Record writes the commands into a command buffer of the caller's: a VkCommandBuffer of the same device, in the recording

@@ -31,7 +31,8 @@ func listedOperations(t testing.TB, c *Context, r *Recording) {
 	require.NoError(t, r.Dispatch(named, []Access{{src.All(), Read}, {counted.All(), Write}}, count.bytes(), [3]uint32{2, 1, 1}, "count"))
 	args := mixArgs{n: 32, add: 5}
 	groups := counted.Range(8, vk.DispatchIndirectBytes)
-	require.NoError(t, r.DispatchIndirect(unnamed, []Access{{src.Range(0, 128), Read}, {dst.All(), ReadWrite}}, args.bytes(), groups, "work"))
+	require.NoError(t, r.DispatchIndirect(unnamed, []Access{{src.Range(0, 128), Read}, {dst.All(), ReadWrite}}, args.bytes(),
+		groups, "work"))
 	require.NoError(t, r.Copy(dst.Range(128, 64), src.Range(0, 64), "copy"))
 }
 

@@ -81,31 +81,36 @@ func (c *Case) hasGradients() bool {
 	return err == nil && c.Gradients && !c.NoLSE && max(p.HeadDim, p.ValueDim) <= flash.MaxBackwardDim && (work <= gradientWork || c.every)
 }
 
-// differentiate computes the gradients, once the inputs are there.
-func (c *Case) differentiate(random *rand.Rand) error {
+// drawGradients draws what the backward pass is given.
+func (c *Case) drawGradients(random *rand.Rand) *derivatives {
 	d := &derivatives{}
-	t := refType(c.Problem.DType)
 	if c.vector != nil {
 		d.do = c.vector.DO
-	} else {
-		q, v := c.inputs.Q, c.inputs.V
-		d.do = ref.NewTensor(q.B, q.H, q.N, v.D)
-		size := c.do
-		if size == 0 {
-			size = 1
-		}
-		for i := range d.do.Data {
-			d.do.Data[i] = float32(size * random.NormFloat64())
-		}
-		t.RoundAll(d.do.Data)
-		spoilBeyond(d.do, c.inputs.QueryLens)
-		if random.IntN(2) == 0 {
-			d.dlse = make([]float32, q.B*q.H*q.N)
-			for i := range d.dlse {
-				d.dlse[i] = float32(random.NormFloat64())
-			}
+		return d
+	}
+	q, v := c.inputs.Q, c.inputs.V
+	d.do = ref.NewTensor(q.B, q.H, q.N, v.D)
+	size := c.do
+	if size == 0 {
+		size = 1
+	}
+	for i := range d.do.Data {
+		d.do.Data[i] = float32(size * random.NormFloat64())
+	}
+	refType(c.Problem.DType).RoundAll(d.do.Data)
+	spoilBeyond(d.do, c.inputs.QueryLens)
+	if random.IntN(2) == 0 {
+		d.dlse = make([]float32, q.B*q.H*q.N)
+		for i := range d.dlse {
+			d.dlse[i] = float32(random.NormFloat64())
 		}
 	}
+	return d
+}
+
+// differentiate computes the gradients, once the inputs are there.
+func (c *Case) differentiate(random *rand.Rand) error {
+	d, t := c.drawGradients(random), refType(c.Problem.DType)
 	right, err := ref.Backward(c.inputs, d.do, d.dlse)
 	if err != nil {
 		return err
@@ -191,6 +196,9 @@ func (c *Case) backward(ctx context.Context, dev *flash.Device, target Target, p
 		b.DLSE = more[1].tensor
 	}
 	t := refType(p.DType)
+	if c.prepared != nil {
+		return c.prepareBackward(plan, b, scores, r)
+	}
 	var first [3][]byte
 	times := runs
 	if c.once {

@@ -57,8 +57,10 @@ type Case struct {
 	cache   cache // where keys and values lie in one
 	lost    bool  // with pages: some are none of the pool's
 	// after, where a test sets it, is what else is looked at between the forward pass and gradients.
-	after   func(ctx context.Context, dev *flash.Device, plan *flash.Plan, f *flash.Forward) error
-	prepErr error
+	after func(ctx context.Context, dev *flash.Device, plan *flash.Plan, f *flash.Forward) error
+	// prepared, where a test sets it, is given a recording of each pass, with its commands, in place of a run: nothing runs or is compared.
+	prepared func(*flash.Recording) error
+	prepErr  error
 }
 
 // prepare computes inputs and answers, once.
@@ -120,6 +122,12 @@ func (c *Case) compute() error {
 		for range c.Sample - 2 {
 			c.rows = append(c.rows, all[random.IntN(len(all))])
 		}
+	}
+	if c.prepared != nil {
+		if c.hasGradients() {
+			c.grads = c.drawGradients(random)
+		}
+		return nil
 	}
 	if c.o, c.lse, err = flatten(ref.ForwardRows(c.inputs, c.rows)); err != nil {
 		return err

@@ -356,6 +356,9 @@ func (c *Case) execute(ctx context.Context, dev *flash.Device, t Target, r *Resu
 	}
 	defer func() { err = errors.Join(err, mask.Close()) }()
 	f.MaskBlocks = mask
+	if c.prepared != nil {
+		return c.prepareForward(ctx, dev, t, plan, f, weights, scores, r)
+	}
 	var firstO, firstLSE []byte
 	times := runs
 	if c.once {
