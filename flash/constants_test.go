@@ -35,13 +35,18 @@ func hostConstants(t *testing.T) map[string]kernel.Constants {
 	onMatrices, err := matrix.ChooseTile(c, attnOf(p), fragment, kernel.FormRegisters, kernel.NewTuning(nil))
 	require.NoError(t, err)
 	scalarOf := func(p Problem, parts *kernel.Combiner) kernel.Constants {
-		out, _ := (&scalar.ForwardProgram{ForwardPass: kernel.ForwardPass{CheckedKernels: kernel.CheckedKernels{Env: env},
-			Problem: p.attn(), Combine: parts}, Shape: inFP32}).Describe(v)
-		return out
+		tile := inFP32
+		if tile.Parts = 1; parts != nil {
+			tile.Parts = 2
+		}
+		return tile.Constants(attnOf(p), v)
 	}
 	matrixOf := func(p Problem, parts *kernel.Combiner) kernel.Constants {
-		out, _ := (&matrix.ForwardProgram{ForwardPass: kernel.ForwardPass{Problem: p.attn(), Combine: parts},
-			Shape: onMatrices}).Describe(v)
+		tile := onMatrices
+		if tile.Parts = 1; parts != nil {
+			tile.Parts = 2
+		}
+		out, _ := (&matrix.ForwardProgram{ForwardPass: kernel.ForwardPass{Problem: p.attn(), Combine: parts}, Shape: tile}).Describe(v)
 		return out
 	}
 	ahead := onMatrices
@@ -52,6 +57,9 @@ func hostConstants(t *testing.T) map[string]kernel.Constants {
 		p.DType = F32
 		tile, err := matrix.ChooseSplitTile(c, attnOf(p), 2, true, fragment, kernel.FormRegisters, kernel.NewTuning(nil))
 		require.NoError(t, err)
+		if tile.Parts = 1; parts != nil {
+			tile.Parts = 2
+		}
 		out, _ := (&matrix.ForwardProgram{ForwardPass: kernel.ForwardPass{Problem: p.attn(), Combine: parts}, Shape: tile}).Describe(v)
 		return out
 	}
@@ -61,15 +69,12 @@ func hostConstants(t *testing.T) map[string]kernel.Constants {
 		out, _ := (&matrix.WideProgram{ForwardPass: kernel.ForwardPass{Problem: p.attn(), Combine: parts}, Shape: tile}).Describe(v)
 		return out
 	}
-	scalarFlash1, _ := (&scalar.Flash1Program{CheckedKernels: kernel.CheckedKernels{Env: env}, Problem: p.attn(),
-		Shape: flash1}).Describe(v)
+	scalarFlash1 := flash1.Constants(attnOf(p), v, 1)
 	matrixFlash1, _ := (&matrix.Flash1Program{Problem: p.attn(), Shape: onMatrices}).Describe(v)
 	cached := p
 	cached.Pages = Pages{Size: 16, Count: 9, PerSequence: 4}
 	decodeOf := func(p Problem) kernel.Constants {
-		out, _ := (&scalar.DecodeProgram{ForwardPass: kernel.ForwardPass{Problem: p.attn()},
-			Shape: scalar.DecodeTile{Lanes: 32, LPR: 8}}).Describe(v)
-		return out
+		return (&scalar.DecodeTile{Lanes: 32, LPR: 8}).Constants(attnOf(p), v)
 	}
 	fewOf := func(p Problem) kernel.Constants {
 		out, _ := (&matrix.DecodeProgram{ForwardPass: kernel.ForwardPass{Problem: p.attn()},
@@ -112,7 +117,7 @@ func hostConstants(t *testing.T) map[string]kernel.Constants {
 		"matrix_forward_split": splitOf(nil), "matrix_forward_split_parts": splitOf(parts),
 		"matrix_forward_wide": wideOf(p, nil), "matrix_forward_wide_parts": wideOf(p, parts),
 		"matrix_flash1":      matrixFlash1,
-		"backward_delta":     (&kernel.DeltaProgram{}).Constants(true, true),
+		"backward_delta":     (&kernel.DeltaProgram{Problem: attnOf(p)}).Constants(true, true),
 		"scalar_backward_kv": back.Constants(&back.Kv, true, false), "scalar_backward_q": back.Constants(&back.Q, true, false),
 		"matrix_backward_kv":       backMatrix.Constants(&backMatrix.Kv, 3, overwriting),
 		"matrix_backward_q":        backMatrix.Constants(&backMatrix.Q, 3, overwriting),

@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/internal/kernel/pass"
 	"github.com/vkattn/vkattn/internal/kernel/scalar"
 	"github.com/vkattn/vkattn/internal/vktest"
 )
@@ -89,7 +90,8 @@ func TestDecodeRowsMeetInTurns(t *testing.T) {
 	d := decodeDevice(t)
 	s := newSample(t, Problem{Batch: 2, Heads: 5, KeyHeads: 1, QueryLen: 1, KeyLen: 400, HeadDim: 8, ValueDim: 128, DType: F16})
 	plan := mustPlan(t, d, s.p, WithTier(TierScalar), WithTuning(map[string]int{"w": 8, "rows": 5, "u": 1, "parts": 1}))
-	require.Less(t, plan.program.(*scalar.DecodeProgram).Shape.Meet, 5)
+	made := plan.program.(*pass.Forward).Passes(pass.Variant{})
+	require.Less(t, made.Stages[0].Constants["MEET"], 5)
 	f := s.tensors(t, d, plainly(t, d))
 	for range 3 {
 		s.poison(t, f)

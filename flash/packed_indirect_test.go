@@ -13,6 +13,7 @@ import (
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/internal/kernel/matrix"
+	"github.com/vkattn/vkattn/internal/kernel/pass"
 	"github.com/vkattn/vkattn/internal/kernel/scalar"
 	"github.com/vkattn/vkattn/internal/vktest"
 	"github.com/vkattn/vkattn/pipeline"
@@ -128,10 +129,11 @@ func TestPackedIndirect(t *testing.T) {
 				parts := max(x.tuning["parts"], 1)
 				table = countedTable{groups: p.Heads * parts, at: rec.writer.Scratch[len(rec.writer.Scratch)-1]}
 				switch s := plan.program.(type) {
-				case *scalar.ForwardProgram:
-					table.blocks = kernel.RowBlocks{Rows: s.Shape.BR}
-				case *scalar.DecodeProgram:
-					table.blocks, table.groups = kernel.RowBlocks{Rows: s.Shape.Rows, Members: p.Heads / p.KeyHeads}, p.KeyHeads*parts
+				case *pass.Forward:
+					table.blocks = kernel.RowBlocks{Rows: plan.Tuning()["br"]}
+					if rows := plan.Tuning()["rows"]; rows > 0 {
+						table.blocks, table.groups = kernel.RowBlocks{Rows: rows, Members: p.Heads / p.KeyHeads}, p.KeyHeads*parts
+					}
 				case *matrix.ForwardProgram:
 					table.blocks = kernel.RowBlocks{Rows: s.Shape.Rows()}
 					if s.Shape.Pack {

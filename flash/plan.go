@@ -295,7 +295,7 @@ func (p *Plan) usable() error {
 }
 
 // take gives a recording that is not in flight.
-func (p *Plan) take(which pass) (*Recording, error) {
+func (p *Plan) take(which direction) (*Recording, error) {
 	if err := p.usable(); err != nil {
 		return nil, err
 	}

@@ -18,14 +18,14 @@ type RecordingOption func(*recordingOptions) error
 
 type recordingOptions struct {
 	timestamps bool
-	pass       pass
+	pass       direction
 }
 
-// pass is what a recording holds.
-type pass uint8
+// direction is what a recording holds.
+type direction uint8
 
 const (
-	passForward pass = iota
+	passForward direction = iota
 	passBackward
 	passes
 )
@@ -45,7 +45,7 @@ func ForBackward() RecordingOption {
 // time.
 type Recording struct {
 	plan *Plan
-	pass pass
+	pass direction
 	pool bool // made by the plan, which takes it back when its submission was waited for
 
 	mu       sync.Mutex // pooled recordings outlive the Pending that a caller may still hold
@@ -252,7 +252,7 @@ func (r *Recording) Backward(b Backward) (err error) {
 }
 
 // free says why the recording cannot be given commands of this pass; r.mu is held.
-func (r *Recording) free(p pass) error {
+func (r *Recording) free(p direction) error {
 	if err := r.usable(); err != nil {
 		return err
 	}

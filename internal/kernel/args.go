@@ -290,8 +290,8 @@ func (p *Pushes) Backward(pr *attn.Problem, g *Gradients, delta, x, y *Operand) 
 	return baseAt
 }
 
-// delta fills in the arguments of backward_delta: x is o, and lse is dlse.
-func (p *Pushes) delta(pr *attn.Problem, g *Gradients, delta *Operand) (baseAt int) {
+// Delta fills in the arguments of backward_delta: x is o, and lse is dlse.
+func (p *Pushes) Delta(pr *attn.Problem, g *Gradients, delta *Operand) (baseAt int) {
 	var none Operand
 	baseAt = p.Begin(&PassArgs().Backward, pr, &g.Drop)
 	p.Put(ArgOffsets, Offsets(&none, &none, &none, &g.DO))

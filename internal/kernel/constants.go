@@ -107,8 +107,8 @@ func (e *Env) Build(module string, c Constants, info pipeline.KernelInfo, functi
 	return k, err
 }
 
-// takesFunctions says whether a pipeline of these constants has the functions of a problem in it.
-func (c Constants) takesFunctions() bool { return c["SCORE_FUNCTIONS"]+c["MASK_FUNCTIONS"] > 0 }
+// TakesFunctions says whether a pipeline of these constants has the functions of a problem in it.
+func (c Constants) TakesFunctions() bool { return c["SCORE_FUNCTIONS"]+c["MASK_FUNCTIONS"] > 0 }
 
 func BoolInt(b bool) int {
 	if b {

@@ -11,10 +11,10 @@ import (
 // shaders/common/backward_delta.comp. It is fp32 in the recording's workspace, 4 bytes a query and head.
 type DeltaProgram struct {
 	env     *Env
-	problem attn.Problem
-	module  string
+	Problem *attn.Problem // of packed sequences without them
+	Module  string
 	lanes   int // invocations of a row
-	rows    uint32
+	Rows    uint32
 	Grid    Grid
 	kernels [4]atomic.Pointer[pipeline.Kernel] // by alignment and dlse
 }
@@ -34,22 +34,22 @@ func NewDeltaProgram(e *Env, p *attn.Problem, t *Tuning) (*DeltaProgram, error) 
 	if err != nil {
 		return nil, err
 	}
-	return &DeltaProgram{env: e, problem: flat, module: "backward_delta." + p.DType.Suffix(), lanes: lanes, rows: uint32(rows), Grid: g},
+	return &DeltaProgram{env: e, Problem: &flat, Module: "backward_delta." + p.DType.Suffix(), lanes: lanes, Rows: uint32(rows), Grid: g},
 		nil
 }
 
 // Bytes is the size of delta.
-func (s *DeltaProgram) Bytes() uint64 { return 4 * uint64(s.rows) }
+func (s *DeltaProgram) Bytes() uint64 { return 4 * uint64(s.Rows) }
 
 func (s *DeltaProgram) Kernel(aligned, dlse bool) (*pipeline.Kernel, error) {
 	i := BoolInt(aligned) + 2*BoolInt(dlse)
-	return s.env.Variant(&s.kernels[i], s.module, &s.problem, func() (Constants, pipeline.KernelInfo) {
+	return s.env.Variant(&s.kernels[i], s.Module, s.Problem, func() (Constants, pipeline.KernelInfo) {
 		return s.Constants(aligned, dlse), pipeline.KernelInfo{}
 	})
 }
 
 func (s *DeltaProgram) Constants(aligned, dlse bool) Constants {
-	return Constants{"WG": deltaThreads, "LANES": s.lanes, "DV": s.problem.ValueDim, "ALIGNED": BoolInt(aligned),
+	return Constants{"WG": deltaThreads, "LANES": s.lanes, "DV": s.Problem.ValueDim, "ALIGNED": BoolInt(aligned),
 		"HAS_DLSE": BoolInt(dlse)}
 }
 
@@ -58,7 +58,7 @@ func (s *DeltaProgram) Record(r *Recorder, g *Gradients, delta *Operand) error {
 	if err != nil {
 		return err
 	}
-	at := r.Push.delta(&s.problem, g, delta)
+	at := r.Push.Delta(s.Problem, g, delta)
 	r.Access[0] = pipeline.Access{Binding: g.DO.Binding, Mode: pipeline.Read}
 	r.Access[1] = pipeline.Access{Binding: g.O.Binding, Mode: pipeline.Read}
 	r.Access[2] = pipeline.Access{Binding: g.O.Binding, Mode: pipeline.Unused}
@@ -66,7 +66,7 @@ func (s *DeltaProgram) Record(r *Recorder, g *Gradients, delta *Operand) error {
 		r.Access[2] = pipeline.Access{Binding: g.DLSE.Binding, Mode: pipeline.Read}
 	}
 	r.Access[3] = pipeline.Access{Binding: delta.Binding, Mode: pipeline.Write}
-	return r.Dispatch(k, r.Access[:4], at, s.Grid, s.rows, DeltaLabel)
+	return r.Dispatch(k, r.Access[:4], at, s.Grid, s.Rows, DeltaLabel)
 }
 
 // DeltaLabel is the label of its dispatches.

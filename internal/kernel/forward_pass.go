@@ -149,8 +149,8 @@ func ForwardConstants(p *attn.Problem, v Variant) Constants {
 
 // PartsOrBlocks are the constants of the builds for keys in parts, or of the block mask, which the others can do with but for those for
 // caches, and of lengths.
-func PartsOrBlocks(p *attn.Problem, c *Combiner, parts int) Constants {
-	if c != nil {
+func PartsOrBlocks(p *attn.Problem, parts int) Constants {
+	if parts > 1 {
 		return Constants{"PARTS": parts}.And(LengthConstants(p))
 	}
 	if p.Cached() {

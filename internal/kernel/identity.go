@@ -66,7 +66,7 @@ func (e *Env) named(module string, c Constants, functions score.Code) (*code, er
 		sum := sha256.Sum256(spirv.Bytes(words))
 		out.identity, out.load = hex.EncodeToString(sum[:]), func() ([]uint32, error) { return words, nil }
 	}
-	if !c.takesFunctions() {
+	if !c.TakesFunctions() {
 		return out, nil
 	}
 	functions.FirstBinding = declared.Interface.BindingCount()

@@ -55,11 +55,11 @@ func PartsSuffix(parts int) string {
 type Combiner struct {
 	Env     *Env
 	Problem attn.Problem
-	module  string
+	Module  string
 	parts   int
 	share   int    // invocations of four columns of a row
-	items   uint32 // fours of columns
-	grid    Grid
+	Items   uint32 // fours of columns
+	Grid    Grid
 	kernels [Variants]atomic.Pointer[pipeline.Kernel]
 }
 
@@ -73,6 +73,14 @@ func (c *Combiner) Label() string {
 	if c == nil {
 		return ""
 	}
+	return CombineLabel(c.parts)
+}
+
+// CombineLabel is the label of the second step's dispatches, "" where keys are in one part.
+func CombineLabel(parts int) string {
+	if parts < 2 {
+		return ""
+	}
 	return partsLabel
 }
 
@@ -81,7 +89,7 @@ func NewCombiner(e *Env, p *attn.Problem, parts int, t *Tuning) (*Combiner, erro
 	if err := e.Caps.Holds(PartsScratch(p, parts)); err != nil {
 		return nil, err
 	}
-	c := &Combiner{Env: e, Problem: *p, module: "combine_parts." + p.DType.Suffix(), parts: parts, share: 1}
+	c := &Combiner{Env: e, Problem: *p, Module: "combine_parts." + p.DType.Suffix(), parts: parts, share: 1}
 	for 4*c.share < parts && c.share < 32 { // four parts at least for an invocation
 		c.share *= 2
 	}
@@ -90,11 +98,11 @@ func NewCombiner(e *Env, p *attn.Problem, parts int, t *Tuning) (*Combiner, erro
 	per := uint64(combineThreads / c.share)
 	var err error
 	// It reads the parts and no more: reckon with 16 operations a number.
-	c.grid, err = GridFor(e, (items+per-1)/per, 64*float64(items)*float64(parts), ScalarPace, t)
+	c.Grid, err = GridFor(e, (items+per-1)/per, 64*float64(items)*float64(parts), ScalarPace, t)
 	if err != nil {
 		return nil, err
 	}
-	c.items = uint32(items)
+	c.Items = uint32(items)
 	return c, nil
 }
 
@@ -134,7 +142,7 @@ func (c *Combiner) Dispatches() int {
 	if c == nil {
 		return 0
 	}
-	return c.grid.Dispatches()
+	return c.Grid.Dispatches()
 }
 
 // bind puts the memory between the steps in the place of o and lse, for the first step to write.
@@ -145,7 +153,7 @@ func (c *Combiner) bind(r *Recorder) {
 
 func (c *Combiner) Kernel(aligned, lse bool) (*pipeline.Kernel, error) {
 	v := Variant{Aligned: aligned, LSE: lse}
-	return c.Env.Variant(&c.kernels[v.Index()], c.module, &c.Problem, func() (Constants, pipeline.KernelInfo) {
+	return c.Env.Variant(&c.kernels[v.Index()], c.Module, &c.Problem, func() (Constants, pipeline.KernelInfo) {
 		return c.Constants(v),
 			pipeline.KernelInfo{}
 	})
@@ -168,5 +176,5 @@ func (c *Combiner) Record(r *Recorder, f *Operands) error {
 	r.BindSinks(4, &c.Problem, &f.Scores, r.Scratch[0])
 	r.BindLengths(5, &c.Problem, &f.Scores, r.Scratch[0])
 	at := r.Push.Forward(&c.Problem, f)
-	return r.Dispatch(k, r.Accesses(k), at, c.grid, c.items, partsLabel)
+	return r.Dispatch(k, r.Accesses(k), at, c.Grid, c.Items, partsLabel)
 }

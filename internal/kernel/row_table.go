@@ -68,20 +68,17 @@ type rowTable struct {
 	kernel  *pipeline.Kernel
 }
 
-// rowTableLabel is the module, and the label of its dispatches.
-const rowTableLabel = "row_table"
+// RowTableLabel is the module, and the label of its dispatches.
+const RowTableLabel = "row_table"
 
 // NewRowTables builds them.
 func NewRowTables(e *Env, p *attn.Problem, all ...RowBlocks) (tables RowTables, err error) {
 	if p.Packed.None() {
 		return nil, nil
 	}
-	const most = 1024 // the shader's
-	threads := min(e.Caps.Facts.Limits.MaxWorkgroupInvocations, e.Caps.Facts.Limits.MaxWorkgroupSize[0], most)
 	for _, b := range all {
 		t := &rowTable{problem: *p, blocks: b}
-		if t.kernel, err = e.Build(rowTableLabel, RowTableConstants(p, b, 1<<(bits.Len32(threads)-1)), pipeline.KernelInfo{},
-			p.Code()); err != nil {
+		if t.kernel, err = e.Build(RowTableLabel, RowTableConstants(p, b, e.RowTableThreads()), pipeline.KernelInfo{}, p.Code()); err != nil {
 			return nil, err
 		}
 		tables = append(tables, t)
@@ -115,22 +112,37 @@ func RowTableConstants(p *attn.Problem, b RowBlocks, threads int) Constants {
 		"USED_KEYS": BoolInt(p.KeyLengths), "USED_QUERIES": BoolInt(p.QueryLengths)}.And(MaskConstants(p), LengthConstants(p))
 }
 
-// Scratch is the tables' memory, which rows.glsl describes: eight words, eight for each sequence and one more, two for each block. Behind
-// lie the workgroups of each dispatch, where they are counted.
-func (all RowTables) Scratch() (sizes []uint64) {
-	for _, t := range all {
-		size := t.counts()
-		if t.blocks.Counted {
-			size += vk.DispatchIndirectBytes * uint64(t.blocks.Grid.Dispatches())
-		}
-		sizes = append(sizes, size)
-	}
-	return sizes
+// RowTableThreads are the invocations of the workgroup that makes a table.
+func (e *Env) RowTableThreads() int {
+	const most = 1024 // the shader's
+	l := &e.Caps.Facts.Limits
+	return 1 << (bits.Len32(min(l.MaxWorkgroupInvocations, l.MaxWorkgroupSize[0], most)) - 1)
 }
 
-// counts is where in the table the workgroups of dispatches begin.
-func (t *rowTable) counts() uint64 {
-	return 4 * (8 + 8*(uint64(t.problem.Batch)+1) + 2*t.blocks.Most(&t.problem))
+// TableBytes is the size of a table, which rows.glsl describes: eight words, eight for each sequence and one more, two for each block.
+// Behind lie the workgroups of each dispatch, where they are counted.
+func (b RowBlocks) TableBytes(p *attn.Problem) uint64 {
+	size := b.CountsAt(p)
+	if b.Counted {
+		size += CountBytes * uint64(b.Grid.Dispatches())
+	}
+	return size
+}
+
+// CountBytes is what a table has of the workgroups of one dispatch.
+const CountBytes = vk.DispatchIndirectBytes
+
+// CountsAt is where in a table the workgroups of dispatches begin.
+func (b RowBlocks) CountsAt(p *attn.Problem) uint64 {
+	return 4 * (8 + 8*(uint64(p.Batch)+1) + 2*b.Most(p))
+}
+
+// Scratch is the tables' memory.
+func (all RowTables) Scratch() (sizes []uint64) {
+	for _, t := range all {
+		sizes = append(sizes, t.blocks.TableBytes(&t.problem))
+	}
+	return sizes
 }
 
 // Counted says whether the workgroups of the kernels that take table i are counted on the device.
@@ -157,7 +169,7 @@ func (all RowTables) Take(r *Recorder, from []pipeline.Binding, i int) {
 	}
 	r.Rows, r.Groups = from[i], pipeline.Binding{}
 	if t := all[i]; t.blocks.Counted {
-		r.Groups = pipeline.Binding{Buffer: from[i].Buffer, Offset: from[i].Offset + t.counts(), Size: vk.DispatchIndirectBytes}
+		r.Groups = pipeline.Binding{Buffer: from[i].Buffer, Offset: from[i].Offset + t.blocks.CountsAt(&t.problem), Size: CountBytes}
 	}
 }
 
@@ -177,5 +189,5 @@ func (t *rowTable) record(r *Recorder, s *Scores, to pipeline.Binding) error {
 	r.Access[5] = pipeline.Access{Binding: to, Mode: pipeline.ReadWrite}
 	at := r.Push.Begin(&PassArgs().Forward, p, &Draw{})
 	r.Push.Set(at+4, max(t.blocks.Grid.Total, 1))
-	return r.Rec.Dispatch(t.kernel, r.Access[:6], r.Push.Bytes(), [3]uint32{1, 1, 1}, rowTableLabel)
+	return r.Rec.Dispatch(t.kernel, r.Access[:6], r.Push.Bytes(), [3]uint32{1, 1, 1}, RowTableLabel)
 }

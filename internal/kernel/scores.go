@@ -183,7 +183,7 @@ func (r *Recorder) BindLengths(at int, p *attn.Problem, s *Scores, idle pipeline
 // bindMore writes and binds the further arguments, where the problem has any.
 func (r *Recorder) bindMore(at int, p *attn.Problem, s *Scores) {
 	if NeedsMore(p) {
-		r.writeMore(p, s)
+		r.WriteMore(p, s)
 		r.Access[at] = pipeline.Access{Binding: r.More.All(), Mode: pipeline.Unused} // written by the host before it is submitted
 	}
 }
@@ -227,8 +227,8 @@ func checkMore(module string, in *shaders.Interface) error {
 	return nil
 }
 
-// writeMore writes the further arguments. All dispatches of a pass have the same.
-func (r *Recorder) writeMore(p *attn.Problem, s *Scores) {
+// WriteMore writes the further arguments. All dispatches of a pass have the same.
+func (r *Recorder) WriteMore(p *attn.Problem, s *Scores) {
 	raw := r.More.Mapped()
 	put := func(i int, v uint32) { binary.NativeEndian.PutUint32(raw[4*i:], v) }
 	for i, o := range [...]*Operand{&s.Bias, &s.Mask} {

@@ -86,7 +86,7 @@ func (m *ForwardProgram) Describe(v kernel.Variant) (kernel.Constants, pipeline.
 	if m.Problem.Cached() {
 		c["KEY_TERMS"] = m.Shape.KeyTerms
 	}
-	return c.And(kernel.PartsOrBlocks(&m.Problem, m.Combine, m.Shape.Parts), kernel.WithinConstants(&m.Problem)),
+	return c.And(kernel.PartsOrBlocks(&m.Problem, m.Shape.Parts), kernel.WithinConstants(&m.Problem)),
 		pipeline.KernelInfo{SubgroupSize: uint32(m.Shape.Fragment.Lanes), FullSubgroups: true}
 }
 

@@ -5,9 +5,9 @@ import (
 
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/internal/kernel/pass"
 	"github.com/vkattn/vkattn/internal/tiles"
 	"github.com/vkattn/vkattn/internal/traffic"
-	"github.com/vkattn/vkattn/pipeline"
 	"github.com/vkattn/vkattn/vk"
 )
 
@@ -50,42 +50,31 @@ func decodeLacks(c *kernel.Capabilities, p *attn.Problem) string {
 }
 
 func planDecode(e *kernel.Env, p *attn.Problem, t *kernel.Tuning) (kernel.Program, error) {
+	k, err := fusedDecode(e, p, t)
+	if err != nil {
+		return nil, err
+	}
+	return k.Forward(e, p, t)
+}
+
+func fusedDecode(e *kernel.Env, p *attn.Problem, t *kernel.Tuning) (*pass.Fused, error) {
 	tile, err := ChooseDecodeTile(&e.Caps, p, t)
 	if err != nil {
 		return nil, err
 	}
-	prog := &DecodeProgram{Shape: tile}
-	if err := prog.Fit(e, p, DecodeKernel, tile.workgroups(p), p.ForwardFLOPs(), kernel.ScalarPace, t); err != nil {
-		return nil, err
-	}
-	prog.CheckedKernels = kernel.CheckedKernels{Env: e, For: &prog.Problem, Module: kernel.CacheModule(DecodeKernel, p) + "." +
-		p.DType.Suffix(), Named: tile.String(), Trusted: true,
-		Describe: prog.Describe, Try: prog.try}
-	return prog, prog.Usual(p)
+	return &pass.Fused{Label: DecodeKernel, Module: kernel.CacheModule(DecodeKernel, p) + "." + p.DType.Suffix(), Tile: tile.String(),
+		Parts: tile.Parts, Groups: tile.Groups, Rows: tile.blocks, FLOPs: p.ForwardFLOPs(), Pace: kernel.ScalarPace,
+		// lanes that take a key together load all queries of the workgroup
+		Moves: traffic.QueriesOutside{Label: DecodeKernel, Rows: tile.Rows, Keys: 1, Batch: tile.batch(), Packed: true, NoneUnseen: true,
+			QReaders: tile.Threads() / tile.LPR, Parts: tile.Parts, Combine: kernel.CombineLabel(tile.Parts)},
+		Trusted: true, Constants: tile.Constants, Made: e.Subgroups(true),
+		Trial: func(p *attn.Problem) attn.Problem { return pass.TrialOfFew(p, tile.W*tile.batch(), tile.Parts) }}, nil
 }
 
-// DecodeProgram is scalar_decode fitted to a problem.
-type DecodeProgram struct {
-	kernel.ForwardPass
-	Shape DecodeTile
-}
-
-func (s *DecodeProgram) Model() traffic.Model {
-	t := &s.Shape // lanes that take a key together load all queries of the workgroup
-	return traffic.QueriesOutside{Label: DecodeKernel, Rows: t.Rows, Keys: 1, Batch: t.batch(), Packed: true, NoneUnseen: true,
-		QReaders: t.Threads() / t.LPR,
-		Parts:    t.Parts, Combine: s.Combine.Label()}
-}
-
-func (s *DecodeProgram) Describe(v kernel.Variant) (kernel.Constants, pipeline.KernelInfo) {
-	t := &s.Shape
+// Constants are the specialization constants of scalar_decode.
+func (t *DecodeTile) Constants(p *attn.Problem, v kernel.Variant) kernel.Constants {
 	return kernel.Constants{"WG": t.Threads(), "ROWS": t.Rows, "SG": t.Lanes, "LPR": t.LPR, "U": t.U, "PARTS": t.Parts,
-			"MEET": t.Meet}.And(kernel.ForwardConstants(&s.Problem, v), kernel.LengthConstants(&s.Problem)),
-		pipeline.KernelInfo{SubgroupSize: uint32(t.Lanes), FullSubgroups: true}
-}
-
-func (s *DecodeProgram) try(k *pipeline.Kernel, v kernel.Variant) (wrong string, err error) {
-	return s.TryOnFew(s.Shape.W*s.Shape.batch(), s.Shape.Parts, s.Shape.workgroups, k, v)
+		"MEET": t.Meet}.And(kernel.ForwardConstants(p, v), kernel.LengthConstants(p))
 }
 
 // candidates are neighbours of what is chosen.
@@ -136,10 +125,6 @@ func (t *DecodeTile) String() string {
 // Groups is the number of workgroups for one part.
 func (t *DecodeTile) Groups(p *attn.Problem) uint64 {
 	return t.blocks(p).Most(p) * uint64(p.KeyHeads)
-}
-
-func (t *DecodeTile) workgroups(p *attn.Problem) kernel.Cut {
-	return kernel.Cut{Groups: t.Groups(p), Parts: t.Parts, Blocks: t.blocks(p)}
 }
 
 // blocks is how queries, of all query heads of a key head, are cut.

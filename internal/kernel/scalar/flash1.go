@@ -5,6 +5,7 @@ import (
 
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/internal/kernel/pass"
 	"github.com/vkattn/vkattn/internal/traffic"
 	"github.com/vkattn/vkattn/pipeline"
 	"github.com/vkattn/vkattn/vk"
@@ -30,92 +31,80 @@ func planFlash1(e *kernel.Env, p *attn.Problem, t *kernel.Tuning) (kernel.Progra
 	if err != nil {
 		return nil, err
 	}
-	name := "scalar_flash1"
+	own := *p
+	f := &flash1{tile: tile, problem: &own, module: "scalar_flash1"}
 	if tile.Subgroup {
-		name += "_subgroup"
+		f.module += "_subgroup"
 	}
-	prog := &Flash1Program{Problem: *p, Shape: tile}
-	if prog.sizes, err = Flash1Scratch(&e.Caps, p); err != nil {
+	f.module += "." + p.DType.Suffix()
+	f.made = e.Subgroups(tile.Subgroup)
+	if f.grid, f.keyBlocks, err = kernel.Flash1Grid(&e.Caps, p, tile.BC, p.ForwardFLOPs(), kernel.ScalarPace, t); err != nil {
 		return nil, err
 	}
-	if prog.grid, prog.keyBlocks, err = kernel.Flash1Grid(&e.Caps, p, tile.BC, p.ForwardFLOPs(), kernel.ScalarPace, t); err != nil {
-		return nil, err
-	}
-	prog.CheckedKernels = kernel.CheckedKernels{Env: e, For: &prog.Problem, Module: name + "." + p.DType.Suffix(), Named: tile.String(),
-		Trusted:  true,
-		Describe: prog.Describe, Try: prog.try}
-	return prog, prog.Usual(p)
+	return pass.NewForward(&pass.Kernel{Env: e, Problem: &own, Name: f.module + " " + tile.String(), Named: tile.String(), Trusted: true,
+		Moves: traffic.KeysOutside{Label: flash1Label, Rows: tile.BR, Keys: tile.BC, VAgain: tile.VC < tile.BC, RowReaders: tile.Tx()},
+		Pass:  f.pass, Trial: f.trial}, 1)
 }
+
+// flash1 is the kernel fitted to a problem.
+type flash1 struct {
+	tile      flash1Tile
+	problem   *attn.Problem
+	module    string
+	made      pipeline.KernelInfo
+	grid      kernel.Grid
+	keyBlocks int // of a dispatch
+}
+
+func (f *flash1) pass(v pass.Variant) *pass.Pass {
+	p := f.problem
+	out := &pass.Pass{Problem: p, Operands: attn.ForwardOperands[:], Scratch: Flash1Scratch(p)}
+	o, bind := pipeline.Write, pass.Inputs()
+	if p.DType == attn.F32 { // is its own scratch
+		o = pipeline.ReadWrite
+	} else {
+		bind = append(bind, pass.Bind{Name: "Sums", To: sums, Mode: pipeline.ReadWrite})
+	}
+	bind = append(bind, pass.Bind{Name: "oView1", To: "O", Mode: o}, pass.Given("Lse", "LSE", v.LSE, pipeline.Write, "O"),
+		pass.Bind{Name: "Statistics", To: statistics, Mode: pipeline.ReadWrite})
+	out.Stages = []pass.Stage{{Label: flash1Label, Module: f.module, Proves: true, Made: f.made, Grid: f.grid, Idle: "Q",
+		Constants: f.tile.Constants(p, kernel.Variant{Aligned: v.Aligned, LSE: v.LSE}, f.keyBlocks),
+		Args:      pass.Args{As: pass.AsForward, Problem: p}, Bind: append(bind, pass.Scores(p, 0)...)}}
+	return out
+}
+
+// trial is a small problem of two blocks of queries and three of keys, the last ones ragged.
+func (f *flash1) trial(v pass.Variant) (*pass.Pass, error) {
+	p := kernel.TrialOf(f.problem)
+	p.QueryLen, p.KeyLen = f.tile.BR+3, 2*f.tile.BC+3
+	small, heads := *f, uint64(p.Batch)*uint64(p.Heads)
+	small.problem = &p
+	var err error
+	small.grid, err = kernel.NewGrid(heads*uint64(attn.CeilDiv(attn.CeilDiv(p.KeyLen, f.tile.BC), f.keyBlocks)), heads)
+	return small.pass(v), err
+}
+
+// Scratch of flash1.
+const statistics, sums = "statistics", "sums"
 
 // Flash1Scratch is the memory that passes from one block of keys to the next, linear in the number of queries: m and l of every
 // row, and O in fp32 where the output has fewer bits. Rows of that O are whole pieces of four.
-func Flash1Scratch(c *kernel.Capabilities, p *attn.Problem) ([]uint64, error) {
+func Flash1Scratch(p *attn.Problem) []pass.Scratch {
 	rows := uint64(p.Batch) * uint64(p.Heads) * uint64(p.QueryLen)
-	sizes := []uint64{8 * rows}
+	out := []pass.Scratch{{Name: statistics, Bytes: 8 * rows}}
 	if p.DType != attn.F32 {
-		sizes = append(sizes, rows*16*uint64(attn.CeilDiv(p.ValueDim, 4)))
+		out = append(out, pass.Scratch{Name: sums, Bytes: rows * 16 * uint64(attn.CeilDiv(p.ValueDim, 4))})
 	}
-	return sizes, c.Holds(sizes)
+	return out
 }
 
-// Flash1Program is scalar_flash1 fitted to a problem.
-type Flash1Program struct {
-	kernel.CheckedKernels
-	Problem   attn.Problem
-	Shape     flash1Tile
-	grid      kernel.Grid
-	keyBlocks int // of a dispatch
-	sizes     []uint64
-}
-
-func (s *Flash1Program) Scratch() []uint64 { return s.sizes }
-func (s *Flash1Program) Dispatches() int   { return s.grid.Dispatches() }
-
-func (s *Flash1Program) Model() traffic.Model {
-	return traffic.KeysOutside{Label: flash1Label, Rows: s.Shape.BR, Keys: s.Shape.BC, VAgain: s.Shape.VC < s.Shape.BC,
-		RowReaders: s.Shape.Tx()}
-}
-
-// Describe gives the specialization constants of a variant, and what else its pipeline is made with.
-func (s *Flash1Program) Describe(v kernel.Variant) (kernel.Constants, pipeline.KernelInfo) {
-	p, t := &s.Problem, &s.Shape
+// Constants are the specialization constants of scalar_flash1, whose dispatches take so many blocks of keys.
+func (t *flash1Tile) Constants(p *attn.Problem, v kernel.Variant, keyBlocks int) kernel.Constants {
 	sh := t.Shared(p.HeadDim, p.ValueDim)
 	return kernel.Constants{"WG": t.Threads(), "BR": t.BR, "BC": t.BC, "MR": t.MR, "MC": t.MC, "DK": t.DK, "VC": t.VC,
-		"KEY_BLOCKS": s.keyBlocks, "K_AT": sh.KAt, "V_AT": sh.VAt, "P_AT": sh.PAt, "SHARED_V4": sh.Length,
+		"KEY_BLOCKS": keyBlocks, "K_AT": sh.KAt, "V_AT": sh.VAt, "P_AT": sh.PAt, "SHARED_V4": sh.Length,
 		"REDUCE_LEN": sh.reduce, "DROPOUT": kernel.BoolInt(p.DropThreshold() > 0)}.And(kernel.ForwardConstants(p, v),
-		kernel.LengthConstants(p)), s.Env.Subgroups(t.Subgroup)
-}
-
-func (s *Flash1Program) Record(r *kernel.Recorder, f *kernel.Operands) error {
-	k, err := s.Kernel(kernel.Variant{Aligned: f.AlignedInputs() && f.O.Aligned, LSE: f.HasLSE})
-	if err != nil {
-		return err
-	}
-	return s.run(r, f, k)
-}
-
-// run records the dispatches with a given pipeline.
-func (s *Flash1Program) run(r *kernel.Recorder, f *kernel.Operands, k *pipeline.Kernel) error {
-	access := kernel.Flash1Access(r, k, &s.Problem, f)
-	at := r.Push.Forward(&s.Problem, f)
-	return r.Dispatch(k, access, at, s.grid, s.grid.Total, flash1Label)
-}
-
-// try runs a pipeline on a small problem, of two blocks of queries and three of keys, the last ones ragged, and says what is wrong with the
-// output.
-func (s *Flash1Program) try(k *pipeline.Kernel, v kernel.Variant) (wrong string, err error) {
-	small := Flash1Program{Problem: kernel.TrialOf(&s.Problem), Shape: s.Shape}
-	p := &small.Problem
-	p.QueryLen, p.KeyLen = s.Shape.BR+3, 2*s.Shape.BC+3
-	heads := uint64(p.Batch) * uint64(p.Heads)
-	if small.grid, err = kernel.NewGrid(heads*uint64(attn.CeilDiv(attn.CeilDiv(p.KeyLen, s.Shape.BC), s.keyBlocks)), heads); err != nil {
-		return "", err
-	}
-	scratch, err := Flash1Scratch(&s.Env.Caps, p)
-	if err != nil {
-		return "", err
-	}
-	return s.Env.TryForward(p, v, scratch, func(r *kernel.Recorder, f *kernel.Operands) error { return small.run(r, f, k) })
+		kernel.LengthConstants(p))
 }
 
 // flash1Label is the label of its dispatches.

@@ -3,8 +3,8 @@ package scalar
 import (
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/internal/kernel/pass"
 	"github.com/vkattn/vkattn/internal/traffic"
-	"github.com/vkattn/vkattn/pipeline"
 )
 
 // Forward is FlashAttention-2 in fp32 arithmetic: shaders/scalar/scalar_forward.comp.
@@ -29,12 +29,16 @@ func planForward(e *kernel.Env, p *attn.Problem, t *kernel.Tuning) (kernel.Progr
 
 // fitForward plans the kernel of this name: with a block mask or without.
 func fitForward(name string, e *kernel.Env, p *attn.Problem, t *kernel.Tuning) (kernel.Program, error) {
-	tile, err := ChooseForwardTile(&e.Caps, p, t)
+	k, err := fusedForward(name, e, p, t)
 	if err != nil {
 		return nil, err
 	}
-	prog := &ForwardProgram{Shape: tile}
-	if err := prog.Fit(e, p, name, tile.workgroups(p), p.ForwardFLOPs(), kernel.ScalarPace, t); err != nil {
+	return k.Forward(e, p, t)
+}
+
+func fusedForward(name string, e *kernel.Env, p *attn.Problem, t *kernel.Tuning) (*pass.Fused, error) {
+	tile, err := ChooseForwardTile(&e.Caps, p, t)
+	if err != nil {
 		return nil, err
 	}
 	module := kernel.CacheModule("scalar_forward", p)
@@ -44,42 +48,30 @@ func fitForward(name string, e *kernel.Env, p *attn.Problem, t *kernel.Tuning) (
 	if tile.Subgroup {
 		module += "_subgroup"
 	}
-	prog.CheckedKernels = kernel.CheckedKernels{Env: e, For: &prog.Problem, Module: module + "." + p.DType.Suffix(), Named: tile.String(),
-		Trusted:  true,
-		Describe: prog.Describe, Try: prog.try}
-	return prog, prog.Usual(p)
+	return &pass.Fused{Label: name, Module: module + "." + p.DType.Suffix(), Tile: tile.String(), Parts: tile.Parts, Groups: tile.groups,
+		Rows: func(*attn.Problem) kernel.RowBlocks { return tile.blocks() }, FLOPs: p.ForwardFLOPs(), Pace: kernel.ScalarPace,
+		Moves: traffic.QueriesOutside{Label: name, Rows: tile.BR, Keys: tile.BC, QAgain: !tile.QResident, Parts: tile.Parts,
+			Combine: kernel.CombineLabel(tile.Parts)},
+		Trusted: true, Constants: tile.Constants, Made: e.Subgroups(tile.Subgroup), Trial: tile.trial}, nil
 }
 
-// ForwardProgram is scalar_forward fitted to a problem.
-type ForwardProgram struct {
-	kernel.ForwardPass
-	Shape ForwardTile
-}
-
-func (s *ForwardProgram) Model() traffic.Model {
-	return traffic.QueriesOutside{Label: s.Label, Rows: s.Shape.BR, Keys: s.Shape.BC, QAgain: !s.Shape.QResident, Parts: s.Shape.Parts,
-		Combine: s.Combine.Label()}
-}
-
-// Describe gives the specialization constants of a variant, and what else its pipeline is made with.
-func (s *ForwardProgram) Describe(v kernel.Variant) (kernel.Constants, pipeline.KernelInfo) {
-	p, t := &s.Problem, &s.Shape
+// Constants are the specialization constants of scalar_forward.
+func (t *ForwardTile) Constants(p *attn.Problem, v kernel.Variant) kernel.Constants {
 	sh := t.Shared(p.HeadDim, p.ValueDim)
-	c := kernel.Constants{"WG": t.Threads(), "BR": t.BR, "BC": t.BC, "MR": t.MR, "MC": t.MC, "DK": t.DK, "VC": t.VC,
+	return kernel.Constants{"WG": t.Threads(), "BR": t.BR, "BC": t.BC, "MR": t.MR, "MC": t.MC, "DK": t.DK, "VC": t.VC,
 		"PC": t.PC, "Q_RESIDENT": kernel.BoolInt(t.QResident), "V_EARLY": kernel.BoolInt(t.VEarly), "K_AT": sh.KAt, "V_AT": sh.VAt,
 		"P_AT": sh.PAt, "SHARED_V4": sh.Length, "REDUCE_LEN": sh.reduce,
-		"DROPOUT": kernel.BoolInt(p.DropThreshold() > 0)}.And(kernel.ForwardConstants(p, v), kernel.WithinConstants(p))
-	return c.And(kernel.PartsOrBlocks(p, s.Combine, t.Parts)), s.Env.Subgroups(t.Subgroup)
+		"DROPOUT": kernel.BoolInt(p.DropThreshold() > 0)}.And(kernel.ForwardConstants(p, v), kernel.WithinConstants(p),
+		kernel.PartsOrBlocks(p, t.Parts))
 }
 
-// try runs a pipeline on a small problem, of two blocks of queries and three of keys, the last ones ragged, and says what is wrong with the
-// output.
-func (s *ForwardProgram) try(k *pipeline.Kernel, v kernel.Variant) (wrong string, err error) {
-	p := kernel.TrialOf(&s.Problem)
-	p.QueryLen, p.KeyLen = s.Shape.BR+3, 2*s.Shape.BC+3
+// trial is a small problem of two blocks of queries and three of keys, the last ones ragged.
+func (t *ForwardTile) trial(of *attn.Problem) attn.Problem {
+	p := kernel.TrialOf(of)
+	p.QueryLen, p.KeyLen = t.BR+3, 2*t.BC+3
 	kernel.GrowForBlocks(&p, true)
 	kernel.PackTrial(&p)
-	return s.TryOn(&p, s.Shape.workgroups(&p), k, v)
+	return p
 }
 
 // candidates are the shapes that were fastest on some device, and their neighbours.

@@ -28,10 +28,6 @@ func (t *ForwardTile) groups(p *attn.Problem) uint64 {
 	return t.blocks().Most(p) * uint64(p.Heads)
 }
 
-func (t *ForwardTile) workgroups(p *attn.Problem) kernel.Cut {
-	return kernel.Cut{Groups: t.groups(p), Parts: t.Parts, Blocks: t.blocks()}
-}
-
 // blocks is how queries are cut.
 func (t *ForwardTile) blocks() kernel.RowBlocks { return kernel.RowBlocks{Rows: t.BR, Columns: t.BC} }
 

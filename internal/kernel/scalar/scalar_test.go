@@ -9,6 +9,7 @@ import (
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/internal/kernel/kerneltest"
+	"github.com/vkattn/vkattn/internal/kernel/pass"
 )
 
 // TestRefusals: what each kernel cannot compute it refuses by name, and computes the rest.
@@ -60,14 +61,18 @@ func TestForwardTiles(t *testing.T) {
 		require.LessOrEqual(t, 16*sh.Length+4*sh.reduce, int(l.MaxSharedMemory), what)
 		require.False(t, tile.Subgroup, what+": no device here has shuffles")
 		require.Equal(t, tile.BR*tile.Tx(), sh.reduce, what)
-		prog := &ForwardProgram{ForwardPass: kernel.ForwardPass{CheckedKernels: kernel.CheckedKernels{Env: &kernel.Env{Caps: *c}},
-			Problem: *p}, Shape: tile}
-		constants, _ := prog.Describe(kernel.Variant{LSE: true})
+		env, tuning := &kernel.Env{Caps: *c}, kernel.NewTuning(nil)
+		k, err := fusedForward("scalar_forward", env, p, tuning)
+		require.NoError(t, err, what)
+		made, err := k.Pass(env, p, tuning, pass.Variant{LSE: true})
+		require.NoError(t, err, what)
+		require.NoError(t, made.Check(), what)
+		constants := made.Stages[0].Constants
 		require.Equal(t, []int{tile.Threads(), sh.KAt, sh.VAt, sh.PAt, sh.Length, p.HeadDim, p.ValueDim, 1},
 			[]int{constants["WG"], constants["K_AT"], constants["V_AT"], constants["P_AT"], constants["SHARED_V4"], constants["D"],
 				constants["DV"], constants["WRITE_LSE"]}, what)
-		require.NotContains(t, constants, "PARTS", what)
-		require.Empty(t, prog.Scratch(), what+": keys in one piece need no workspace")
+		require.Equal(t, max(tile.Parts, 2)-1, max(constants["PARTS"], 2)-1, what)
+		require.Equal(t, tile.Parts > 1, len(made.Scratch) > 0, what+": keys in one piece need no workspace")
 	})
 }
 
@@ -136,7 +141,13 @@ func TestDecodeTiles(t *testing.T) {
 				require.Empty(t, why, name)
 				require.LessOrEqual(t, tile.registers(p), decodeMostSpilled)
 				require.Greater(t, tile.Parts, 8, "%v %v %d: one key head of 65,536 keys", dtype, cache, dim)
-				constants, info := (&DecodeProgram{ForwardPass: kernel.ForwardPass{Problem: *p}, Shape: tile}).Describe(kernel.Variant{})
+				env, tuning := &kernel.Env{Caps: *kerneltest.Hopper()}, kernel.NewTuning(nil)
+				k, err := fusedDecode(env, p, tuning)
+				require.NoError(t, err)
+				made, err := k.Pass(env, p, tuning, pass.Variant{})
+				require.NoError(t, err)
+				require.NoError(t, made.Check())
+				constants, info := made.Stages[0].Constants, made.Stages[0].Made
 				require.Equal(t, [5]int{tile.W * 32, tile.Rows, tile.LPR, tile.U, tile.Parts},
 					[5]int{constants["WG"], constants["ROWS"], constants["LPR"], constants["U"], constants["PARTS"]})
 				require.Equal(t, uint32(32), info.SubgroupSize)
@@ -150,4 +161,30 @@ func TestDecodeTiles(t *testing.T) {
 	require.Equal(t, 1, tile.Parts, "of few keys")
 	_, err = ChooseDecodeTile(kerneltest.Hopper(), p, kernel.NewTuning(map[string]int{"rows": 3}))
 	require.ErrorContains(t, err, "must be from 1 to the 2 rows of a key head")
+}
+
+// TestPasses: whatever a problem has, the names in its passes are those of the modules.
+func TestPasses(t *testing.T) {
+	for what, with := range kerneltest.Features() {
+		with.DType = attn.F16
+		p := kerneltest.Problem(with)
+		if Forward.Refuses(p) != "" && BlockSparse.Refuses(p) != "" {
+			continue
+		}
+		for _, parts := range []int{1, 2} {
+			if parts > 1 && (!p.Blocks.None() || p.Cached()) {
+				continue
+			}
+			env := &kernel.Env{Caps: *kerneltest.Hopper()}
+			tuning := kernel.NewTuning(map[string]int{"parts": parts})
+			k, err := fusedForward("scalar_forward", env, p, tuning)
+			require.NoError(t, err, what)
+			for i := range 16 {
+				made, err := k.Pass(env, p, tuning, pass.Variant{Aligned: i&1 > 0, Output: i&2 > 0, LSE: i&4 > 0, Accumulate: i&8 > 0})
+				require.NoError(t, err, what)
+				require.NoError(t, made.Check(), what)
+				require.Len(t, made.Stages, parts+kernel.BoolInt(!p.Packed.None()), what)
+			}
+		}
+	}
 }

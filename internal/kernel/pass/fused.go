@@ -1,0 +1,126 @@
+package pass
+
+import (
+	"github.com/vkattn/vkattn/internal/attn"
+	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/internal/traffic"
+	"github.com/vkattn/vkattn/pipeline"
+)
+
+// Fused is a forward kernel that keeps scores to itself: what its tile says of any problem.
+type Fused struct {
+	Label   string // of its dispatches, and the kernel's name
+	Module  string
+	Tile    string
+	Parts   int // of the keys
+	Groups  func(*attn.Problem) uint64
+	Rows    func(*attn.Problem) kernel.RowBlocks // how packed sequences are cut
+	FLOPs   float64
+	Pace    kernel.Pace
+	Moves   traffic.Model
+	Trusted bool
+
+	Constants func(*attn.Problem, kernel.Variant) kernel.Constants
+	Made      pipeline.KernelInfo
+	Trial     func(*attn.Problem) attn.Problem // a small problem, for a self-check
+}
+
+// fused is one fitted to a problem.
+type fused struct {
+	*Fused
+	env     *kernel.Env
+	problem *attn.Problem
+	grid    kernel.Grid
+	rows    kernel.RowBlocks
+	combine *kernel.Combiner // nil: keys are in one part
+}
+
+// Forward fits the kernel to a problem, each dispatch so short as its operations at its pace ask for.
+func (k *Fused) Forward(e *kernel.Env, problem *attn.Problem, t *kernel.Tuning) (*Forward, error) {
+	p := *problem
+	s, err := k.plan(e, &p, t)
+	if err != nil {
+		return nil, err
+	}
+	return NewForward(&Kernel{Env: e, Problem: &p, Name: k.Module + " " + k.Tile, Named: k.Tile, Moves: k.Moves, Trusted: k.Trusted,
+		Pass: s.pass, Trial: func(v Variant) (*Pass, error) {
+			small := k.Trial(&p)
+			grid, err := kernel.NewGrid(k.Groups(&small)*uint64(k.Parts), 0)
+			if err != nil {
+				return nil, err
+			}
+			s, err := k.fit(e, &small, grid, k.Rows(&small).Over(grid, k.Parts, s.rows.Counted), kernel.NewTuning(nil))
+			if err != nil {
+				return nil, err
+			}
+			return s.pass(v), nil
+		}}, k.Parts)
+}
+
+// Pass is what the kernel does for a problem and tensors of a variant, without a device but for its facts.
+func (k *Fused) Pass(e *kernel.Env, p *attn.Problem, t *kernel.Tuning, v Variant) (*Pass, error) {
+	s, err := k.plan(e, p, t)
+	if err != nil {
+		return nil, err
+	}
+	return s.pass(v), nil
+}
+
+func (k *Fused) plan(e *kernel.Env, p *attn.Problem, t *kernel.Tuning) (*fused, error) {
+	grid, err := kernel.GridFor(e, k.Groups(p)*uint64(k.Parts), k.FLOPs, k.Pace, t)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := k.Rows(p).Planned(p, grid, k.Parts, "", t)
+	if err != nil {
+		return nil, err
+	}
+	return k.fit(e, p, grid, rows, t)
+}
+
+func (k *Fused) fit(e *kernel.Env, p *attn.Problem, g kernel.Grid, rows kernel.RowBlocks, t *kernel.Tuning) (s *fused, err error) {
+	s = &fused{Fused: k, env: e, problem: p, grid: g, rows: rows}
+	if k.Parts > 1 {
+		s.combine, err = kernel.NewCombiner(e, p, k.Parts, t)
+	}
+	return s, err
+}
+
+// pass is the table of packed sequences, the kernel itself and, where keys are in parts, their combination.
+func (s *fused) pass(v Variant) *Pass {
+	p, parts := s.problem, s.combine != nil
+	out := &Pass{Problem: p, Operands: attn.ForwardOperands[:]}
+	o := []Bind{{Name: "oView1", To: "O", Mode: pipeline.Write}, Given("Lse", "LSE", v.LSE, pipeline.Write, "O")}
+	if parts {
+		for i, name := range []string{sums, statistics} {
+			out.Scratch = append(out.Scratch, Scratch{name, s.combine.Scratch()[i]})
+		}
+		o = []Bind{{Name: "Sums", To: sums, Mode: pipeline.Write}, {Name: "Statistics", To: statistics, Mode: pipeline.Write, May: true},
+			{Name: "Lse", To: statistics, Mode: pipeline.Write, May: true}}
+	}
+	out.tables(s.env, s.rows)
+	out.Stages = append(out.Stages, Stage{Label: s.Label, Module: s.Module, Proves: true, Made: s.Made, Grid: s.grid, Idle: "Q",
+		Constants: s.Constants(p, kernel.Variant{Aligned: v.Aligned, LSE: v.LSE || parts}), Counts: counts(p, s.rows, 0),
+		Args: Args{As: AsForward, Problem: p}, Bind: append(append(Inputs(), o...), Scores(p, 0)...)})
+	if parts {
+		out.combine(s.combine, v)
+	}
+	return out
+}
+
+// Inputs binds q, k and v.
+func Inputs() []Bind {
+	return []Bind{{Name: "qView1", To: "Q", Mode: pipeline.Read}, {Name: "kView1", To: "K", Mode: pipeline.Read},
+		{Name: "vView1", To: "V", Mode: pipeline.Read}}
+}
+
+// TrialOfFew is a small problem for kernels for few queries, whose workgroups take batch keys at a time: as many queries, and two batches
+// of keys for each part, and some.
+func TrialOfFew(p *attn.Problem, batch, parts int) attn.Problem {
+	small := kernel.TrialOf(p)
+	small.KeyHeads = 2
+	small.Heads = small.KeyHeads * p.Group()
+	small.QueryLen, small.KeyLen = p.QueryLen, 2*batch*parts+3
+	kernel.PackTrial(&small)
+	return small
+}

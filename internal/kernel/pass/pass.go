@@ -1,0 +1,159 @@
+// Package pass has what a kernel family computes as data: which memory it needs beside its tensors, and its dispatches, with modules,
+// constants, workgroups, arguments, and bindings by their names in GLSL. A family says what its tiles make of a problem; here pipelines are
+// made of that, prove themselves, and are recorded.
+package pass
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/vkattn/vkattn/internal/attn"
+	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/pipeline"
+)
+
+// Pass computes one problem, for tensors of one variant.
+type Pass struct {
+	Problem  *attn.Problem
+	Operands []attn.Operand // attn.ForwardOperands or attn.BackwardOperands
+	Scratch  []Scratch
+	Stages   []Stage
+}
+
+// Scratch is memory that a recording has beside the tensors.
+type Scratch struct {
+	Name  string
+	Bytes uint64
+}
+
+// Stage is a run of one kernel, in as many dispatches as its grid has.
+type Stage struct {
+	Label     string // of the dispatches
+	Module    string
+	Constants kernel.Constants
+	Made      pipeline.KernelInfo // what else its pipeline is made with: sizes of subgroups
+	Proves    bool                // its pipeline is one of those that the pass's self-check is about
+
+	Grid   kernel.Grid // zero: one workgroup
+	Counts Counts      // where the device has counted the workgroups of each dispatch; zero: all of the grid's run
+	Total  uint32      // what the kernel is told of its work, in items of its own; 0: the workgroups of the grid
+	Args   Args
+	Bind   []Bind
+	Idle   string // what stands, untouched, in place of the buffers that nothing is bound to
+}
+
+// Counts is a place in memory.
+type Counts struct {
+	Scratch string
+	At      uint64 // byte
+}
+
+// Bind binds a buffer of a module.
+type Bind struct {
+	Name string // of the buffer, in GLSL
+	To   string // an operand, Blocks, More, or a name of scratch
+	Mode pipeline.Mode
+	May  bool // the module may not have it
+}
+
+// What Bind.To names beside operands and scratch.
+const (
+	Blocks = "Blocks" // the block mask
+	More   = "More"   // the further arguments
+)
+
+// Args says which arguments a stage is given.
+type Args struct {
+	As      ArgsAs
+	Problem *attn.Problem
+	X, Y    string // of AsBackward: the gradients that it writes, Y may be ""
+}
+
+// ArgsAs is which push constants they are.
+type ArgsAs int
+
+const (
+	AsForward  ArgsAs = iota // of forward kernels
+	AsBackward               // of backward kernels
+	AsDelta                  // of δ
+	AsTable                  // of tables of packed sequences
+)
+
+// Bytes are the sizes of scratch.
+func (p *Pass) Bytes() (sizes []uint64) {
+	for _, s := range p.Scratch {
+		sizes = append(sizes, s.Bytes)
+	}
+	return sizes
+}
+
+// Dispatches is the number of dispatches of all stages.
+func (p *Pass) Dispatches() (n int) {
+	for i := range p.Stages {
+		n += p.Stages[i].dispatches()
+	}
+	return n
+}
+
+func (s *Stage) dispatches() int {
+	if s.Grid == (kernel.Grid{}) {
+		return 1
+	}
+	return s.Grid.Dispatches()
+}
+
+// proofs are the pipelines that the pass's self-check is about.
+func (p *Pass) proofs() (out []kernel.Compiled) {
+	for i := range p.Stages {
+		if s := &p.Stages[i]; s.Proves {
+			out = append(out, kernel.Compiled{Module: s.Module, Constants: s.Constants, Functions: p.Problem.Code()})
+		}
+	}
+	return out
+}
+
+// Variant says what the pipelines of a pass are made for, of the tensors at hand.
+type Variant struct {
+	Aligned    bool // rows can be moved 16 bytes at a time
+	Output     bool // of forward passes with keys in parts o's rows can; of backward passes those of o and do, which δ is made of
+	LSE        bool // lse is written; of backward passes, its gradient is given
+	Accumulate bool // gradients are added to what is there
+}
+
+const variants = 16
+
+func (v Variant) index() int {
+	return kernel.BoolInt(v.Aligned) + 2*kernel.BoolInt(v.Output) + 4*kernel.BoolInt(v.LSE) + 8*kernel.BoolInt(v.Accumulate)
+}
+
+// source is where a binding comes from.
+type source struct {
+	of sourceOf
+	at int // among operands, or scratch
+}
+
+type sourceOf uint8
+
+const (
+	fromOperand sourceOf = iota
+	fromScratch
+	fromBlocks
+	fromMore
+)
+
+// source finds a name of Bind.To.
+func (p *Pass) source(name string) (source, error) {
+	switch name {
+	case Blocks:
+		return source{of: fromBlocks}, nil
+	case More:
+		return source{of: fromMore}, nil
+	}
+	if at := slices.IndexFunc(p.Scratch, func(s Scratch) bool { return s.Name == name }); at >= 0 {
+		return source{fromScratch, at}, nil
+	}
+	if at := slices.IndexFunc(p.Operands, func(o attn.Operand) bool { return o.Name == name }); at >= 0 {
+		return source{fromOperand, at}, nil
+	}
+	return source{}, fmt.Errorf("flash: a pass has no operand and no scratch %q", name)
+}

@@ -1,0 +1,169 @@
+package pass
+
+import (
+	"sync/atomic"
+
+	"github.com/vkattn/vkattn/internal/attn"
+	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/internal/traffic"
+)
+
+// Kernel is a kernel of either direction fitted to a problem: a pass for each variant of tensors.
+type Kernel struct {
+	Env     *kernel.Env
+	Problem *attn.Problem
+	Name    string // for the deny-list, with the tile
+	Named   string // the tile, for people
+	Moves   traffic.Model
+	Trusted bool // a kernel of the scalar tier: it proves itself only with functions of the user's in it
+
+	// Pass gives the pass for a variant. Scratch and grids are the same for all of them.
+	Pass func(v Variant) *Pass
+	// Trial gives the pass for a small problem, whose tensors are of this variant.
+	Trial func(v Variant) (*Pass, error)
+}
+
+// program is a kernel with the pipelines that were made of it.
+type program struct {
+	Kernel
+	scratch    []uint64
+	dispatches int
+	usual      Variant // of dense tensors
+	made       [variants]atomic.Pointer[ready]
+	try        func(v Variant, of *ready) (wrong string, err error)
+}
+
+func (s *program) Tile() string         { return s.Named }
+func (s *program) Scratch() []uint64    { return s.scratch }
+func (s *program) Dispatches() int      { return s.dispatches }
+func (s *program) Model() traffic.Model { return s.Moves }
+
+// Passes gives the pass for a variant, to be looked at.
+func (s *program) Passes(v Variant) *Pass { return s.Pass(v) }
+
+// plan makes the pipelines that a plan looks at: of the usual variant, and on a device of the caller's, whose queue recording must leave
+// alone, of all others that prove themselves.
+func (s *program) plan(k *Kernel, others ...Variant) error {
+	s.Kernel = *k
+	aligned := k.Problem.HeadDim*k.Problem.DType.Size()%16 == 0 && k.Problem.ValueDim*k.Problem.DType.Size()%16 == 0
+	s.usual.Aligned, s.usual.Output = aligned, aligned
+	p := k.Pass(s.usual)
+	s.scratch, s.dispatches = p.Bytes(), p.Dispatches()
+	if err := k.Env.Caps.Holds(s.scratch); err != nil {
+		return err
+	}
+	_, err := s.ready(s.usual)
+	if !k.Env.Attached || !s.proves() {
+		return err
+	}
+	for _, v := range others {
+		if err == nil && (aligned || !v.Aligned) {
+			_, err = s.ready(v)
+		}
+	}
+	return err
+}
+
+// proves says whether pipelines are tried before their first use.
+func (s *program) proves() bool { return !s.Trusted || kernel.HasFunctions(s.Problem) }
+
+// ready gives the pass for a variant with its pipelines, made and tried at the first call.
+func (s *program) ready(v Variant) (*ready, error) {
+	at := &s.made[v.index()]
+	if p := at.Load(); p != nil {
+		return p, nil
+	}
+	p, err := s.Pass(v).build(s.Env, nil)
+	if err != nil {
+		return nil, err
+	}
+	if s.proves() {
+		if err := s.Env.Prove(s.Name, p.proofs(), func() (string, error) { return s.try(v, p) }); err != nil {
+			return nil, err
+		}
+	}
+	at.Store(p)
+	return p, nil
+}
+
+// Compiled is what the driver compiles, of what proves itself, for a variant.
+func (s *program) Compiled(v kernel.Variant) []kernel.Compiled {
+	return s.Pass(Variant{Aligned: v.Aligned, Output: v.Aligned, LSE: v.LSE}).proofs()
+}
+
+// Forward is a kernel of forward passes, as kernel.Program.
+type Forward struct {
+	program
+	parts bool // keys are in parts: o and lse are the combination's
+}
+
+// NewForward makes the pipelines of the usual variant.
+func NewForward(k *Kernel, parts int) (*Forward, error) {
+	s := &Forward{parts: parts > 1}
+	s.usual.LSE, s.try = true, s.trial
+	return s, s.plan(k, Variant{LSE: true})
+}
+
+// Record writes the dispatches with the pipelines that the tensors ask for.
+func (s *Forward) Record(r *kernel.Recorder, f *kernel.Operands) error {
+	v := Variant{Aligned: f.AlignedInputs(), Output: f.O.Aligned, LSE: f.HasLSE}
+	if !s.parts {
+		v.Aligned = v.Aligned && v.Output
+		v.Output = v.Aligned
+	}
+	p, err := s.ready(v)
+	if err != nil {
+		return err
+	}
+	return p.forward(r, f)
+}
+
+// trial runs the pipelines of a pass on a small problem and says what is wrong with the output.
+func (s *Forward) trial(v Variant, of *ready) (wrong string, err error) {
+	v.Output, v.LSE = v.Aligned, v.LSE || s.parts
+	small, err := s.Trial(v)
+	if err != nil {
+		return "", err
+	}
+	p, err := small.build(s.Env, of)
+	if err != nil {
+		return "", err
+	}
+	return s.Env.TryForward(small.Problem, kernel.Variant{Aligned: v.Aligned, LSE: v.LSE}, small.Bytes(), p.forward)
+}
+
+// Backward is a kernel of backward passes, as kernel.BackwardProgram.
+type Backward struct{ program }
+
+// NewBackward makes the pipelines of the usual variant: gradients overwritten, none by lse.
+func NewBackward(k *Kernel) (*Backward, error) {
+	s := &Backward{}
+	s.try = s.trial
+	var others []Variant
+	for i := range 4 {
+		others = append(others, Variant{Aligned: i&1 != 0, Output: i&1 != 0, Accumulate: i&2 != 0})
+	}
+	return s, s.plan(k, others...)
+}
+
+func (s *Backward) Record(r *kernel.Recorder, g *kernel.Gradients) error {
+	p, err := s.ready(Variant{Aligned: g.Aligned(), Output: g.DO.Aligned && g.O.Aligned, LSE: g.HasDLSE, Accumulate: g.Accumulate})
+	if err != nil {
+		return err
+	}
+	return p.backward(r, g)
+}
+
+func (s *Backward) trial(v Variant, of *ready) (wrong string, err error) {
+	v.Output, v.LSE = v.Aligned, false
+	small, err := s.Trial(v)
+	if err != nil {
+		return "", err
+	}
+	p, err := small.build(s.Env, of)
+	if err != nil {
+		return "", err
+	}
+	return s.Env.TryBackward(small.Problem, kernel.GradientVariant{Aligned: v.Aligned, Accumulate: v.Accumulate}, nil, small.Bytes(),
+		p.backward)
+}

@@ -1,0 +1,226 @@
+package pass
+
+import (
+	"fmt"
+
+	"github.com/vkattn/vkattn/internal/attn"
+	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/pipeline"
+	"github.com/vkattn/vkattn/shaders"
+)
+
+// ready is a pass with its pipelines and the places of its bindings. Recording it allocates nothing.
+type ready struct {
+	*Pass
+	stages []readyStage
+}
+
+type readyStage struct {
+	*Stage
+	kernel   *pipeline.Kernel
+	bindings int // of the module, captured tensors among them
+	captured int // these are the last
+	binds    []readyBind
+	idle     source
+	counts   source
+	x, y     int // places of Args.X and Y among operands; −1: none
+}
+
+type readyBind struct {
+	at   int
+	from source
+	mode pipeline.Mode
+}
+
+// Check says what is wrong with the names of the pass, without a device: modules, constants and buffers that are not declared, constants
+// that are not set.
+func (p *Pass) Check() error {
+	for i := range p.Stages {
+		s := &p.Stages[i]
+		info, err := shaders.Describe(s.Module)
+		if err == nil {
+			_, err = s.Constants.Number(s.Module, &info.Interface)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	_, err := p.resolve()
+	return err
+}
+
+// resolve finds the places of all names, without a device.
+func (p *Pass) resolve() (*ready, error) {
+	out := &ready{Pass: p, stages: make([]readyStage, len(p.Stages))}
+	for i := range p.Stages {
+		if err := out.stages[i].resolve(p, &p.Stages[i]); err != nil {
+			return nil, fmt.Errorf("%w, in %s", err, p.Stages[i].Module)
+		}
+	}
+	return out, nil
+}
+
+func (r *readyStage) resolve(p *Pass, s *Stage) (err error) {
+	info, err := shaders.Describe(s.Module)
+	if err != nil {
+		return err
+	}
+	r.Stage, r.bindings = s, info.Interface.BindingCount()
+	if s.Constants.TakesFunctions() {
+		captured, err := p.Problem.Code().Captures()
+		if err != nil {
+			return err
+		}
+		r.captured = len(captured)
+		r.bindings += r.captured
+	}
+	if r.idle, err = p.source(s.Idle); err != nil {
+		return err
+	}
+	if s.Counts != (Counts{}) {
+		if r.counts, err = p.source(s.Counts.Scratch); err != nil {
+			return err
+		}
+	}
+	for _, b := range s.Bind {
+		at, declared := info.Interface.Bindings[b.Name]
+		if !declared && b.May {
+			continue
+		}
+		from, err := p.source(b.To)
+		if err == nil && !declared {
+			err = fmt.Errorf("flash: no buffer %s is declared", b.Name)
+		}
+		if err != nil {
+			return err
+		}
+		r.binds = append(r.binds, readyBind{int(at), from, b.Mode})
+	}
+	r.x, r.y = -1, -1
+	for to, name := range map[*int]string{&r.x: s.Args.X, &r.y: s.Args.Y} {
+		if name != "" {
+			from, err := p.source(name)
+			if err != nil {
+				return err
+			}
+			*to = from.at
+		}
+	}
+	return nil
+}
+
+// build makes the pass's pipelines. of, where it is not nil, has the pipelines of stages that prove themselves: in a trial it is these that
+// are in question, and no others.
+func (p *Pass) build(e *kernel.Env, of *ready) (*ready, error) {
+	out, err := p.resolve()
+	if err != nil {
+		return nil, err
+	}
+	makes := make([]func() error, len(out.stages))
+	for i := range out.stages {
+		s := &out.stages[i]
+		makes[i] = func() (err error) {
+			if of != nil && s.Proves {
+				s.kernel = of.stages[i].kernel
+				return nil
+			}
+			s.kernel, err = e.Build(s.Module, s.Constants, s.Made, p.Problem.Code())
+			return err
+		}
+	}
+	return out, kernel.Together(makes...)
+}
+
+// tensors are those of a pass.
+type tensors struct {
+	operands []*kernel.Operand // in the order of Pass.Operands
+	scores   *kernel.Scores
+	blocks   pipeline.Binding
+	forward  *kernel.Operands
+	backward *kernel.Gradients
+}
+
+func (p *ready) forward(r *kernel.Recorder, f *kernel.Operands) error {
+	all := f.List()
+	return p.record(r, &tensors{operands: all[:], scores: &f.Scores, blocks: f.Blocks, forward: f})
+}
+
+func (p *ready) backward(r *kernel.Recorder, g *kernel.Gradients) error {
+	all := g.List()
+	return p.record(r, &tensors{operands: all[:], scores: &g.Scores, blocks: g.Blocks, backward: g})
+}
+
+// record writes the dispatches. The further arguments are the same for all of them.
+func (p *ready) record(r *kernel.Recorder, t *tensors) error {
+	if kernel.NeedsMore(p.Problem) {
+		r.WriteMore(p.Problem, t.scores)
+	}
+	for i := range p.stages {
+		if err := p.stages[i].record(p.Problem, r, t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *readyStage) record(p *attn.Problem, r *kernel.Recorder, t *tensors) error {
+	access := r.Access[:s.bindings]
+	idle := pipeline.Access{Binding: s.idle.binding(r, t), Mode: pipeline.Unused}
+	for i := range access {
+		access[i] = idle
+	}
+	for i := range s.binds {
+		b := &s.binds[i]
+		access[b.at] = pipeline.Access{Binding: b.from.binding(r, t), Mode: b.mode}
+	}
+	for i := range s.captured {
+		access[s.bindings-s.captured+i] = pipeline.Access{Binding: t.scores.Captured[i], Mode: pipeline.Read}
+	}
+	at := s.push(&r.Push, t)
+	if s.Grid == (kernel.Grid{}) {
+		r.Push.Set(at+4, s.Total)
+		return r.Rec.Dispatch(s.kernel, access, r.Push.Bytes(), [3]uint32{1, 1, 1}, s.Label)
+	}
+	if s.Counts != (Counts{}) {
+		r.Groups = s.counts.binding(r, t)
+		r.Groups.Offset, r.Groups.Size = r.Groups.Offset+s.Counts.At, kernel.CountBytes
+		return r.DispatchBlocks(s.kernel, p, access, at, s.Grid, s.Label)
+	}
+	total := s.Total
+	if total == 0 {
+		total = s.Grid.Total
+	}
+	return r.Dispatch(s.kernel, access, at, s.Grid, total, s.Label)
+}
+
+func (s source) binding(r *kernel.Recorder, t *tensors) pipeline.Binding {
+	switch s.of {
+	case fromScratch:
+		return r.Scratch[s.at]
+	case fromBlocks:
+		return t.blocks
+	case fromMore:
+		return r.More.All()
+	}
+	return t.operands[s.at].Binding
+}
+
+var none kernel.Operand
+
+// push fills in the stage's arguments.
+func (s *readyStage) push(to *kernel.Pushes, t *tensors) (baseAt int) {
+	p := s.Args.Problem
+	switch s.Args.As {
+	case AsBackward:
+		y := &none
+		if s.y >= 0 {
+			y = t.operands[s.y]
+		}
+		return to.Backward(p, t.backward, &none, t.operands[s.x], y)
+	case AsDelta:
+		return to.Delta(p, t.backward, &none)
+	case AsTable:
+		return to.Begin(&kernel.PassArgs().Forward, p, &kernel.Draw{})
+	}
+	return to.Forward(p, t.forward)
+}

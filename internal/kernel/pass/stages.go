@@ -1,0 +1,109 @@
+package pass
+
+import (
+	"fmt"
+
+	"github.com/vkattn/vkattn/internal/attn"
+	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/pipeline"
+)
+
+// Scores binds what goes with scores, as far as the problem has it and a module reads it: of packed sequences table i of those that tables
+// made.
+func Scores(p *attn.Problem, i int) (out []Bind) {
+	table := table(p, i)
+	for _, x := range [...]struct {
+		in       bool
+		name, to string
+	}{
+		{p.Bias.In, "Bias32_", "Bias"}, {p.BoolMask.In, "Mask_", "Mask"}, {p.Sinks, "Sinks_", "Sinks"},
+		{!p.Blocks.None(), "Blocks_", Blocks},
+		{table != "", "RowTable_", table},
+		{table == "" && p.KeyLengths, "KeyLengths_", "KeyLengths"}, {table == "" && p.QueryLengths, "QueryLengths_", "QueryLengths"},
+		{!p.Pages.None(), "PageTable_", "PageTable"}, {p.Pages.Compressed(), "PageStarts_", "PageStarts"},
+		{p.Pages.Compressed(), "LastPages_", "LastPages"}, {p.KeyType == attn.F8E4M3, "KeyScales_", "KeyScales"},
+		{p.ValueType == attn.F8E4M3, "ValueScales_", "ValueScales"},
+	} {
+		if x.in {
+			out = append(out, Bind{Name: x.name, To: x.to, Mode: pipeline.Read, May: true})
+		}
+	}
+	return append(out, further(p)...)
+}
+
+// further binds the further arguments, which the host has written before anything is submitted.
+func further(p *attn.Problem) []Bind {
+	if !kernel.NeedsMore(p) {
+		return nil
+	}
+	return []Bind{{Name: "More", To: More, Mode: pipeline.Unused, May: true}}
+}
+
+// Given is mode where there is such a tensor; else its place is bound to what is not touched.
+func Given(name, to string, in bool, mode pipeline.Mode, otherwise string) Bind {
+	if !in {
+		to, mode = otherwise, pipeline.Unused
+	}
+	return Bind{Name: name, To: to, Mode: mode}
+}
+
+// table is the name of scratch that a table of packed sequences is in.
+func table(p *attn.Problem, i int) string {
+	if p.Packed.None() {
+		return ""
+	}
+	return fmt.Sprintf("table %d", i)
+}
+
+// tables adds the tables of packed sequences that stages read, one for each way to cut rows; none where rows are a batch.
+func (p *Pass) tables(e *kernel.Env, all ...kernel.RowBlocks) {
+	if p.Problem.Packed.None() {
+		return
+	}
+	q := p.Problem
+	for i, b := range all {
+		name := table(q, i)
+		p.Scratch = append(p.Scratch, Scratch{name, b.TableBytes(q)})
+		p.Stages = append(p.Stages, Stage{Label: kernel.RowTableLabel, Module: kernel.RowTableLabel,
+			Constants: kernel.RowTableConstants(q, b, e.RowTableThreads()), Args: Args{As: AsTable, Problem: q}, Total: max(b.Grid.Total, 1),
+			Idle: name, Bind: append([]Bind{
+				Given("QueryStarts", "QueryStarts", q.Packed.Queries > 0, pipeline.Read, name),
+				Given("KeyStarts", "KeyStarts", q.Packed.Keys > 0, pipeline.Read, name),
+				Given("KeyLengths_", "KeyLengths", q.KeyLengths, pipeline.Read, name),
+				Given("QueryLengths_", "QueryLengths", q.QueryLengths, pipeline.Read, name),
+				{Name: "Table", To: name, Mode: pipeline.ReadWrite}}, further(q)...)})
+	}
+}
+
+// counts is where a table has the workgroups of the kernel whose rows it cuts.
+func counts(p *attn.Problem, b kernel.RowBlocks, i int) Counts {
+	if p.Packed.None() || !b.Counted {
+		return Counts{}
+	}
+	return Counts{table(p, i), b.CountsAt(p)}
+}
+
+// Scratch of passes.
+const (
+	sums       = "sums"       // of each part of the keys o, and
+	statistics = "statistics" // lse
+	delta      = "delta"      // δ of each row
+)
+
+// combine adds the step that puts keys in parts together.
+func (p *Pass) combine(c *kernel.Combiner, v Variant) {
+	p.Stages = append(p.Stages, Stage{Label: c.Label(), Module: c.Module,
+		Constants: c.Constants(kernel.Variant{Aligned: v.Output, LSE: v.LSE}), Grid: c.Grid, Total: c.Items,
+		Args: Args{As: AsForward, Problem: p.Problem}, Idle: sums,
+		Bind: append([]Bind{{Name: "Sums", To: sums, Mode: pipeline.Read}, {Name: "Statistics", To: statistics, Mode: pipeline.Read},
+			{Name: "oView1", To: "O", Mode: pipeline.Write}, Given("Lse", "LSE", v.LSE, pipeline.Write, "O")},
+			Scores(p.Problem, 0)...)})
+}
+
+// delta adds the row term of a backward pass.
+func (p *Pass) delta(d *kernel.DeltaProgram, v Variant) {
+	p.Stages = append(p.Stages, Stage{Label: kernel.DeltaLabel, Module: d.Module, Constants: d.Constants(v.Output, v.LSE), Grid: d.Grid,
+		Total: d.Rows, Args: Args{As: AsDelta, Problem: d.Problem}, Idle: "O",
+		Bind: []Bind{{Name: "gView1", To: "DO", Mode: pipeline.Read}, {Name: "oView1", To: "O", Mode: pipeline.Read},
+			Given("Dlse", "DLSE", v.LSE, pipeline.Read, "O"), {Name: "Delta", To: delta, Mode: pipeline.Write}}})
+}
