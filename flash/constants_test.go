@@ -81,10 +81,7 @@ func hostConstants(t *testing.T) map[string]kernel.Constants {
 			Shape: matrix.DecodeTile{Fragment: fragment, Rows: 1, W: 2, Keys: 16}}).Describe(v)
 		return out
 	}
-	back := &scalar.BackwardProgram{Problem: p.attn()}
-	for _, part := range []*scalar.BackwardPart{&back.Kv, &back.Q} {
-		part.Tile = scalar.BackwardTile{BR: 32, BC: 32, MR: 4, MC: 4, DK: 16, VC: 16, PC: 16}
-	}
+	back := &scalar.BackwardTile{BR: 32, BC: 32, MR: 4, MC: 4, DK: 16, VC: 16, PC: 16}
 	backMatrix := &matrix.BackwardProgram{Problem: p.attn(), Kv: matrix.BackwardPart{Keys: true}}
 	for part, prefix := range map[*matrix.BackwardPart]string{&backMatrix.Kv: "kv_", &backMatrix.Q: "q_"} {
 		part.Tile, err = matrix.ChooseBackwardTile(c, attnOf(p), &backMatrix.Layout, fragment, kernel.FormRegisters, prefix,
@@ -118,13 +115,14 @@ func hostConstants(t *testing.T) map[string]kernel.Constants {
 		"matrix_forward_wide": wideOf(p, nil), "matrix_forward_wide_parts": wideOf(p, parts),
 		"matrix_flash1":      matrixFlash1,
 		"backward_delta":     (&kernel.DeltaProgram{Problem: attnOf(p)}).Constants(true, true),
-		"scalar_backward_kv": back.Constants(&back.Kv, true, false), "scalar_backward_q": back.Constants(&back.Q, true, false),
+		"scalar_backward_kv": back.Constants(attnOf(p), true, true, false), "scalar_backward_q": back.Constants(attnOf(p), false,
+			true, false),
 		"matrix_backward_kv":       backMatrix.Constants(&backMatrix.Kv, 3, overwriting),
 		"matrix_backward_q":        backMatrix.Constants(&backMatrix.Q, 3, overwriting),
 		"matrix_backward_weights":  weights.Compiled(attnOf(p), overwriting, 2, 64).Constants,
 		"matrix_backward_bias":     matrix.BiasConstants(attnOf(p), &backMatrix.Q.Tile, &backMatrix.Layout, true, false, true),
-		"scalar_backward_bias":     scalar.BiasConstants(attnOf(p), &attnOf(p).Bias, &back.Q.Tile, true, false),
-		"scalar_backward_captured": scalar.CapturedConstants(attnOf(p), &back.Q.Tile, true, true, 64, 3, false),
+		"scalar_backward_bias":     scalar.BiasConstants(attnOf(p), &attnOf(p).Bias, back, true, false),
+		"scalar_backward_captured": scalar.CapturedConstants(attnOf(p), back, true, true, 64, 3, false),
 		"backward_captured":        scalar.CapturedEndsConstants(true, false, 64, 3),
 		"append":                   kernel.RowConstants(&kernel.Rows{Dim: 64, ValueDim: 64}),
 		"append_quantised":         kernel.RowConstants(&kernel.Rows{Dim: 64, ValueDim: 64, KeyType: attn.Q8_0}),

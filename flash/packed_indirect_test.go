@@ -14,7 +14,6 @@ import (
 	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/internal/kernel/matrix"
 	"github.com/vkattn/vkattn/internal/kernel/pass"
-	"github.com/vkattn/vkattn/internal/kernel/scalar"
 	"github.com/vkattn/vkattn/internal/vktest"
 	"github.com/vkattn/vkattn/pipeline"
 )
@@ -278,8 +277,9 @@ func TestPackedIndirectBackward(t *testing.T) {
 				}
 				kv, q := kernel.RowBlocks{Keys: true}, kernel.RowBlocks{}
 				switch s := program.(type) {
-				case *scalar.BackwardProgram:
-					kv.Rows, q.Rows = s.Kv.Tile.BR, s.Q.Tile.BR
+				case *pass.Backward:
+					stages := s.Passes(pass.Variant{}).Stages // two tables and the row term before them
+					kv.Rows, q.Rows = stages[3].Constants["BR"], stages[4].Constants["BR"]
 				case *matrix.BackwardProgram:
 					kv.Rows, q.Rows = s.Kv.Tile.BlockRows(), s.Q.Tile.BlockRows()
 				}

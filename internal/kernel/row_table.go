@@ -78,7 +78,8 @@ func NewRowTables(e *Env, p *attn.Problem, all ...RowBlocks) (tables RowTables, 
 	}
 	for _, b := range all {
 		t := &rowTable{problem: *p, blocks: b}
-		if t.kernel, err = e.Build(RowTableLabel, RowTableConstants(p, b, e.RowTableThreads()), pipeline.KernelInfo{}, p.Code()); err != nil {
+		if t.kernel, err = e.Build(RowTableLabel, RowTableConstants(p, b, e.RowTableThreads()), pipeline.KernelInfo{},
+			p.Code()); err != nil {
 			return nil, err
 		}
 		tables = append(tables, t)

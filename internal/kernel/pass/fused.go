@@ -42,7 +42,7 @@ func (k *Fused) Forward(e *kernel.Env, problem *attn.Problem, t *kernel.Tuning) 
 	if err != nil {
 		return nil, err
 	}
-	return NewForward(&Kernel{Env: e, Problem: &p, Name: k.Module + " " + k.Tile, Named: k.Tile, Moves: k.Moves, Trusted: k.Trusted,
+	return NewForward(&Fitted{Env: e, Problem: &p, Name: k.Module + " " + k.Tile, Named: k.Tile, Moves: k.Moves, Trusted: k.Trusted,
 		Pass: s.pass, Trial: func(v Variant) (*Pass, error) {
 			small := k.Trial(&p)
 			grid, err := kernel.NewGrid(k.Groups(&small)*uint64(k.Parts), 0)
@@ -100,7 +100,7 @@ func (s *fused) pass(v Variant) *Pass {
 	}
 	out.tables(s.env, s.rows)
 	out.Stages = append(out.Stages, Stage{Label: s.Label, Module: s.Module, Proves: true, Made: s.Made, Grid: s.grid, Idle: "Q",
-		Constants: s.Constants(p, kernel.Variant{Aligned: v.Aligned, LSE: v.LSE || parts}), Counts: counts(p, s.rows, 0),
+		Constants: s.Constants(p, kernel.Variant{Aligned: v.Aligned, LSE: v.LSE || parts}), Counts: CountsOf(p, s.rows, 0),
 		Args: Args{As: AsForward, Problem: p}, Bind: append(append(Inputs(), o...), Scores(p, 0)...)})
 	if parts {
 		out.combine(s.combine, v)

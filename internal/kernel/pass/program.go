@@ -8,8 +8,8 @@ import (
 	"github.com/vkattn/vkattn/internal/traffic"
 )
 
-// Kernel is a kernel of either direction fitted to a problem: a pass for each variant of tensors.
-type Kernel struct {
+// Fitted is a kernel of either direction fitted to a problem: a pass for each variant of tensors.
+type Fitted struct {
 	Env     *kernel.Env
 	Problem *attn.Problem
 	Name    string // for the deny-list, with the tile
@@ -25,7 +25,7 @@ type Kernel struct {
 
 // program is a kernel with the pipelines that were made of it.
 type program struct {
-	Kernel
+	Fitted
 	scratch    []uint64
 	dispatches int
 	usual      Variant // of dense tensors
@@ -43,8 +43,8 @@ func (s *program) Passes(v Variant) *Pass { return s.Pass(v) }
 
 // plan makes the pipelines that a plan looks at: of the usual variant, and on a device of the caller's, whose queue recording must leave
 // alone, of all others that prove themselves.
-func (s *program) plan(k *Kernel, others ...Variant) error {
-	s.Kernel = *k
+func (s *program) plan(k *Fitted, others ...Variant) error {
+	s.Fitted = *k
 	aligned := k.Problem.HeadDim*k.Problem.DType.Size()%16 == 0 && k.Problem.ValueDim*k.Problem.DType.Size()%16 == 0
 	s.usual.Aligned, s.usual.Output = aligned, aligned
 	p := k.Pass(s.usual)
@@ -98,7 +98,7 @@ type Forward struct {
 }
 
 // NewForward makes the pipelines of the usual variant.
-func NewForward(k *Kernel, parts int) (*Forward, error) {
+func NewForward(k *Fitted, parts int) (*Forward, error) {
 	s := &Forward{parts: parts > 1}
 	s.usual.LSE, s.try = true, s.trial
 	return s, s.plan(k, Variant{LSE: true})
@@ -136,7 +136,7 @@ func (s *Forward) trial(v Variant, of *ready) (wrong string, err error) {
 type Backward struct{ program }
 
 // NewBackward makes the pipelines of the usual variant: gradients overwritten, none by lse.
-func NewBackward(k *Kernel) (*Backward, error) {
+func NewBackward(k *Fitted) (*Backward, error) {
 	s := &Backward{}
 	s.try = s.trial
 	var others []Variant

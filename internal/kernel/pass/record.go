@@ -131,23 +131,23 @@ func (p *Pass) build(e *kernel.Env, of *ready) (*ready, error) {
 	return out, kernel.Together(makes...)
 }
 
-// tensors are those of a pass.
+// tensors are those of a pass. It has nothing but pointers, so that it stays on the stack.
 type tensors struct {
 	operands []*kernel.Operand // in the order of Pass.Operands
 	scores   *kernel.Scores
-	blocks   pipeline.Binding
+	blocks   *pipeline.Binding
 	forward  *kernel.Operands
 	backward *kernel.Gradients
 }
 
 func (p *ready) forward(r *kernel.Recorder, f *kernel.Operands) error {
 	all := f.List()
-	return p.record(r, &tensors{operands: all[:], scores: &f.Scores, blocks: f.Blocks, forward: f})
+	return p.record(r, &tensors{operands: all[:], scores: &f.Scores, blocks: &f.Blocks, forward: f})
 }
 
 func (p *ready) backward(r *kernel.Recorder, g *kernel.Gradients) error {
 	all := g.List()
-	return p.record(r, &tensors{operands: all[:], scores: &g.Scores, blocks: g.Blocks, backward: g})
+	return p.record(r, &tensors{operands: all[:], scores: &g.Scores, blocks: &g.Blocks, backward: g})
 }
 
 // record writes the dispatches. The further arguments are the same for all of them.
@@ -198,7 +198,7 @@ func (s source) binding(r *kernel.Recorder, t *tensors) pipeline.Binding {
 	case fromScratch:
 		return r.Scratch[s.at]
 	case fromBlocks:
-		return t.blocks
+		return *t.blocks
 	case fromMore:
 		return r.More.All()
 	}

@@ -65,8 +65,9 @@ func (p *Pass) tables(e *kernel.Env, all ...kernel.RowBlocks) {
 		name := table(q, i)
 		p.Scratch = append(p.Scratch, Scratch{name, b.TableBytes(q)})
 		p.Stages = append(p.Stages, Stage{Label: kernel.RowTableLabel, Module: kernel.RowTableLabel,
-			Constants: kernel.RowTableConstants(q, b, e.RowTableThreads()), Args: Args{As: AsTable, Problem: q}, Total: max(b.Grid.Total, 1),
-			Idle: name, Bind: append([]Bind{
+			Constants: kernel.RowTableConstants(q, b, e.RowTableThreads()), Args: Args{As: AsTable, Problem: q},
+			Total: max(b.Grid.Total, 1),
+			Idle:  name, Bind: append([]Bind{
 				Given("QueryStarts", "QueryStarts", q.Packed.Queries > 0, pipeline.Read, name),
 				Given("KeyStarts", "KeyStarts", q.Packed.Keys > 0, pipeline.Read, name),
 				Given("KeyLengths_", "KeyLengths", q.KeyLengths, pipeline.Read, name),
@@ -75,8 +76,8 @@ func (p *Pass) tables(e *kernel.Env, all ...kernel.RowBlocks) {
 	}
 }
 
-// counts is where a table has the workgroups of the kernel whose rows it cuts.
-func counts(p *attn.Problem, b kernel.RowBlocks, i int) Counts {
+// CountsOf is where a table has the workgroups of the kernel whose rows it cuts.
+func CountsOf(p *attn.Problem, b kernel.RowBlocks, i int) Counts {
 	if p.Packed.None() || !b.Counted {
 		return Counts{}
 	}
@@ -100,10 +101,32 @@ func (p *Pass) combine(c *kernel.Combiner, v Variant) {
 			Scores(p.Problem, 0)...)})
 }
 
-// delta adds the row term of a backward pass.
-func (p *Pass) delta(d *kernel.DeltaProgram, v Variant) {
-	p.Stages = append(p.Stages, Stage{Label: kernel.DeltaLabel, Module: d.Module, Constants: d.Constants(v.Output, v.LSE), Grid: d.Grid,
+// BackwardOf begins a backward pass: tables of packed sequences, then the row term.
+func BackwardOf(e *kernel.Env, p *attn.Problem, d *kernel.DeltaProgram, v Variant, rows ...kernel.RowBlocks) *Pass {
+	out := &Pass{Problem: p, Operands: attn.BackwardOperands[:], Scratch: []Scratch{{delta, d.Bytes()}}}
+	out.tables(e, rows...)
+	out.Stages = append(out.Stages, Stage{Label: kernel.DeltaLabel, Module: d.Module, Constants: d.Constants(v.Output, v.LSE), Grid: d.Grid,
 		Total: d.Rows, Args: Args{As: AsDelta, Problem: d.Problem}, Idle: "O",
 		Bind: []Bind{{Name: "gView1", To: "DO", Mode: pipeline.Read}, {Name: "oView1", To: "O", Mode: pipeline.Read},
 			Given("Dlse", "DLSE", v.LSE, pipeline.Read, "O"), {Name: "Delta", To: delta, Mode: pipeline.Write}}})
+	return out
+}
+
+// BackwardInputs binds what kernels of backward passes read.
+func BackwardInputs() []Bind {
+	return append(Inputs(), Bind{Name: "gView1", To: "DO", Mode: pipeline.Read}, Bind{Name: "Lse", To: "LSE", Mode: pipeline.Read},
+		Bind{Name: "Delta", To: delta, Mode: pipeline.Read})
+}
+
+// Gradients binds what they write, y where it is not "".
+func Gradients(v Variant, x, y string) []Bind {
+	mode := pipeline.Write
+	if v.Accumulate {
+		mode = pipeline.ReadWrite
+	}
+	out := []Bind{{Name: "xView1", To: x, Mode: mode}}
+	if y != "" {
+		out = append(out, Bind{Name: "yView1", To: y, Mode: mode})
+	}
+	return out
 }

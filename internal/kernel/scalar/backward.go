@@ -2,12 +2,11 @@ package scalar
 
 import (
 	"fmt"
-	"sync/atomic"
 
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/internal/kernel/pass"
 	"github.com/vkattn/vkattn/internal/traffic"
-	"github.com/vkattn/vkattn/pipeline"
 )
 
 // Backward is the backward pass of FlashAttention-2 in fp32 arithmetic, without atomic additions: shaders/common/backward_delta.comp,
@@ -34,67 +33,99 @@ func backwardLacks(c *kernel.Capabilities, p *attn.Problem) string {
 	return c.LacksScalar(p.DType)
 }
 
-func planBackward(e *kernel.Env, p *attn.Problem, _ kernel.Program, t *kernel.Tuning) (kernel.BackwardProgram, error) {
-	s := &BackwardProgram{env: e, Problem: *p}
-	s.Kv.module, s.Q.module = keysLabel+"."+p.DType.Suffix(), queriesLabel+"."+p.DType.Suffix()
+func planBackward(e *kernel.Env, problem *attn.Problem, _ kernel.Program, t *kernel.Tuning) (kernel.BackwardProgram, error) {
+	s, err := fitBackward(e, problem, t)
+	if err != nil {
+		return nil, err
+	}
+	named := fmt.Sprintf("kv %v, q %v", &s.kv.tile, &s.q.tile)
+	return pass.NewBackward(&pass.Fitted{Env: e, Problem: s.problem, Name: "scalar_backward " + named, Named: named, Trusted: true,
+		Moves: traffic.BackwardFused{Delta: kernel.DeltaLabel,
+			Keys: s.kv.moves(s.kv.tile.BR / s.kv.tile.MR), Queries: s.q.moves(s.q.tile.tx())},
+		Pass: s.pass, Trial: s.trial})
+}
+
+// backward is the kernels fitted to a problem.
+type backward struct {
+	env     *kernel.Env
+	problem *attn.Problem
+	delta   *kernel.DeltaProgram
+	kv, q   backwardPart
+}
+
+// backwardPart is one of the two kernels.
+type backwardPart struct {
+	label string // of its dispatches, and the name of its module
+	x, y  string // the gradients that it writes
+	tile  BackwardTile
+	grid  kernel.Grid
+	rows  kernel.RowBlocks
+}
+
+// Labels of the dispatches, and names of the modules.
+const (
+	keysLabel    = "scalar_backward_kv"
+	queriesLabel = "scalar_backward_q"
+)
+
+func fitBackward(e *kernel.Env, problem *attn.Problem, t *kernel.Tuning) (*backward, error) {
+	p := *problem
+	s := &backward{env: e, problem: &p, kv: backwardPart{label: keysLabel, x: "DK", y: "DV"}, q: backwardPart{label: queriesLabel, x: "DQ"}}
 	var err error
-	if s.delta, err = kernel.NewDeltaProgram(e, p, t); err != nil {
+	if s.delta, err = kernel.NewDeltaProgram(e, &p, t); err != nil {
 		return nil, err
 	}
-	if s.Kv.Tile, err = ChooseBackwardTile(&e.Caps, p, "kv_", t); err != nil {
+	if s.kv.tile, err = ChooseBackwardTile(&e.Caps, &p, "kv_", t); err != nil {
 		return nil, err
 	}
-	if s.Q.Tile, err = ChooseBackwardTile(&e.Caps, p, "q_", t); err != nil {
+	if s.q.tile, err = ChooseBackwardTile(&e.Caps, &p, "q_", t); err != nil {
 		return nil, err
 	}
 	// Of the seven products, four are of the kernel of keys. Forward has two.
-	if s.Kv.grid, err = kernel.GridFor(e, s.Kv.Tile.keyBlocks(p), 2*p.ForwardFLOPs(), kernel.ScalarPace, t); err != nil {
+	if s.kv.grid, err = kernel.GridFor(e, s.kv.tile.groups(&p, true), 2*p.ForwardFLOPs(), kernel.ScalarPace, t); err != nil {
 		return nil, err
 	}
-	if s.Q.grid, err = kernel.GridFor(e, s.Q.Tile.queryBlocks(p), 1.5*p.ForwardFLOPs(), kernel.ScalarPace, t); err != nil {
+	if s.q.grid, err = kernel.GridFor(e, s.q.tile.groups(&p, false), 1.5*p.ForwardFLOPs(), kernel.ScalarPace, t); err != nil {
 		return nil, err
 	}
-	if s.rows, err = kernel.NewBackwardTables(e, p, t, s.Kv.Tile.blocks(true), s.Kv.grid, s.Q.Tile.blocks(false), s.Q.grid); err != nil {
+	if s.kv.rows, err = s.kv.tile.blocks(true).Planned(&p, s.kv.grid, 1, "kv_", t); err != nil {
 		return nil, err
 	}
-	// The usual case is dense tensors, gradients overwritten.
-	aligned := p.HeadDim*p.DType.Size()%16 == 0 && p.ValueDim*p.DType.Size()%16 == 0
-	err = kernel.Together(func() error { _, err := s.delta.Kernel(aligned, false); return err },
-		func() error { return s.build(aligned, false) })
-	if e.Attached && kernel.HasFunctions(p) { // to a device of the caller's, whose queue recording must leave alone
-		for i := range 4 {
-			if err == nil && (aligned || i&1 == 0) {
-				err = s.build(i&1 != 0, i&2 != 0)
-			}
-		}
-	}
+	s.q.rows, err = s.q.tile.blocks(false).Planned(&p, s.q.grid, 1, "q_", t)
 	return s, err
 }
 
-// build makes the pipelines of a variant. Those with functions of the user's in them prove themselves where they were never run on this
-// device and driver.
-func (s *BackwardProgram) build(aligned, accumulate bool) error {
-	i := kernel.BoolInt(aligned) + 2*kernel.BoolInt(accumulate)
-	if s.checked[i].Load() {
-		return nil
-	}
-	var made []kernel.Compiled
-	var makes []func() error
-	for _, part := range []*BackwardPart{&s.Kv, &s.Q} {
-		makes = append(makes, func() error { _, err := s.Kernel(part, aligned, accumulate); return err })
-		made = append(made, kernel.Compiled{Module: part.module, Constants: s.Constants(part, aligned, accumulate),
-			Functions: s.Problem.Code()})
-	}
-	if err := kernel.Together(makes...); err != nil {
-		return err
-	}
-	if kernel.HasFunctions(&s.Problem) {
-		if err := s.env.Prove("scalar_backward "+s.Tile(), made, func() (string, error) { return s.try(aligned, accumulate) }); err != nil {
-			return err
+// pass is the row term, then the kernel of keys, then that of queries.
+func (s *backward) pass(v pass.Variant) *pass.Pass {
+	out := pass.BackwardOf(s.env, s.problem, s.delta, v, s.kv.rows, s.q.rows)
+	out.Stages = append(out.Stages, s.kv.stage(s.problem, v, tableOfKeys), s.q.stage(s.problem, v, tableOfQueries))
+	return out
+}
+
+// Tables of packed sequences, by place.
+const tableOfKeys, tableOfQueries = 0, 1
+
+func (b *backwardPart) stage(p *attn.Problem, v pass.Variant, table int) pass.Stage {
+	return pass.Stage{Label: b.label, Module: b.label + "." + p.DType.Suffix(), Proves: true, Grid: b.grid, Idle: "Q",
+		Constants: b.tile.Constants(p, b.keys(), v.Aligned, v.Accumulate), Counts: pass.CountsOf(p, b.rows, table),
+		Args: pass.Args{As: pass.AsBackward, Problem: p, X: b.x, Y: b.y},
+		Bind: append(pass.BackwardInputs(), append(pass.Gradients(v, b.x, b.y), pass.Scores(p, table)...)...)}
+}
+
+// trial is a small problem: two blocks of rows and of columns whichever of keys and queries they are, the last ones ragged.
+func (s *backward) trial(v pass.Variant) (_ *pass.Pass, err error) {
+	p, small := trialOf(s.problem, &s.kv.tile, &s.q.tile), *s
+	small.problem = &p
+	for _, b := range []*backwardPart{&small.kv, &small.q} {
+		if b.grid, err = kernel.NewGrid(b.tile.groups(&p, b.keys()), 0); err != nil {
+			return nil, err
 		}
+		b.rows = b.tile.blocks(b.keys()).Over(b.grid, 1, b.rows.Counted)
 	}
-	s.checked[i].Store(true)
-	return nil
+	if small.delta, err = kernel.NewDeltaProgram(s.env, &p, kernel.NewTuning(nil)); err != nil {
+		return nil, err
+	}
+	return small.pass(v), nil
 }
 
 // trialOf is a small problem for a tile: two blocks of rows and of columns whichever of keys and queries they are, the last ones ragged.
@@ -110,36 +141,19 @@ func trialOf(p *attn.Problem, tiles ...*BackwardTile) attn.Problem {
 	return small
 }
 
-// try runs the kernels of a variant on a small problem and says what is wrong with the gradients.
-func (s *BackwardProgram) try(aligned, accumulate bool) (wrong string, err error) {
-	p := trialOf(&s.Problem, &s.Kv.Tile, &s.Q.Tile)
-	mine := &BackwardProgram{env: s.env, Problem: p}
-	mine.Kv.Tile, mine.Q.Tile = s.Kv.Tile, s.Q.Tile
-	if mine.Kv.grid, err = kernel.NewGrid(mine.Kv.Tile.keyBlocks(&p), 0); err != nil {
-		return "", err
-	}
-	if mine.Q.grid, err = kernel.NewGrid(mine.Q.Tile.queryBlocks(&p), 0); err != nil {
-		return "", err
-	}
-	if mine.rows, err = kernel.NewRowTables(s.env, &p, mine.Kv.Tile.blocks(true).Over(mine.Kv.grid, 1, s.rows.Counted(tableOfKeys)),
-		mine.Q.Tile.blocks(false).Over(mine.Q.grid, 1, s.rows.Counted(tableOfQueries))); err != nil {
-		return "", err
-	}
-	i := kernel.BoolInt(aligned) + 2*kernel.BoolInt(accumulate)
-	mine.Kv.kernels[i].Store(s.Kv.kernels[i].Load()) // the very pipelines that are in question, not others of the small problem
-	mine.Q.kernels[i].Store(s.Q.kernels[i].Load())
-	if mine.delta, err = kernel.NewDeltaProgram(s.env, &p, kernel.NewTuning(nil)); err != nil {
-		return "", err
-	}
-	return s.env.TryBackward(&p, kernel.GradientVariant{Aligned: aligned, Accumulate: accumulate}, nil, mine.Scratch(), mine.run)
+// keys says whether rows are keys; else they are queries.
+func (b *backwardPart) keys() bool { return b.label == keysLabel }
+
+func (b *backwardPart) moves(rowReaders int) traffic.BackwardTile {
+	return traffic.BackwardTile{Label: b.label, Rows: b.tile.BR, Columns: b.tile.BC, Restaged: true, RowReaders: rowReaders}
 }
 
-// keyBlocks and queryBlocks are the workgroups of a kernel whose rows are keys or queries.
-func (t *BackwardTile) keyBlocks(p *attn.Problem) uint64 {
-	return t.blocks(true).Most(p) * uint64(p.KeyHeads)
-}
-func (t *BackwardTile) queryBlocks(p *attn.Problem) uint64 {
-	return t.blocks(false).Most(p) * uint64(p.Heads)
+// groups is the number of workgroups of a kernel whose rows are keys, or queries.
+func (t *BackwardTile) groups(p *attn.Problem, keys bool) uint64 {
+	if keys {
+		return t.blocks(keys).Most(p) * uint64(p.KeyHeads)
+	}
+	return t.blocks(keys).Most(p) * uint64(p.Heads)
 }
 
 // blocks is how rows, of keys or of queries, are cut.
@@ -147,65 +161,13 @@ func (t *BackwardTile) blocks(keys bool) kernel.RowBlocks {
 	return kernel.RowBlocks{Keys: keys, Rows: t.BR, Columns: t.BC}
 }
 
-// Tables of packed sequences, by place in BackwardProgram.rows.
-const tableOfKeys, tableOfQueries = 0, 1
-
-// BackwardProgram is the three kernels fitted to a problem.
-type BackwardProgram struct {
-	env     *kernel.Env
-	Problem attn.Problem
-	delta   *kernel.DeltaProgram
-	rows    kernel.RowTables
-	Kv, Q   BackwardPart
-	checked [4]atomic.Bool // by alignment and accumulation
-}
-
-// BackwardPart is one of the two kernels.
-type BackwardPart struct {
-	module  string
-	Tile    BackwardTile
-	grid    kernel.Grid
-	kernels [4]atomic.Pointer[pipeline.Kernel] // by alignment and accumulation
-}
-
-func (s *BackwardProgram) Tile() string {
-	return fmt.Sprintf("kv %v, q %v", &s.Kv.Tile, &s.Q.Tile)
-}
-func (s *BackwardProgram) Scratch() []uint64 {
-	return append([]uint64{s.delta.Bytes()}, s.rows.Scratch()...)
-}
-func (s *BackwardProgram) Dispatches() int {
-	return s.rows.Dispatches() + s.delta.Grid.Dispatches() + s.Kv.grid.Dispatches() + s.Q.grid.Dispatches()
-}
-
-// Labels of the dispatches, and names of the modules.
-const (
-	keysLabel    = "scalar_backward_kv"
-	queriesLabel = "scalar_backward_q"
-)
-
-func (s *BackwardProgram) Model() traffic.Model {
-	kv, q := &s.Kv.Tile, &s.Q.Tile
-	return traffic.BackwardFused{Delta: kernel.DeltaLabel,
-		Keys:    traffic.BackwardTile{Label: keysLabel, Rows: kv.BR, Columns: kv.BC, Restaged: true, RowReaders: kv.BR / kv.MR},
-		Queries: traffic.BackwardTile{Label: queriesLabel, Rows: q.BR, Columns: q.BC, Restaged: true, RowReaders: q.tx()}}
-}
-
-func (s *BackwardProgram) Kernel(part *BackwardPart, aligned, accumulate bool) (*pipeline.Kernel, error) {
-	i := kernel.BoolInt(aligned) + 2*kernel.BoolInt(accumulate)
-	return s.env.Variant(&part.kernels[i], part.module, &s.Problem, func() (kernel.Constants, pipeline.KernelInfo) {
-		return s.Constants(part, aligned, accumulate), pipeline.KernelInfo{}
-	})
-}
-
-func (s *BackwardProgram) Constants(part *BackwardPart, aligned, accumulate bool) kernel.Constants {
-	p, t := &s.Problem, &part.Tile
+// Constants are the specialization constants of the kernel of keys, or of that of queries.
+func (t *BackwardTile) Constants(p *attn.Problem, keys, aligned, accumulate bool) kernel.Constants {
 	wide := p.HeadDim
-	if part == &s.Kv {
+	if keys {
 		wide = max(p.HeadDim, p.ValueDim)
 	}
-	sh := t.shared(wide)
-	return t.constants(p, sh, aligned, accumulate)
+	return t.constants(p, t.shared(wide), aligned, accumulate)
 }
 
 // constants are the specialization constants that all scalar kernels of backward passes have; sh is the layout of shared memory.
@@ -215,44 +177,4 @@ func (t *BackwardTile) constants(p *attn.Problem, sh backwardShared, aligned, ac
 		"MR": t.MR, "MC": t.MC, "DK": t.DK, "VC": t.VC, "PC": t.PC, "C_AT": sh.cAt, "V_AT": 0, "P_AT": sh.pAt,
 		"SHARED_V4": sh.length, "DROPOUT": kernel.BoolInt(p.DropThreshold() > 0)}.And(kernel.MaskConstants(p), kernel.ScoreConstants(p),
 		kernel.BlockConstants(p.Blocks), kernel.LengthConstants(p), kernel.WithinConstants(p))
-}
-
-func (s *BackwardProgram) Record(r *kernel.Recorder, g *kernel.Gradients) error {
-	if err := s.build(g.Aligned(), g.Accumulate); err != nil {
-		return err
-	}
-	return s.run(r, g)
-}
-
-// run records the dispatches with pipelines that are there or, without functions, are made now.
-func (s *BackwardProgram) run(r *kernel.Recorder, g *kernel.Gradients) error {
-	delta, tables := kernel.Operand{Binding: r.Scratch[0]}, r.Scratch[1:]
-	if err := s.rows.Record(r, &g.Scores, tables); err != nil {
-		return err
-	}
-	if err := s.delta.Record(r, g, &delta); err != nil {
-		return err
-	}
-	s.rows.Take(r, tables, tableOfKeys)
-	aligned := g.Aligned()
-	k, err := s.Kernel(&s.Kv, aligned, g.Accumulate)
-	if err != nil {
-		return err
-	}
-	at := r.Push.Backward(&s.Problem, g, &delta, &g.DK, &g.DV)
-	r.BackwardInputs(g, &delta)
-	r.Access[6] = g.Output(&g.DK)
-	r.Access[7] = g.Output(&g.DV)
-	if err := r.DispatchBlocks(k, &s.Problem, r.BackwardScores(k, &s.Problem, g), at, s.Kv.grid, keysLabel); err != nil {
-		return err
-	}
-	if k, err = s.Kernel(&s.Q, aligned, g.Accumulate); err != nil {
-		return err
-	}
-	s.rows.Take(r, tables, tableOfQueries)
-	at = r.Push.Backward(&s.Problem, g, &delta, &g.DQ, nil)
-	r.BackwardInputs(g, &delta)
-	r.Access[6] = g.Output(&g.DQ)
-	r.Access[7] = pipeline.Access{Binding: g.Q.Binding, Mode: pipeline.Unused}
-	return r.DispatchBlocks(k, &s.Problem, r.BackwardScores(k, &s.Problem, g), at, s.Q.grid, queriesLabel)
 }

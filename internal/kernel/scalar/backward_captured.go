@@ -58,7 +58,7 @@ func PlanCaptured(e *kernel.Env, p *attn.Problem, by score.Gradient, of kernel.I
 	}
 	const atomics = 4 // what sums cost beside the products, at worst
 	flops := atomics * 2 * p.AllHeads() * float64(p.QueryLen) * float64(p.KeyLen) * float64(p.HeadDim+p.ValueDim)
-	if s.grid, err = kernel.GridFor(e, s.tile.queryBlocks(p), flops, kernel.ScalarPace, t); err != nil {
+	if s.grid, err = kernel.GridFor(e, s.tile.groups(p, false), flops, kernel.ScalarPace, t); err != nil {
 		return nil, err
 	}
 	s.log = bits.Len32(s.grid.Total - 1)
@@ -162,7 +162,7 @@ func (s *CapturedGradient) try(aligned bool) (wrong string, err error) {
 	p.Heads, p.QueryLen = min(p.Heads, s.problem.Heads), min(p.QueryLen, s.problem.QueryLen)
 	p.Batch = min(p.Batch, s.problem.Batch)
 	kernel.PackTrial(p)
-	groups := s.tile.queryBlocks(p)
+	groups := s.tile.groups(p, false)
 	if mine.grid, err = kernel.NewGrid(groups, 0); err != nil {
 		return "", err
 	}

@@ -41,7 +41,7 @@ func planFlash1(e *kernel.Env, p *attn.Problem, t *kernel.Tuning) (kernel.Progra
 	if f.grid, f.keyBlocks, err = kernel.Flash1Grid(&e.Caps, p, tile.BC, p.ForwardFLOPs(), kernel.ScalarPace, t); err != nil {
 		return nil, err
 	}
-	return pass.NewForward(&pass.Kernel{Env: e, Problem: &own, Name: f.module + " " + tile.String(), Named: tile.String(), Trusted: true,
+	return pass.NewForward(&pass.Fitted{Env: e, Problem: &own, Name: f.module + " " + tile.String(), Named: tile.String(), Trusted: true,
 		Moves: traffic.KeysOutside{Label: flash1Label, Rows: tile.BR, Keys: tile.BC, VAgain: tile.VC < tile.BC, RowReaders: tile.Tx()},
 		Pass:  f.pass, Trial: f.trial}, 1)
 }

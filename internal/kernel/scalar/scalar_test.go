@@ -110,15 +110,17 @@ func TestBlockTiles(t *testing.T) {
 // TestBackwardTiles: both kernels of a backward pass keep to the limits of every device.
 func TestBackwardTiles(t *testing.T) {
 	everyProblem(t, Backward.MostDim, func(c *kernel.Capabilities, p *attn.Problem, what string) {
-		prog := &BackwardProgram{Problem: *p}
-		for prefix, part := range map[string]*BackwardPart{"kv_": &prog.Kv, "q_": &prog.Q} {
-			var err error
-			part.Tile, err = ChooseBackwardTile(c, p, prefix, kernel.NewBackwardTuning(nil))
+		env := &kernel.Env{Caps: *c}
+		fitted, err := fitBackward(env, p, kernel.NewBackwardTuning(nil))
+		require.NoError(t, err, what)
+		made := fitted.pass(pass.Variant{Aligned: true, Accumulate: true})
+		require.NoError(t, made.Check(), what)
+		for i, prefix := range []string{"kv_", "q_"} {
+			tile, err := ChooseBackwardTile(c, p, prefix, kernel.NewBackwardTuning(nil))
 			require.NoError(t, err, what)
-			require.Empty(t, part.Tile.Check(prefix, max(p.HeadDim, p.ValueDim), p.DType.Size(), &c.Facts.Limits), what)
-			constants := prog.Constants(part, true, true)
-			require.Equal(t, [3]int{part.Tile.threads(), 1, 1}, [3]int{constants["WG"], constants["ALIGNED"], constants["ACCUMULATE"]},
-				what)
+			require.Empty(t, tile.Check(prefix, max(p.HeadDim, p.ValueDim), p.DType.Size(), &c.Facts.Limits), what)
+			constants := made.Stages[len(made.Stages)-2+i].Constants
+			require.Equal(t, [3]int{tile.threads(), 1, 1}, [3]int{constants["WG"], constants["ALIGNED"], constants["ACCUMULATE"]}, what)
 			require.LessOrEqual(t, 16*constants["SHARED_V4"], int(c.Facts.Limits.MaxSharedMemory), what)
 			require.Greater(t, constants["SHARED_V4"], max(constants["C_AT"], constants["P_AT"]), what)
 		}
@@ -171,11 +173,11 @@ func TestPasses(t *testing.T) {
 		if Forward.Refuses(p) != "" && BlockSparse.Refuses(p) != "" {
 			continue
 		}
+		env := &kernel.Env{Caps: *kerneltest.Hopper()}
 		for _, parts := range []int{1, 2} {
 			if parts > 1 && (!p.Blocks.None() || p.Cached()) {
 				continue
 			}
-			env := &kernel.Env{Caps: *kerneltest.Hopper()}
 			tuning := kernel.NewTuning(map[string]int{"parts": parts})
 			k, err := fusedForward("scalar_forward", env, p, tuning)
 			require.NoError(t, err, what)
@@ -185,6 +187,16 @@ func TestPasses(t *testing.T) {
 				require.NoError(t, made.Check(), what)
 				require.Len(t, made.Stages, parts+kernel.BoolInt(!p.Packed.None()), what)
 			}
+		}
+		if Backward.Refuses(p) != "" {
+			continue
+		}
+		fitted, err := fitBackward(env, p, kernel.NewBackwardTuning(nil))
+		require.NoError(t, err, what)
+		for i := range 16 {
+			made := fitted.pass(pass.Variant{Aligned: i&1 > 0, Output: i&2 > 0, LSE: i&4 > 0, Accumulate: i&8 > 0})
+			require.NoError(t, made.Check(), what)
+			require.Len(t, made.Stages, 3+2*kernel.BoolInt(!p.Packed.None()), what)
 		}
 	}
 }
