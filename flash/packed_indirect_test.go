@@ -271,8 +271,8 @@ func TestPackedIndirectBackward(t *testing.T) {
 				program := plan.gradient.program
 				if s, ok := program.(*scoreGradients); ok {
 					program = s.BackwardProgram
-					tile := s.anyCaptured().Tile()
-					last := countedTable{kernel.RowBlocks{Rows: tile.BR}, p.Heads, rec.writer.Scratch[len(rec.writer.Scratch)-1]}
+					rows := s.anyCaptured().Passes(pass.Variant{}).Stages[1].Constants["BR"]
+					last := countedTable{kernel.RowBlocks{Rows: rows}, p.Heads, rec.writer.Scratch[len(rec.writer.Scratch)-1]}
 					last.check(t, d, p, queries, keys)
 				}
 				kv, q := kernel.RowBlocks{Keys: true}, kernel.RowBlocks{}

@@ -7,6 +7,7 @@ import (
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/internal/kernel/matrix"
+	"github.com/vkattn/vkattn/internal/kernel/pass"
 	"github.com/vkattn/vkattn/internal/kernel/scalar"
 )
 
@@ -40,7 +41,7 @@ type biasProgram interface {
 func withScoreGradients(e *kernel.Env, p *attn.Problem, program kernel.BackwardProgram, of *kernel.Offer,
 	given map[string]int) (_ kernel.BackwardProgram, note string, err error) {
 	s := &scoreGradients{BackwardProgram: program}
-	if err = s.planCaptured(e, p, of.Implementation); err != nil {
+	if err = s.planCaptured(e, p, of.Implementation, given["q_"+kernel.IndirectParameter] != 0); err != nil {
 		return nil, "", err
 	}
 	for _, of := range kernel.Biases {
@@ -55,15 +56,19 @@ func withScoreGradients(e *kernel.Env, p *attn.Problem, program kernel.BackwardP
 		return program, "", nil
 	}
 	s.first = len(program.Scratch())
-	if s.rows, err = scalar.NewScoreTables(e, p, s.anyCaptured(), given["q_"+kernel.IndirectParameter] != 0); err != nil {
+	if s.rows, err = scalar.NewScoreTables(e, p, s.anyCaptured()); err != nil {
 		return nil, "", err
 	}
 	if s.delta, err = kernel.NewDeltaProgram(e, p, kernel.NewBackwardTuning(nil)); err != nil {
 		return nil, "", err
 	}
+	var sums []pass.Scratch
+	if c := s.anyCaptured(); c != nil {
+		sums = append(sums, c.Totals)
+	}
 	for i := range s.biases {
 		b := &s.biases[i]
-		program, why, err := planBias(e, p, b.of, of.Tier, given)
+		program, why, err := planBias(e, p, b.of, of.Tier, given, sums)
 		if err != nil {
 			return nil, why, err
 		}
@@ -80,7 +85,7 @@ func withScoreGradients(e *kernel.Env, p *attn.Problem, program kernel.BackwardP
 // planBias is the gradient by one bias: it takes the kernel on matrices for a program that is on matrices itself, unless the device cannot;
 // note says why it cannot.
 func planBias(e *kernel.Env, p *attn.Problem, of kernel.Bias, tier kernel.Tier,
-	given map[string]int) (_ biasProgram, note string, err error) {
+	given map[string]int, sums []pass.Scratch) (_ biasProgram, note string, err error) {
 	if tier == kernel.TierMatrix {
 		bias, err := matrix.PlanBias(e, p, of, given)
 		var no *kernel.Declined
@@ -92,7 +97,7 @@ func planBias(e *kernel.Env, p *attn.Problem, of kernel.Bias, tier kernel.Tier,
 		}
 		note = "its gradient by the bias is made by scalar_backward_bias, because " + no.Why
 	}
-	bias, err := scalar.PlanBias(e, p, of)
+	bias, err := scalar.PlanBias(e, p, of, sums...)
 	if err != nil {
 		return nil, note, err
 	}
@@ -100,7 +105,7 @@ func planBias(e *kernel.Env, p *attn.Problem, of kernel.Bias, tier kernel.Tier,
 }
 
 // planCaptured fits the gradients by captured tensors that there are. Their pipelines are made where they are first wanted.
-func (s *scoreGradients) planCaptured(e *kernel.Env, p *attn.Problem, of kernel.Implementation) error {
+func (s *scoreGradients) planCaptured(e *kernel.Env, p *attn.Problem, of kernel.Implementation, counted bool) error {
 	all, err := p.Code().Captures()
 	if err != nil {
 		return err
@@ -113,10 +118,10 @@ func (s *scoreGradients) planCaptured(e *kernel.Env, p *attn.Problem, of kernel.
 		if err != nil { // of integers, of a mask, or read at two indices: refused where it is asked for
 			continue
 		}
-		if s.captured[i], err = scalar.PlanCaptured(e, p, by, of); err != nil {
+		if s.captured[i], err = scalar.PlanCaptured(e, p, by, of, counted); err != nil {
 			return err
 		}
-		s.sums = max(s.sums, s.captured[i].Bytes())
+		s.sums = max(s.sums, s.captured[i].Totals.Bytes)
 	}
 	return nil
 }
@@ -160,7 +165,10 @@ func (s *scoreGradients) Record(r *kernel.Recorder, g *kernel.Gradients) error {
 	if err := s.BackwardProgram.Record(r, g); err != nil || !g.ScoreGradients.Any() && !g.HasDCaptured {
 		return err
 	}
-	delta, tables := kernel.Operand{Binding: r.Scratch[s.first]}, r.Scratch[s.first+1:]
+	all := r.Scratch
+	r.Scratch = all[s.first:] // δ, sums if there are any, tables
+	defer func() { r.Scratch = all }()
+	delta, tables := kernel.Operand{Binding: r.Scratch[0]}, r.Scratch[1:]
 	if s.sums > 0 {
 		tables = tables[1:]
 	}
@@ -186,7 +194,7 @@ func (s *scoreGradients) Record(r *kernel.Recorder, g *kernel.Gradients) error {
 		if to.Buffer == nil {
 			continue
 		}
-		if err := s.captured[i].Record(r, g, &delta, r.Scratch[s.first+1], to); err != nil {
+		if err := s.captured[i].Record(r, g, &delta); err != nil {
 			return err
 		}
 	}

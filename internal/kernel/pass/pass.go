@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/vkattn/vkattn/flash/score"
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/pipeline"
@@ -18,6 +19,7 @@ type Pass struct {
 	Operands []attn.Operand // attn.ForwardOperands or attn.BackwardOperands
 	Scratch  []Scratch
 	Stages   []Stage
+	Captured int // the tensor among those that functions capture that DCaptured is about
 }
 
 // Scratch is memory that a recording has beside the tensors.
@@ -32,6 +34,7 @@ type Stage struct {
 	Module    string
 	Constants kernel.Constants
 	Made      pipeline.KernelInfo // what else its pipeline is made with: sizes of subgroups
+	Functions *score.Code         // of the user's that are put into it; nil: the problem's
 	Proves    bool                // its pipeline is one of those that the pass's self-check is about
 
 	Grid   kernel.Grid // zero: one workgroup
@@ -58,15 +61,16 @@ type Bind struct {
 
 // What Bind.To names beside operands and scratch.
 const (
-	Blocks = "Blocks" // the block mask
-	More   = "More"   // the further arguments
+	Blocks    = "Blocks"    // the block mask
+	More      = "More"      // the further arguments
+	DCaptured = "DCaptured" // the gradient by captured tensor Pass.Captured
 )
 
 // Args says which arguments a stage is given.
 type Args struct {
 	As      ArgsAs
 	Problem *attn.Problem
-	X, Y    string // of AsBackward: the gradients that it writes, Y may be ""
+	X, Y    string // of AsBackward: the gradients that it writes, "" for none
 }
 
 // ArgsAs is which push constants they are.
@@ -106,10 +110,18 @@ func (s *Stage) dispatches() int {
 func (p *Pass) proofs() (out []kernel.Compiled) {
 	for i := range p.Stages {
 		if s := &p.Stages[i]; s.Proves {
-			out = append(out, kernel.Compiled{Module: s.Module, Constants: s.Constants, Functions: p.Problem.Code()})
+			out = append(out, kernel.Compiled{Module: s.Module, Constants: s.Constants, Functions: p.functions(s)})
 		}
 	}
 	return out
+}
+
+// functions are those that a stage has in it, if its constants say that it has any.
+func (p *Pass) functions(s *Stage) score.Code {
+	if s.Functions != nil {
+		return *s.Functions
+	}
+	return p.Problem.Code()
 }
 
 // Variant says what the pipelines of a pass are made for, of the tensors at hand.
@@ -139,6 +151,7 @@ const (
 	fromScratch
 	fromBlocks
 	fromMore
+	fromDCaptured
 )
 
 // source finds a name of Bind.To.
@@ -148,6 +161,8 @@ func (p *Pass) source(name string) (source, error) {
 		return source{of: fromBlocks}, nil
 	case More:
 		return source{of: fromMore}, nil
+	case DCaptured:
+		return source{fromDCaptured, p.Captured}, nil
 	}
 	if at := slices.IndexFunc(p.Scratch, func(s Scratch) bool { return s.Name == name }); at >= 0 {
 		return source{fromScratch, at}, nil

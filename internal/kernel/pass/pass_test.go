@@ -20,7 +20,7 @@ func someDelta(t *testing.T, with attn.Problem, v Variant) *Pass {
 	d, err := kernel.NewDeltaProgram(env, p, kernel.NewTuning(nil))
 	require.NoError(t, err)
 	rows := kernel.RowBlocks{Rows: 32, Columns: 32}
-	return BackwardOf(env, p, d, v, rows, rows.Over(kernel.Grid{Total: 10, Step: 4}, 1, true))
+	return BackwardOf(env, p, d, v, nil, rows, rows.Over(kernel.Grid{Total: 10, Step: 4}, 1, true))
 }
 
 // TestPassIsData: what a pass has can be counted, and its names found, without a device.

@@ -41,14 +41,19 @@ func (s *program) Model() traffic.Model { return s.Moves }
 // Passes gives the pass for a variant, to be looked at.
 func (s *program) Passes(v Variant) *Pass { return s.Pass(v) }
 
-// plan makes the pipelines that a plan looks at: of the usual variant, and on a device of the caller's, whose queue recording must leave
-// alone, of all others that prove themselves.
-func (s *program) plan(k *Fitted, others ...Variant) error {
+// fit takes the kernel without making any pipeline.
+func (s *program) fit(k *Fitted) {
 	s.Fitted = *k
 	aligned := k.Problem.HeadDim*k.Problem.DType.Size()%16 == 0 && k.Problem.ValueDim*k.Problem.DType.Size()%16 == 0
 	s.usual.Aligned, s.usual.Output = aligned, aligned
 	p := k.Pass(s.usual)
 	s.scratch, s.dispatches = p.Bytes(), p.Dispatches()
+}
+
+// plan makes the pipelines that a plan looks at: of the usual variant, and on a device of the caller's, whose queue recording must leave
+// alone, of all others that prove themselves.
+func (s *program) plan(k *Fitted, others ...Variant) error {
+	s.fit(k)
 	if err := k.Env.Caps.Holds(s.scratch); err != nil {
 		return err
 	}
@@ -57,7 +62,7 @@ func (s *program) plan(k *Fitted, others ...Variant) error {
 		return err
 	}
 	for _, v := range others {
-		if err == nil && (aligned || !v.Aligned) {
+		if err == nil && (s.usual.Aligned || !v.Aligned) {
 			_, err = s.ready(v)
 		}
 	}
@@ -139,11 +144,7 @@ type Backward struct{ program }
 func NewBackward(k *Fitted) (*Backward, error) {
 	s := &Backward{}
 	s.try = s.trial
-	var others []Variant
-	for i := range 4 {
-		others = append(others, Variant{Aligned: i&1 != 0, Output: i&1 != 0, Accumulate: i&2 != 0})
-	}
-	return s, s.plan(k, others...)
+	return s, s.plan(k, ofGradients()...)
 }
 
 func (s *Backward) Record(r *kernel.Recorder, g *kernel.Gradients) error {
@@ -155,6 +156,11 @@ func (s *Backward) Record(r *kernel.Recorder, g *kernel.Gradients) error {
 }
 
 func (s *Backward) trial(v Variant, of *ready) (wrong string, err error) {
+	return s.tryBackward(v, of, kernel.GradientVariant{Aligned: v.Aligned, Accumulate: v.Accumulate})
+}
+
+// tryBackward runs the pipelines of a pass on a small problem and says what is wrong with the gradients.
+func (s *program) tryBackward(v Variant, of *ready, by kernel.GradientVariant) (wrong string, err error) {
 	v.Output, v.LSE = v.Aligned, false
 	small, err := s.Trial(v)
 	if err != nil {
@@ -164,6 +170,57 @@ func (s *Backward) trial(v Variant, of *ready) (wrong string, err error) {
 	if err != nil {
 		return "", err
 	}
-	return s.Env.TryBackward(small.Problem, kernel.GradientVariant{Aligned: v.Aligned, Accumulate: v.Accumulate}, nil, small.Bytes(),
-		p.backward)
+	return s.Env.TryBackward(small.Problem, by, nil, small.Bytes(), p.backward)
+}
+
+// Gradient is a kernel behind a backward pass, which finds its row term in memory: the gradient by something beside q, k and v.
+type Gradient struct {
+	program
+	tried kernel.GradientVariant
+}
+
+// NewGradient makes the pipelines of the usual variant. by says which gradient a trial is about.
+func NewGradient(k *Fitted, by kernel.GradientVariant) (*Gradient, error) {
+	s := &Gradient{tried: by}
+	s.try = s.trial
+	return s, s.plan(k, ofGradients()...)
+}
+
+// NewGradientLater makes pipelines where they are first wanted; on a device of the caller's, whose queue recording must leave alone, now.
+func NewGradientLater(k *Fitted, by kernel.GradientVariant) (*Gradient, error) {
+	s := &Gradient{tried: by}
+	s.try = s.trial
+	s.fit(k)
+	if !k.Env.Attached {
+		return s, nil
+	}
+	_, err := s.ready(Variant{})
+	if err == nil {
+		_, err = s.ready(s.usual)
+	}
+	return s, err
+}
+
+// ofGradients are the variants of gradients: by alignment and accumulation.
+func ofGradients() (all []Variant) {
+	for i := range 4 {
+		all = append(all, Variant{Aligned: i&1 != 0, Output: i&1 != 0, Accumulate: i&2 != 0})
+	}
+	return all
+}
+
+// Record writes the dispatches. The recorder's scratch begins with what Behind names.
+func (s *Gradient) Record(r *kernel.Recorder, g *kernel.Gradients, _ *kernel.Operand) error {
+	aligned := g.Q.Aligned && g.K.Aligned && g.V.Aligned && g.DO.Aligned
+	p, err := s.ready(Variant{Aligned: aligned, Output: aligned, Accumulate: g.Accumulate})
+	if err != nil {
+		return err
+	}
+	return p.backward(r, g)
+}
+
+func (s *Gradient) trial(v Variant, of *ready) (wrong string, err error) {
+	by := s.tried
+	by.Aligned, by.Accumulate = v.Aligned, v.Accumulate
+	return s.program.tryBackward(v, of, by)
 }

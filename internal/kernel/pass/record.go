@@ -67,7 +67,8 @@ func (r *readyStage) resolve(p *Pass, s *Stage) (err error) {
 	}
 	r.Stage, r.bindings = s, info.Interface.BindingCount()
 	if s.Constants.TakesFunctions() {
-		captured, err := p.Problem.Code().Captures()
+		code := p.functions(s)
+		captured, err := code.Captures()
 		if err != nil {
 			return err
 		}
@@ -116,19 +117,31 @@ func (p *Pass) build(e *kernel.Env, of *ready) (*ready, error) {
 	if err != nil {
 		return nil, err
 	}
-	makes := make([]func() error, len(out.stages))
+	proven, makes := of.proven(), []func() error(nil)
 	for i := range out.stages {
 		s := &out.stages[i]
-		makes[i] = func() (err error) {
-			if of != nil && s.Proves {
-				s.kernel = of.stages[i].kernel
-				return nil
-			}
-			s.kernel, err = e.Build(s.Module, s.Constants, s.Made, p.Problem.Code())
-			return err
+		if s.Proves && of != nil {
+			s.kernel, proven = proven[0], proven[1:]
+			continue
 		}
+		makes = append(makes, func() (err error) {
+			s.kernel, err = e.Build(s.Module, s.Constants, s.Made, p.functions(s.Stage))
+			return err
+		})
 	}
 	return out, kernel.Together(makes...)
+}
+
+// proven are the pipelines of stages that prove themselves; none of nil.
+func (p *ready) proven() (out []*pipeline.Kernel) {
+	if p != nil {
+		for i := range p.stages {
+			if s := &p.stages[i]; s.Proves {
+				out = append(out, s.kernel)
+			}
+		}
+	}
+	return out
 }
 
 // tensors are those of a pass. It has nothing but pointers, so that it stays on the stack.
@@ -201,6 +214,8 @@ func (s source) binding(r *kernel.Recorder, t *tensors) pipeline.Binding {
 		return *t.blocks
 	case fromMore:
 		return r.More.All()
+	case fromDCaptured:
+		return t.backward.DCaptured[s.at]
 	}
 	return t.operands[s.at].Binding
 }
@@ -212,11 +227,14 @@ func (s *readyStage) push(to *kernel.Pushes, t *tensors) (baseAt int) {
 	p := s.Args.Problem
 	switch s.Args.As {
 	case AsBackward:
-		y := &none
+		x, y := &none, &none
+		if s.x >= 0 {
+			x = t.operands[s.x]
+		}
 		if s.y >= 0 {
 			y = t.operands[s.y]
 		}
-		return to.Backward(p, t.backward, &none, t.operands[s.x], y)
+		return to.Backward(p, t.backward, &none, x, y)
 	case AsDelta:
 		return to.Delta(p, t.backward, &none)
 	case AsTable:

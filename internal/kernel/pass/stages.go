@@ -88,7 +88,7 @@ func CountsOf(p *attn.Problem, b kernel.RowBlocks, i int) Counts {
 const (
 	sums       = "sums"       // of each part of the keys o, and
 	statistics = "statistics" // lse
-	delta      = "delta"      // δ of each row
+	Delta      = "delta"      // δ of each row
 )
 
 // combine adds the step that puts keys in parts together.
@@ -101,21 +101,30 @@ func (p *Pass) combine(c *kernel.Combiner, v Variant) {
 			Scores(p.Problem, 0)...)})
 }
 
+// Behind is what finds δ and table 0 in memory, where others have put it, and more scratch between them.
+func Behind(p *attn.Problem, more ...Scratch) *Pass {
+	out := &Pass{Problem: p, Operands: attn.BackwardOperands[:], Scratch: append([]Scratch{{Name: Delta}}, more...)}
+	if name := table(p, 0); name != "" {
+		out.Scratch = append(out.Scratch, Scratch{Name: name})
+	}
+	return out
+}
+
 // BackwardOf begins a backward pass: tables of packed sequences, then the row term.
-func BackwardOf(e *kernel.Env, p *attn.Problem, d *kernel.DeltaProgram, v Variant, rows ...kernel.RowBlocks) *Pass {
-	out := &Pass{Problem: p, Operands: attn.BackwardOperands[:], Scratch: []Scratch{{delta, d.Bytes()}}}
+func BackwardOf(e *kernel.Env, p *attn.Problem, d *kernel.DeltaProgram, v Variant, more []Scratch, rows ...kernel.RowBlocks) *Pass {
+	out := &Pass{Problem: p, Operands: attn.BackwardOperands[:], Scratch: append([]Scratch{{Delta, d.Bytes()}}, more...)}
 	out.tables(e, rows...)
 	out.Stages = append(out.Stages, Stage{Label: kernel.DeltaLabel, Module: d.Module, Constants: d.Constants(v.Output, v.LSE), Grid: d.Grid,
 		Total: d.Rows, Args: Args{As: AsDelta, Problem: d.Problem}, Idle: "O",
 		Bind: []Bind{{Name: "gView1", To: "DO", Mode: pipeline.Read}, {Name: "oView1", To: "O", Mode: pipeline.Read},
-			Given("Dlse", "DLSE", v.LSE, pipeline.Read, "O"), {Name: "Delta", To: delta, Mode: pipeline.Write}}})
+			Given("Dlse", "DLSE", v.LSE, pipeline.Read, "O"), {Name: "Delta", To: Delta, Mode: pipeline.Write}}})
 	return out
 }
 
 // BackwardInputs binds what kernels of backward passes read.
 func BackwardInputs() []Bind {
 	return append(Inputs(), Bind{Name: "gView1", To: "DO", Mode: pipeline.Read}, Bind{Name: "Lse", To: "LSE", Mode: pipeline.Read},
-		Bind{Name: "Delta", To: delta, Mode: pipeline.Read})
+		Bind{Name: "Delta", To: Delta, Mode: pipeline.Read})
 }
 
 // Gradients binds what they write, y where it is not "".

@@ -97,7 +97,7 @@ func fitBackward(e *kernel.Env, problem *attn.Problem, t *kernel.Tuning) (*backw
 
 // pass is the row term, then the kernel of keys, then that of queries.
 func (s *backward) pass(v pass.Variant) *pass.Pass {
-	out := pass.BackwardOf(s.env, s.problem, s.delta, v, s.kv.rows, s.q.rows)
+	out := pass.BackwardOf(s.env, s.problem, s.delta, v, nil, s.kv.rows, s.q.rows)
 	out.Stages = append(out.Stages, s.kv.stage(s.problem, v, tableOfKeys), s.q.stage(s.problem, v, tableOfQueries))
 	return out
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/vkattn/vkattn/flash/score"
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/internal/kernel/kerneltest"
@@ -197,6 +198,37 @@ func TestPasses(t *testing.T) {
 			made := fitted.pass(pass.Variant{Aligned: i&1 > 0, Output: i&2 > 0, LSE: i&4 > 0, Accumulate: i&8 > 0})
 			require.NoError(t, made.Check(), what)
 			require.Len(t, made.Stages, 3+2*kernel.BoolInt(!p.Packed.None()), what)
+		}
+	}
+}
+
+// TestGradientPasses: the same of gradients by a bias and by what functions capture.
+func TestGradientPasses(t *testing.T) {
+	env := &kernel.Env{Caps: *kerneltest.Hopper()}
+	f := score.RelativeBias(score.Capture("bias", 8, 2), score.T5Bucket(true, 8, 64))
+	by, err := f.Gradient("bias")
+	require.NoError(t, err)
+	for _, packed := range []attn.Packed{{}, {Queries: 100, Keys: 90}} {
+		p := kerneltest.Problem(attn.Problem{Batch: 2, DType: attn.F16, Score: f, Bias: attn.PerScore{In: true}, Packed: packed})
+		bias, err := fitBias(env, p, kernel.Biases[0])
+		require.NoError(t, err)
+		captured, err := PlanCaptured(env, p, by, kernel.Flash, true)
+		require.NoError(t, err)
+		for _, v := range []pass.Variant{{}, {Aligned: true, Output: true}, {Accumulate: true}} {
+			made := pass.Behind(p, captured.Totals)
+			made.Stages = []pass.Stage{bias.stage(v)}
+			require.NoError(t, made.Check())
+			made = captured.Passes(v)
+			require.NoError(t, made.Check())
+			require.Len(t, made.Stages, 4)
+			require.Equal(t, "delta", made.Scratch[0].Name)
+			require.Equal(t, captured.Totals, made.Scratch[1])
+			require.Equal(t, packed != (attn.Packed{}), made.Stages[1].Counts == pass.Counts{Scratch: "table 0",
+				At: captured.rows.CountsAt(p)})
+			trial, err := captured.trial(v)
+			require.NoError(t, err)
+			require.NoError(t, trial.Check())
+			require.Equal(t, made.Stages[1].Constants, trial.Stages[len(trial.Stages)-3].Constants, "the same pipeline")
 		}
 	}
 }
