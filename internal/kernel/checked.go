@@ -8,13 +8,12 @@ import (
 )
 
 // CheckedKernels are the pipelines of a kernel fitted to a problem, by variant. Each is run on a small problem before its first use on a
-// device and driver (see SelfCheck), unless what it computes rests on nothing but what Vulkan promises.
+// device and driver (see SelfCheck).
 type CheckedKernels struct {
-	Env     *Env
-	For     *attn.Problem
-	Module  string
-	Named   string // the tile, for people
-	Trusted bool   // a kernel of the scalar tier: tried only with functions of the user's in it
+	Env    *Env
+	For    *attn.Problem
+	Module string
+	Named  string // the tile, for people
 
 	// Describe gives the specialization constants of a variant, and what else its pipeline is made with.
 	Describe func(v Variant) (Constants, pipeline.KernelInfo)
@@ -31,7 +30,7 @@ func (m *CheckedKernels) Tile() string { return m.Named }
 func (m *CheckedKernels) Usual(p *attn.Problem) error {
 	usual := Variant{Aligned: p.HeadDim*p.DType.Size()%16 == 0 && p.ValueDim*p.DType.Size()%16 == 0, LSE: true}
 	_, err := m.Kernel(usual)
-	if err == nil && usual.Aligned && m.Env.Attached && m.tried() {
+	if err == nil && usual.Aligned && m.Env.Attached {
 		_, err = m.Kernel(Variant{LSE: true})
 	}
 	return err
@@ -41,9 +40,6 @@ func (m *CheckedKernels) Usual(p *attn.Problem) error {
 func (m *CheckedKernels) Kernel(v Variant) (*pipeline.Kernel, error) {
 	if k := m.Kernels[v.Index()].Load(); k != nil {
 		return k, nil
-	}
-	if !m.tried() {
-		return m.Env.Variant(&m.Kernels[v.Index()], m.Module, m.For, func() (Constants, pipeline.KernelInfo) { return m.Describe(v) })
 	}
 	c, info := m.Describe(v)
 	k, err := m.Env.Build(m.Module, c, info, m.For.Code())
@@ -56,9 +52,6 @@ func (m *CheckedKernels) Kernel(v Variant) (*pipeline.Kernel, error) {
 	m.Kernels[v.Index()].Store(k)
 	return k, nil
 }
-
-// tried says whether pipelines are tried before their first use.
-func (m *CheckedKernels) tried() bool { return !m.Trusted || HasFunctions(m.For) }
 
 // Compiled is what the driver compiles for a variant.
 func (m *CheckedKernels) Compiled(v Variant) []Compiled {

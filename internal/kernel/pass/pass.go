@@ -84,9 +84,10 @@ const (
 )
 
 // Bytes are the sizes of scratch.
-func (p *Pass) Bytes() (sizes []uint64) {
-	for _, s := range p.Scratch {
-		sizes = append(sizes, s.Bytes)
+func (p *Pass) Bytes() []uint64 {
+	sizes := make([]uint64, len(p.Scratch))
+	for i, s := range p.Scratch {
+		sizes[i] = s.Bytes
 	}
 	return sizes
 }
