@@ -8,5 +8,6 @@ import (
 
 // TestNoMethodPanicsOnZero: what no constructor made answers every method with an error or a zero result.
 func TestNoMethodPanicsOnZero(t *testing.T) {
-	zerotest.Run(t, ArgumentError{}, Buffer{}, Context{}, Copier{}, Kernel{}, ListedBuffer{}, Listing{}, MemoryError{}, Pending{}, Recording{})
+	zerotest.Run(t, ArgumentError{}, Buffer{}, Context{}, Copier{}, Kernel{}, ListedBuffer{}, Listing{}, MemoryError{}, Pending{},
+		Recording{})
 }

@@ -41,23 +41,24 @@ func (s *program) Model() traffic.Model { return s.Moves }
 // Passes gives the pass for a variant, to be looked at.
 func (s *program) Passes(v Variant) *Pass { return s.Pass(v) }
 
-// fit takes the kernel without making any pipeline.
-func (s *program) fit(k *Fitted) {
+// fit takes the kernel without making any pipeline, and gives the pass for the usual variant.
+func (s *program) fit(k *Fitted) *Pass {
 	s.Fitted = *k
 	aligned := k.Problem.HeadDim*k.Problem.DType.Size()%16 == 0 && k.Problem.ValueDim*k.Problem.DType.Size()%16 == 0
 	s.usual.Aligned, s.usual.Output = aligned, aligned
 	p := k.Pass(s.usual)
 	s.scratch, s.dispatches = p.Bytes(), p.Dispatches()
+	return p
 }
 
 // plan makes the pipelines that a plan looks at: of the usual variant, and on a device of the caller's, whose queue recording must leave
 // alone, of all others that prove themselves.
 func (s *program) plan(k *Fitted, others ...Variant) error {
-	s.fit(k)
+	p := s.fit(k)
 	if err := k.Env.Caps.Holds(s.scratch); err != nil {
 		return err
 	}
-	_, err := s.ready(s.usual)
+	_, err := s.make(s.usual, p)
 	if !k.Env.Attached || !s.proves() {
 		return err
 	}
@@ -74,11 +75,14 @@ func (s *program) proves() bool { return !s.Trusted || kernel.HasFunctions(s.Pro
 
 // ready gives the pass for a variant with its pipelines, made and tried at the first call.
 func (s *program) ready(v Variant) (*ready, error) {
-	at := &s.made[v.index()]
-	if p := at.Load(); p != nil {
+	if p := s.made[v.index()].Load(); p != nil {
 		return p, nil
 	}
-	p, err := s.Pass(v).build(s.Env, nil)
+	return s.make(v, s.Pass(v))
+}
+
+func (s *program) make(v Variant, of *Pass) (*ready, error) {
+	p, err := of.build(s.Env, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -87,7 +91,7 @@ func (s *program) ready(v Variant) (*ready, error) {
 			return nil, err
 		}
 	}
-	at.Store(p)
+	s.made[v.index()].Store(p)
 	return p, nil
 }
 
