@@ -22,9 +22,10 @@ float score_of_bits(float t) {
   precise const float low = 2.0 * (t + FAR) - FAR_PLACE, high = 2.0 * (t - FAR) - FAR_PLACE;
   return max(min(t * float(LN2), low), high);
 }
-// x, and no more than a bound. NaN stays, as with min() it may not: what a NaN among the inputs reaches must not look like a result.
-float at_most(float x, float bound) { return x > bound ? bound : x; }
 // The weight of a score that is so many units of log 2 above its row's lse. What is above 0 is lse's rounding, which is much where lse is
-// large: from 2^23 on it says nothing of how many keys there are.
-float weight_of(float above) { return exp2(at_most(above, 0.0)); }
+// large: from 2^23 on it says nothing of how many keys there are. NaN stays: what one among the inputs reaches must not look like a result.
+// So min() will not do, nor a comparison that a compiler may make a minimum of: the power is taken first.
+float weight_of(float above) { return above > 0.0 ? 1.0 : exp2(above); }
+// x, or 0 where it is above, likewise: of numbers above 0 the bits are 1 to infinity's.
+float at_most_zero(float x) { return floatBitsToUint(x) - 1u < 0x7f800000u ? 0.0 : x; }
 #endif

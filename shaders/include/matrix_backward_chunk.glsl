@@ -40,7 +40,7 @@ void weight_gradients(uint c) {
 
 // As weight_of; BITS makes half of the weights of keys (include/matrix_backward_dropout.glsl).
 float clamped_weight(float above) {
-  if (KEYS_ARE_ROWS && BITS) return exp2(at_most(above, -1.0));
+  if (KEYS_ARE_ROWS && BITS) return above > -1.0 ? 0.5 : exp2(above);
   return weight_of(above);
 }
 // The weight of a score, and the slope of its function, 1 without.

@@ -146,7 +146,7 @@ void weigh(bool edge) {
     }
   }
   EACH_PAIR(r, n, e) {
-    float bits = at_most(fma(S[r * NS + n][e], SCORED ? 1.0 : score_scale, -reference[SUM_OF(r, e)]), 0.0);   // as weight_of
+    float bits = at_most_zero(fma(S[r * NS + n][e], SCORED ? 1.0 : score_scale, -reference[SUM_OF(r, e)]));   // as weight_of
     if (SCORED) { if (reference[SUM_OF(r, e)] == infinity()) bits = -infinity(); }   // of a query that does not exist
     S[r * NS + n][e] = STATISTICS ? -bits : exp2(bits);
   }

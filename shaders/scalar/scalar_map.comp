@@ -154,7 +154,7 @@ void weigh(uint c, bool edge) {
     if (!seen) s[e] = NEG_INFINITY;
   }
   vec4 above;
-  [[unroll]] for (uint e = 0; e < 4; ++e) above[e] = at_most(s[e] - reference, 0.0);   // as weight_of
+  [[unroll]] for (uint e = 0; e < 4; ++e) above[e] = at_most_zero(s[e] - reference);   // as weight_of
   if (SCORED) { if (reference == -NEG_INFINITY) above = vec4(NEG_INFINITY); }   // whatever functions make of a query that does not exist
   if (STATISTICS) bits[STATISTICS ? c : 0] = -above;
   weights[c] = exp2(above);
