@@ -33,7 +33,7 @@ type Tile struct {
 	Terms         int  // matrix_forward_split: numbers that an operand is the sum of; 0 in other kernels
 	Scaled        bool // matrix_forward_split: rows are scaled by powers of two
 	Ahead         bool // the bias is read eight elements of a row at a time and ahead, where tensors lie so (readsBiasAhead)
-	KeyTerms      int  // elements that a quantised key is the sum of: 2 where one has too few bits, 0 and 1 elsewhere
+	KeyTerms      int  // elements that a quantised key is the sum of: 2 of blocks, 0 and 1 elsewhere
 }
 
 func (t *Tile) Rows() int    { return t.W * t.RM * t.Fragment.M }
@@ -268,11 +268,11 @@ func (t *Tile) cut(p *attn.Problem, s kernel.Fragment, form int) {
 	}
 }
 
-// keyTerms is the number of elements that a key is staged as. Those of fp8 are exact in one, and so nearly are those of blocks in fp16's
-// eleven bits; bf16's eight move lse by several times what it may be off.
+// keyTerms is the number of elements that a key is staged as. Those of fp8 are exact in one. Those of blocks have up to 18 bits, more than
+// bf16's eight and fp16's eleven: the rounding of one would move lse by several times what it may be off, with large scores in fp16 too.
 func keyTerms(p *attn.Problem, t *kernel.Tuning) (int, error) {
 	if p.KeyType.Block() > 1 {
-		return t.Get(keyTermsParameter, 1+kernel.BoolInt(p.DType == attn.BF16)), nil
+		return t.Get(keyTermsParameter, 2), nil
 	}
 	if _, given := t.Given[keyTermsParameter]; given {
 		t.Get(keyTermsParameter, 0)
