@@ -80,8 +80,9 @@ func (m packedTensors) part(x *Tensor, dtype DType, shape [4]int, first, n int) 
 	return m.of(dtype, shape, values)
 }
 
-// TestPackedIsSequenceBySequence: packed sequences give bit for bit what each gives by itself with the same tiles, in both passes, and
-// leave rows of no sequence alone.
+// TestPackedIsSequenceBySequence: packed sequences give what each gives by itself with the same tiles, in both passes, and leave rows of no
+// sequence alone. Both add in one order, so on a CPU, whose compiler turns neither's products and sums into one operation, they give the
+// same bits. Compilers of GPUs do, as they see fit in either's module: there they are as close as roundings of single operations.
 func TestPackedIsSequenceBySequence(t *testing.T) {
 	d := testDevice(t)
 	m := newPackedTensors(t, d)
@@ -138,7 +139,16 @@ func TestPackedIsSequenceBySequence(t *testing.T) {
 				if w.keys {
 					first, n = ks[i], keys[i]
 				}
-				require.Equal(t, m.values(x), rowsOf(m.values(w.x), w.shape, first, n), "%s of sequence %d of %v", w.name, i, p)
+				alone, packed := m.values(x), rowsOf(m.values(w.x), w.shape, first, n)
+				if isCPU(d) {
+					require.Equal(t, alone, packed, "%s of sequence %d of %v", w.name, i, p)
+					continue
+				}
+				most := 1.0
+				for _, y := range alone {
+					most = max(most, math.Abs(float64(y)))
+				}
+				require.InDeltaSlice(t, alone, packed, 4e-6*most+refTypes[x.DType()].Ulp(most), "%s of sequence %d of %v", w.name, i, p)
 			}
 		}
 		for _, w := range whole {

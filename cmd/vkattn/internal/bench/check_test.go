@@ -196,7 +196,7 @@ func TestDeviceRow(t *testing.T) {
 	require.Equal(t, tuned.Case, other.Case)
 	require.NotEqual(t, row.Fwd.Bytes, other.Fwd.Bytes)
 	tuned.Case.Tuning = "bc=7,br=16"
-	other = shape.Measure(context.Background(), tuned, true)
+	other = shape.(*deviceShape).measureWith(context.Background(), tuned, true, flash.WithTier(flash.TierScalar))
 	require.Equal(t, ReasonUnsupported, other.Reason)
 	require.Contains(t, other.Error, "WithTuning[bc] is 7")
 
