@@ -22,6 +22,7 @@ func TestCorners(t *testing.T) {
 		{table.At(p.Neg().Abs()), score.Point{Position: low}, 0}, // |−2³¹| is −2³¹
 		{table.At(p.Abs()), score.Point{Position: low}, 0},
 		{table.At(p.Abs()), score.Point{Position: -4}, 4},
+		{p.Abs().Less(score.ConstInt(0)).Select(score.Const(2), score.Const(3)), score.Point{Position: low}, 2},
 		{table.At(score.Key().Add(score.Query())), score.Point{Key: high, Query: 5}, 0}, // wraps below 0
 		{table.At(score.Key().Mul(score.Query())), score.Point{Key: 1 << 16, Query: 1 << 15}, 0},
 		{table.At(score.Key().Sub(p)), score.Point{Key: high, Position: low}, 0}, // −1

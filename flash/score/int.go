@@ -57,7 +57,7 @@ func (x Int) Max(y Int) Int { return x.with(opMax, y) }
 // Neg is −x.
 func (x Int) Neg() Int { return Int{combine(opNeg, kindInt, x.n)} }
 
-// Abs is |x|.
+// Abs is |x|, which of −2³¹ is itself.
 func (x Int) Abs() Int { return Int{combine(opAbs, kindInt, x.n)} }
 
 // Float is x as a real number: exact on devices up to 2²⁴.

@@ -61,6 +61,11 @@ func (l *lowering) value(v *value) ref {
 		return g.apply(opMul, g.apply(opLog2, a), g.float(math.Ln2))
 	case opTanh: // 1 − 2r with r = 1/(1 + e²ˣ): r runs from 1 to 0, so that neither end can be a NaN
 		return g.apply(opAdd, g.apply(opMul, l.logistic(a), g.float(-2)), g.float(1))
+	case opAbs: // of what may be the smallest integer, of which drivers take SAbs to be no less than 0, where it is itself
+		if v.kind == kindInt && g.ranges[a].low == math.MinInt32 {
+			turn := g.apply(opShiftRight, a, g.int(31))
+			return g.apply(opSub, g.apply(opBitXor, a, turn), turn)
+		}
 	case opSech2: // 1 − (1 − 2r)² = 4·(r − r²), which keeps its relative precision where r is small
 		r := l.logistic(a)
 		return g.apply(opMul, g.apply(opSub, r, g.apply(opMul, r, r)), g.float(4))

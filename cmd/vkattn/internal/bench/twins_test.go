@@ -133,7 +133,8 @@ func torchSays(t *testing.T, program string, input []byte, out any) {
 	if err != nil {
 		t.Skip("there is no python3:", err)
 	}
-	cmd := exec.Command(python, "-c", "import sys, json, torch_baseline as torch\n"+program)
+	// None of it is computed here: without PyTorch, as in torchList.
+	cmd := exec.Command(python, "-S", "-c", "import sys, json, torch_baseline as torch\n"+program)
 	cmd.Env = append(cmd.Environ(), "PYTHONDONTWRITEBYTECODE=1", "PYTHONPATH=../../../../tools")
 	var stderr bytes.Buffer
 	cmd.Stdin, cmd.Stderr = bytes.NewReader(input), &stderr

@@ -16,9 +16,9 @@ import (
 // What a suite costs where a CPU is the device is compiling: a second for a scalar kernel, several for a kernel of matrix fragments. So
 // there are two parts of the suite that keep what finds mistakes. The cover in pairs has for each kernel every option that any case of the
 // whole suite has for it, and every pair of options that concern the same thing; of kernels on matrices every option in every form. The
-// whole suite runs that of kernels that are compiled for long, in all forms but the first. The short cover, go test -short's, has every
-// option once for each kernel in scalar arithmetic, once for all kernels on matrices together, and of those each kernel in each form, with
-// gradients and without; of special inputs it has each sort (shortKind), not each number.
+// whole suite runs that of kernels that are compiled for long, in all forms but the first. The short cover, go test -short's, has on each
+// tier every option once, whichever kernel has it, and every kernel in each form, with gradients and without; of special inputs it has each
+// sort (shortKind), not each number. Both have what is known to find planted mistakes.
 
 // coverage is which of them.
 type coverage bool
@@ -339,21 +339,26 @@ func cover(cases []*Case, targets []Target, of coverage) [][]Target {
 	}
 	picked, compiled := make([][]Target, len(cases)), map[string]bool{}
 	for _, name := range order {
-		for _, ch := range pick(families[name], cases, compiled) {
+		for _, ch := range pick(families[name], wanted(cases, targets), cases, compiled) {
 			picked[ch.at] = append(picked[ch.at], targets[ch.target])
 		}
 	}
-	// What is known to find planted mistakes stays, whatever else would do to cover the options.
+	return picked
+}
+
+// wanted gives the cases and targets, by their places, that are known to find planted mistakes: they are in a cover whatever else would do.
+func wanted(cases []*Case, targets []Target) map[[2]int]bool {
+	all := map[[2]int]bool{}
 	for _, k := range killers() {
 		at := slices.IndexFunc(cases, func(c *Case) bool { return c.Name == k.name })
-		if at < 0 || slices.ContainsFunc(picked[at], k.on) {
+		if at < 0 {
 			continue
 		}
 		if i := slices.IndexFunc(targets, func(t Target) bool { return k.on(t) && mayRun(cases[at], t) }); i >= 0 {
-			picked[at] = append(picked[at], targets[i])
+			all[[2]int{at, i}] = true
 		}
 	}
-	return picked
+	return all
 }
 
 // coveredAs says what a case on a target has to be covered, and with which others it is.
@@ -365,21 +370,21 @@ func (c *Case) coveredAs(t Target, of coverage) (family string, options []option
 	for i := range options {
 		options[i].concern = 0
 		if o := &options[i]; o.axis == "kind" {
-			o.value = shortKind(o.value, family)
+			o.value = shortKind(o.value, t.Tier)
 		}
 	}
+	gradients := fmt.Sprint(c.hasGradients() && t.hasGradients(c))
 	if t.Tier == flash.TierMatrix {
-		form, gradients := fmt.Sprint(t.Tuning["form"]), fmt.Sprint(c.hasGradients() && t.hasGradients(c))
-		return "matrix", append(options, option{"kernel", family + ", form " + form + ", gradients " + gradients, 0})
+		family += ", form " + fmt.Sprint(t.Tuning["form"])
 	}
-	return family, options
+	return string(t.Tier), append(options, option{"kernel", family + ", gradients " + gradients, 0})
 }
 
-// shortKind is what the short cover tells special inputs apart by: of numbers at the edge their sort, and of what other families share with
-// flash2 on the scalar tier, that there are any.
-func shortKind(kind, family string) string {
+// shortKind is what the short cover tells special inputs apart by: of numbers at the edge their sort, and on matrices, whose kernels share
+// what becomes of scores with the scalar ones, that there are any.
+func shortKind(kind string, tier flash.Tier) string {
 	first, second, _ := strings.Cut(kind, "/")
-	if second == "" || family != "flash2/scalar" {
+	if second == "" || tier == flash.TierMatrix {
 		return first
 	}
 	sort, _, _ := strings.Cut(second, "-")
@@ -439,9 +444,9 @@ func (ch *choice) pairs() []string {
 	return out
 }
 
-// pick takes from a family's choices, again and again, the one with the most pairs that are not there yet for its time. compiled holds the
-// names of kernels that other families compile, and gets those of what it takes.
-func pick(all []choice, cases []*Case, compiled map[string]bool) (out []choice) {
+// pick takes from a family's choices those wanted, and then, again and again, the one with the most pairs that are not there yet for its
+// time. compiled holds the names of kernels that other families compile, and gets those of what it takes.
+func pick(all []choice, wanted map[[2]int]bool, cases []*Case, compiled map[string]bool) (out []choice) {
 	ids := map[string]int{}
 	pairs := make([][]int, len(all))
 	for i := range all {
@@ -474,6 +479,11 @@ func pick(all []choice, cases []*Case, compiled map[string]bool) (out []choice) 
 		}
 		for _, id := range pairs[i] {
 			seen[id] = true
+		}
+	}
+	for i, ch := range all {
+		if wanted[[2]int{ch.at, ch.target}] {
+			take(i)
 		}
 	}
 	for {

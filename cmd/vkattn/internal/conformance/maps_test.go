@@ -32,7 +32,7 @@ func mapCover(cases []*Case, chosen [][]Target) map[[2]int]bool {
 	}
 	out, compiled, seen := map[[2]int]bool{}, map[string]bool{}, map[string]bool{}
 	for _, name := range slices.Sorted(maps.Keys(families)) {
-		for _, ch := range pick(families[name], cases, compiled) {
+		for _, ch := range pick(families[name], nil, cases, compiled) {
 			before := len(seen)
 			for _, pair := range ch.pairs() {
 				seen[name+pair] = true

@@ -31,7 +31,7 @@ func TestPlans(t *testing.T) {
 	}
 	if o.Plans == 0 {
 		if o.Plans = 4000; testing.Short() {
-			o.Plans = 600
+			o.Plans = 200
 		}
 	}
 	if flags.only != "" {
