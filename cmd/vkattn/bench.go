@@ -184,10 +184,8 @@ func (f *benchFlags) check(cmd *cobra.Command, args []string) (bench.Grid, error
 	if err := report.CheckFormat(f.format); err != nil {
 		return none, fmt.Errorf("--%w", err)
 	}
-	switch flash.Tier(f.tier) {
-	case "", flash.TierScalar, flash.TierMatrix:
-	default:
-		return none, fmt.Errorf("--tier %q: it must be scalar or matrix", f.tier)
+	if _, err := f.tierOption(); err != nil {
+		return none, err
 	}
 	if !cmd.Flags().Changed("rounds") {
 		if f.rounds = 1; f.out != "" {
@@ -216,6 +214,17 @@ func (f *benchFlags) check(cmd *cobra.Command, args []string) (bench.Grid, error
 	}
 	_, err = f.jobs(g, false)
 	return g, err
+}
+
+// tierOption is what --tier asks of a plan.
+func (f *benchFlags) tierOption() ([]flash.PlanOption, error) {
+	switch tier := flash.Tier(f.tier); tier {
+	case "":
+		return nil, nil
+	case flash.TierScalar, flash.TierMatrix:
+		return []flash.PlanOption{flash.WithTier(tier)}, nil
+	}
+	return nil, fmt.Errorf("--tier %q: it must be scalar or matrix", f.tier)
 }
 
 // checkOut says what is wrong with the flags about files.
@@ -298,9 +307,9 @@ func runBench(cmd *cobra.Command, f *benchFlags, args []string) error {
 		}
 		peer.Timeout = f.peerTimeout
 	}
-	var opts []flash.PlanOption
-	if f.tier != "" {
-		opts = append(opts, flash.WithTier(flash.Tier(f.tier)))
+	opts, err := f.tierOption()
+	if err != nil {
+		return usage(cmd, err)
 	}
 	measurer := bench.NewDevice(dev, version(), header.Peaks, opts...)
 	limit := f.limits(cmd)

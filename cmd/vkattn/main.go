@@ -122,7 +122,7 @@ Environment:
 			return cmd.Help()
 		},
 	})
-	root.AddCommand(newBench(), newRows(), newMap(), newReport(), newCompare(), newAnalyze(), newInfo(), newTune(), newVerify(), newView(),
+	root.AddCommand(newBench(), newRows(), newMap(), newReport(), newCompare(), newAnalyze(), newPasses(), newInfo(), newTune(), newVerify(), newView(),
 		newVersion())
 	for _, cmd := range root.Commands() {
 		refuseEmptyItems(cmd)

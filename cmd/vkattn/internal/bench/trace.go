@@ -118,50 +118,17 @@ var errNoTimestamps = errors.New("--trace: the device's queue has no timestamps,
 // Profile runs the passes of a measured row once more, after a warm-up, with a timestamp after each dispatch, and adds them to
 // the trace.
 func (d *Device) Profile(ctx context.Context, t *Trace, row Row) error {
-	problem, err := row.Problem()
-	if err != nil {
-		return err
-	}
-	opts, err := d.options(row.Case)
-	if err != nil {
-		return err
-	}
 	passes := Passes{Fwd: true, Bwd: row.Bwd.Ms > 0}
-	set, err := d.newSet(ctx, row.Case, problem, passes, inputSeed)
+	p, err := d.ready(ctx, row.Case, passes)
+	defer p.close()
 	if err != nil {
 		return err
 	}
-	defer set.close()
-	lse := set.grad.lse
-	if lse == nil {
-		if lse, err = d.newLSE(problem); err != nil {
-			return err
-		}
-		defer lse.Close()
-	}
-	plan, err := d.dev.Plan(problem, opts...)
+	steps, err := tune.ForwardModel(p.plan).Work(p.problem, row.Case.Call())
 	if err != nil {
 		return err
 	}
-	defer plan.Close()
-	s := &deviceShape{d: d, c: row.Case, passes: passes, problem: problem, sets: []tensorSet{set}}
-	steps, err := tune.ForwardModel(plan).Work(problem, row.Case.Call())
-	if err != nil {
-		return err
-	}
-	mask, err := d.masks(ctx, row.Case)
-	defer mask.Close()
-	if err != nil {
-		return err
-	}
-	forward := s.forward(0, lse, mask)
-	if passes.Bwd {
-		if forward.Weights, err = plan.NewWeights(); err != nil {
-			return err
-		}
-		defer forward.Weights.Close()
-	}
-	timings, err := timeDispatches(ctx, plan, func(r *flash.Recording) error { return r.Forward(forward) })
+	timings, err := timeDispatches(ctx, p.plan, func(r *flash.Recording) error { return r.Forward(p.forward) })
 	if err != nil {
 		return err
 	}
@@ -171,14 +138,14 @@ func (d *Device) Profile(ctx context.Context, t *Trace, row Row) error {
 	if !passes.Bwd {
 		return nil
 	}
-	model, err := tune.BackwardModel(plan)
+	model, err := tune.BackwardModel(p.plan)
 	if err != nil {
 		return err
 	}
-	if steps, err = model.Work(problem, row.Case.Call()); err != nil {
+	if steps, err = model.Work(p.problem, row.Case.Call()); err != nil {
 		return err
 	}
-	if timings, err = timeDispatches(ctx, plan, func(r *flash.Recording) error { return r.Backward(s.backward(0, forward.Weights, mask)) },
+	if timings, err = timeDispatches(ctx, p.plan, func(r *flash.Recording) error { return r.Backward(p.backward()) },
 		flash.ForBackward()); err != nil {
 		return err
 	}

@@ -1,0 +1,43 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestPasses: both passes of a problem are listed with what stands in the shaders' names, the same each time, and nothing of a tier that
+// was not asked for.
+func TestPasses(t *testing.T) {
+	needDevice(t)
+	args := []string{"passes", "--batch", "1", "--heads", "2", "--seq", "64", "--head-dim", "8", "--causal", "--pass", "both",
+		"--tier", "scalar"}
+	status, stdout, stderr := call(args...)
+	require.Zero(t, status, stderr)
+	for _, text := range []string{", forward: scalar_forward ", ", backward: scalar_backward ", "kernel scalar_forward",
+		"kernel scalar_backward_kv.f16", "constants ", "workgroups", " read qView1|qView16", "operand Q", "operand DK", "workspace 0", "before "} {
+		require.Contains(t, stdout, text)
+	}
+	require.NotContains(t, stdout, "matrix_")
+	_, again, _ := call(args...)
+	require.Equal(t, stdout, again)
+
+	status, stdout, stderr = call("passes", "--batch", "1", "--heads", "2", "--seq", "64", "--head-dim", "8", "--causal=both", "--pass", "fwd")
+	require.Zero(t, status, stderr)
+	require.Equal(t, 2, strings.Count(stdout, ", forward: "))
+	require.NotContains(t, stdout, ", backward: ")
+}
+
+// TestPassesRefuses: what is no problem, and what no kernel takes, is said, and the status says so too.
+func TestPassesRefuses(t *testing.T) {
+	for _, args := range [][]string{{"passes", "now"}, {"passes", "--seq", "12x"}, {"passes", "--tier", "tensor"}} {
+		status, _, stderr := call(args...)
+		require.Equal(t, exitUsage, status, args)
+		require.Contains(t, stderr, "vkattn passes --help")
+	}
+	needDevice(t)
+	status, _, stderr := call("passes", "--impl", "flash1", "--batch", "1", "--heads", "1", "--seq", "64", "--head-dim", "8", "--pass", "bwd")
+	require.Equal(t, exitFailure, status)
+	require.Contains(t, stderr, "supported on no device")
+}
