@@ -28,7 +28,7 @@ func everything(t testing.TB) score.Code {
 // The kernels that are there have no hooks, or hooks that are known: the first stay as they are, the others become valid modules.
 func TestCommittedModules(t *testing.T) {
 	require.NotEmpty(t, shaders.Names())
-	for _, name := range shaders.Names() {
+	for i, name := range shaders.Names() {
 		words, err := shaders.Module(name)
 		require.NoError(t, err)
 		hooks, err := score.Hooks(words)
@@ -44,6 +44,9 @@ func TestCommittedModules(t *testing.T) {
 		left, err := score.Hooks(out)
 		require.NoError(t, err)
 		assert.Empty(t, left, name)
+		if testing.Short() && i%8 != 0 { // spirv-val reads for half a second each
+			continue
+		}
 		validate(t, "vulkan1.3", out)
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/flash/tune"
+	"github.com/vkattn/vkattn/internal/vktest"
 )
 
 // TestPackedLengths: 32 sequences of 1403 tokens at most are the list itself; others are in proportion, from its beginning, over and over.
@@ -95,6 +96,9 @@ func TestPackedRows(t *testing.T) {
 		c := base
 		set(&c)
 		t.Run(c.String(), func(t *testing.T) {
+			if c.B > 5 {
+				vktest.Long(t, "sequences of which each is checked whole")
+			}
 			require.NoError(t, c.validate())
 			shape, err := d.Shape(ctx, c, both)
 			require.NoError(t, err)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/vkattn/vkattn/flash/score"
+	"github.com/vkattn/vkattn/internal/vktest"
 )
 
 // torchList runs tools/torch_baseline.py --list on a list of cases. Listing needs Python alone.
@@ -46,6 +47,9 @@ func jobOf(t *testing.T, line []byte) Job {
 func TestPyTorchMeasuresTheListedCases(t *testing.T) {
 	for _, s := range Suites() {
 		t.Run(s.Name, func(t *testing.T) {
+			if !slices.Contains([]string{"guard", "scores", "packed"}, s.Name) {
+				vktest.Long(t, "suites with every kind of case")
+			}
 			jobs, err := s.Jobs(false, Grid{})
 			require.NoError(t, err)
 			var list bytes.Buffer
@@ -119,6 +123,9 @@ func TestPyTorchRefusesWhatItDoesNotKnow(t *testing.T) {
 		`"used":"equal"`:                  "used is 'equal', must be mixed",
 		`"used":"mixed","bias":"keys"`:    "used is 'mixed': there must be no mask and no bias",
 	} {
+		if testing.Short() && len(text)%4 != 0 { // a process each: some of them
+			continue
+		}
 		_, complaint, err := torchList(t, []byte(`{"impl":"flash2","B":1,"H":2,"N":64,"D":64,`+text+"}"))
 		require.Error(t, err, text)
 		require.Contains(t, complaint, want)
