@@ -11,7 +11,6 @@ type module struct {
 	words     []uint32
 	given     map[uint32]uint32 // the constants' values by their SpecId
 	specID    map[uint32]uint32 // SpecId by identifier
-	decorated bool              // by groups
 	bools     map[uint32]bool   // types of bools
 	ints      map[uint32]bool   // and of integers of 32 bits
 	floats    map[uint32]bool   // and of floats of 32 bits
