@@ -10,7 +10,7 @@ import (
 	"github.com/vkattn/vkattn/pipeline"
 )
 
-// What flash/tune and flash/kvcache work with, and nobody else; see package access.
+// What flash/tune, flash/kvcache and flash/hostmem work with, and nobody else; see package access.
 func init() {
 	access.Give(access.Flash[*Device, *Plan, Problem, *Tensor]{
 		Env: func(d *Device) (*kernel.Env, error) {
@@ -46,12 +46,22 @@ func init() {
 		Recordings: func(of func(any) *Device) { recordings = append(recordings, of) },
 		Fail:       (*Device).fail,
 		Public:     public,
-		During:     during,
-		RoomFor:    (*Device).roomFor,
+		Named: func(operation string, err error) error {
+			during(operation, &err)
+			return err
+		},
+		RoomFor: (*Device).roomFor,
 		Allocate: func(d *Device, label string, dtype attn.DType, shape [4]int) (*Tensor, error) {
 			return d.allocate(label, DType(dtype), shape, attn.Contiguous)
 		},
 		Bound: func(t *Tensor) pipeline.Binding { return t.bound.Binding },
+		Hold: func(t *Tensor) (*Device, pipeline.Binding, error) {
+			if err := t.hold(); err != nil {
+				return nil, pipeline.Binding{}, err
+			}
+			return t.dev, t.bytesAt(0, int(t.Bytes())), nil
+		},
+		Release: func(t *Tensor) { t.mem.busy.Add(-1) },
 		Record: func(d *Device, c access.Commands[*Tensor]) (access.Recording, error) {
 			r := &lentRecording{}
 			r.dev, r.name, r.tensors = d, c.Name, c.Tensors

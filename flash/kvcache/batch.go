@@ -72,7 +72,7 @@ type rowState struct {
 // NewBatch makes the tensors of a batch of up to rows sequences, with up to tokens new tokens each, and the commands that keep them. The
 // error is an [*flash.ArgumentError] or a [*flash.MemoryError].
 func (c *Cache) NewBatch(rows, tokens int) (_ *Batch, err error) {
-	defer during("NewBatch", &err)
+	defer within.During("NewBatch", &err)
 	if err := c.lock(); err != nil {
 		return nil, err
 	}
@@ -332,7 +332,7 @@ func (b *Batch) release() (err error) {
 // Close frees the batch's tensors, after waiting for work of this library that uses them. Sequences stay; those of a step that was not
 // submitted have no keys and values then where pages should have been copied. Closing again does nothing.
 func (b *Batch) Close() (err error) {
-	defer during("Batch.Close", &err)
+	defer within.During("Batch.Close", &err)
 	if b == nil || b.cache == nil {
 		return nil
 	}

@@ -101,7 +101,7 @@ const mostLayers = 65535
 // New allocates all that a cache needs. The error is an [*flash.ArgumentError] that names an option, a [*flash.MemoryError] where there is
 // no room for the pools, an [*flash.UnsupportedError] where the device cannot have rows of such a type.
 func New(d *flash.Device, o Options) (_ *Cache, err error) {
-	defer during("kvcache.New", &err)
+	defer within.During("kvcache.New", &err)
 	if o.ValueDim == 0 {
 		o.ValueDim = o.HeadDim
 	}
@@ -302,7 +302,7 @@ func (c *Cache) lock() error {
 
 // Close closes the cache's batches and frees its pools, after waiting for work of this library that uses them. Closing again does nothing.
 func (c *Cache) Close() (err error) {
-	defer during("Cache.Close", &err)
+	defer within.During("Cache.Close", &err)
 	if c == nil || c.dev == nil {
 		return nil
 	}

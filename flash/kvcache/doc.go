@@ -28,13 +28,3 @@ func init() {
 func badArgument(name string, value any, rule string, a ...any) error {
 	return &flash.ArgumentError{Argument: name, Value: fmt.Sprint(value), Rule: fmt.Sprintf(rule, a...)}
 }
-
-// during puts the name of an operation into an error of the driver or of memory. It hands a copy on: what a function variable is given
-// the address of is on the heap, and a step allocates nothing.
-func during(operation string, err *error) {
-	if *err != nil {
-		e := *err
-		within.During(operation, &e)
-		*err = e
-	}
-}

@@ -24,7 +24,7 @@ type Request struct {
 // the device is not done with the batch's step before the last: where that was submitted is waited for by Wait, or by waiting for anything
 // submitted later.
 func (b *Batch) Step(requests []Request) (err error) {
-	defer during("Batch.Step", &err)
+	defer within.During("Batch.Step", &err)
 	if err := b.lock(); err != nil {
 		return err
 	}
@@ -149,7 +149,7 @@ func (b *Batch) lock() error {
 // Submit brings the latest step to the device: what is submitted after it sees the batch's tensors as the step left them. It returns
 // without waiting. The commands are the same ones for every step.
 func (b *Batch) Submit() (err error) {
-	defer during("Batch.Submit", &err)
+	defer within.During("Batch.Submit", &err)
 	if err := b.lock(); err != nil {
 		return err
 	}
@@ -174,7 +174,7 @@ func (b *Batch) Submit() (err error) {
 // wait for those of the step before the last before a step is made; an error of the driver that Step gives then, where the host has no
 // memory, leaves the step made and the device without it.
 func (b *Batch) Record(cmd uintptr) (err error) {
-	defer during("Batch.Record", &err)
+	defer within.During("Batch.Record", &err)
 	if err := b.lock(); err != nil {
 		return err
 	}
@@ -195,7 +195,7 @@ func (b *Batch) Record(cmd uintptr) (err error) {
 // Wait waits for what Submit has submitted. A cancelled context makes it return the context's error, but not before the device has finished
 // with the memory. Without a submission it returns at once.
 func (b *Batch) Wait(ctx context.Context) (err error) {
-	defer during("Batch.Wait", &err)
+	defer within.During("Batch.Wait", &err)
 	if err := b.made(); err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
-// Package access is how packages beside flash, flash/tune and flash/kvcache, reach what flash keeps to itself: the kernels' environment of
-// a device, the kernels of a plan, memory and commands that the device counts among its own. They need them, and no program that computes
-// does; so flash exports nothing for it, hands these functions over when it is initialised, and knows nothing of who calls them.
+// Package access is how packages beside flash, flash/tune, flash/kvcache and flash/hostmem, reach what flash keeps to itself: the kernels'
+// environment of a device, the kernels of a plan, memory and commands that the device counts among its own. They need them, and no program
+// that computes does; so flash exports nothing for it, hands these functions over when it is initialised, and knows nothing of who calls
+// them.
 package access
 
 import (
@@ -30,16 +31,26 @@ type Flash[Device, Plan, Problem, Tensor any] struct {
 	Fail func(Device, error) error
 	// Public makes an argument error of the layers below one of flash's; it keeps others, and nil.
 	Public func(error) error
-	// During puts the name of an operation into an error of the driver or of memory.
-	During func(operation string, err *error)
+	// Named puts the name of an operation into an error of the driver or of memory; it keeps others.
+	Named func(operation string, err error) error
 	// RoomFor refuses buffers that the device has no room for as a whole, before any of them is allocated.
 	RoomFor func(d Device, label string, bytes []uint64) error
 	// Allocate makes a tensor in row-major order in a buffer of its own, counted by this label.
 	Allocate func(d Device, label string, dtype attn.DType, shape [4]int) (Tensor, error)
 	// Bound is the bytes of a tensor as kernels bind them.
 	Bound func(Tensor) pipeline.Binding
+	// Hold keeps a tensor's memory from being freed until Release, and gives the tensor's device and its bytes.
+	Hold    func(Tensor) (Device, pipeline.Binding, error)
+	Release func(Tensor)
 	// Record makes commands that stay the same from one submission to the next.
 	Record func(Device, Commands[Tensor]) (Recording, error)
+}
+
+// During is Named for what a function returns. It alone sees the pointer: what a function variable is given the address of is on the heap.
+func (f *Flash[Device, Plan, Problem, Tensor]) During(operation string, err *error) {
+	if *err != nil {
+		*err = f.Named(operation, *err)
+	}
 }
 
 // Commands are what a Recording holds.
