@@ -1,14 +1,18 @@
 package flash
 
 import (
+	"context"
+	"errors"
+
 	"github.com/vkattn/vkattn/internal/access"
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/pipeline"
 )
 
-// What flash/tune works with, and nobody else; see package access.
+// What flash/tune, flash/kvcache and flash/hostmem work with, and nobody else; see package access.
 func init() {
-	access.Give(access.Flash[*Device, *Plan, Problem]{
+	access.Give(access.Flash[*Device, *Plan, Problem, *Tensor]{
 		Env: func(d *Device) (*kernel.Env, error) {
 			if err := d.usable(); err != nil {
 				return nil, err
@@ -38,11 +42,64 @@ func init() {
 			}
 			return c.kernel, c.program, nil
 		},
-		Recorded: recorded,
-		Fail:     (*Device).fail,
-		During:   during,
+		Recorded:   recorded,
+		Recordings: func(of func(any) *Device) { recordings = append(recordings, of) },
+		Fail:       (*Device).fail,
+		Public:     public,
+		Named: func(operation string, err error) error {
+			during(operation, &err)
+			return err
+		},
+		RoomFor: (*Device).roomFor,
+		Allocate: func(d *Device, label string, dtype attn.DType, shape [4]int) (*Tensor, error) {
+			return d.allocate(label, DType(dtype), shape, attn.Contiguous)
+		},
+		Bound: func(t *Tensor) pipeline.Binding { return t.bound.Binding },
+		Hold: func(t *Tensor) (*Device, pipeline.Binding, error) {
+			if err := t.hold(); err != nil {
+				return nil, pipeline.Binding{}, err
+			}
+			return t.dev, t.bytesAt(0, int(t.Bytes())), nil
+		},
+		Release: func(t *Tensor) { t.mem.busy.Add(-1) },
+		Record: func(d *Device, c access.Commands[*Tensor]) (access.Recording, error) {
+			r := &lentRecording{}
+			r.dev, r.name, r.tensors = d, c.Name, c.Tensors
+			if err := r.make(&c); err != nil {
+				return nil, err
+			}
+			return r, nil
+		},
 	})
 }
+
+// recordings know the devices of recordings of packages beside this one.
+var recordings []func(recording any) *Device
+
+// lentRecording is a smallRecording in the hands of a package beside this one.
+type lentRecording struct{ smallRecording }
+
+// make gives the recording its commands; after an error it is closed.
+func (r *lentRecording) make(c *access.Commands[*Tensor]) error {
+	if err := r.open(c.Info); err != nil {
+		return err
+	}
+	err := r.reset()
+	if err == nil {
+		err = c.Write(&r.writer)
+	}
+	if err != nil {
+		return errors.Join(r.dev.fail(err), r.close())
+	}
+	r.ready = true
+	return nil
+}
+
+func (r *lentRecording) Submit() error                  { return r.submit() }
+func (r *lentRecording) Record(cmd uintptr) error       { return r.record(cmd) }
+func (r *lentRecording) Idle() (bool, error)            { return r.idle() }
+func (r *lentRecording) Wait(ctx context.Context) error { return r.waitFor(ctx) }
+func (r *lentRecording) Close() error                   { return r.close() }
 
 // recorded is the device of a recording; nil of what is none, and of those that say themselves what is wrong with them.
 func recorded(recording any) *Device {
@@ -67,9 +124,10 @@ func recorded(recording any) *Device {
 		if r.made() == nil {
 			return r.dev
 		}
-	case *CacheBatch:
-		if r.made() == nil {
-			return r.cache.dev
+	}
+	for _, of := range recordings {
+		if d := of(recording); d != nil {
+			return d
 		}
 	}
 	return nil

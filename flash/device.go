@@ -67,8 +67,8 @@ func WithDevice(name string) DeviceOption {
 	return func(o *deviceOptions) error { o.device = name; return nil }
 }
 
-// WithCopyQueues opens queues that only copy beside the one that computes, where the device has such: what a Mover does then runs beside
-// kernels, by the device's copy engines. Buffers are shared by all of these queues. Attach ignores it.
+// WithCopyQueues opens queues that only copy beside the one that computes, where the device has such: what a mover of flash/hostmem does
+// then runs beside kernels, by the device's copy engines. Buffers are shared by all of these queues. Attach ignores it.
 func WithCopyQueues() DeviceOption {
 	return func(o *deviceOptions) error { o.copies = true; return nil }
 }

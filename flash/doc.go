@@ -81,8 +81,8 @@
 // itself or both: Flash reads them in forward passes, for any number of queries. Lengths and tables are in device memory, so one plan, and
 // one recording, serves caches that grow. There is no backward pass, and no block mask.
 //
-// A [Cache] owns pages and the sequences in them, which are added, forked, truncated and freed, and a [CacheBatch] has the tensors that
-// tell plans of them: a program that generates makes its plans and recordings once, whatever the lengths become.
+// A program that has no cache of its own takes one of package flash/kvcache, which owns pages and the sequences in them: these are added,
+// forked, truncated and freed, and plans and recordings are made once, whatever the lengths become.
 //
 // # Partial results
 //

@@ -3,6 +3,7 @@ package flash
 import (
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -134,4 +135,15 @@ func TestKeyTermsOfTypes(t *testing.T) {
 			}
 		}
 	}
+}
+
+// stored are rows as a cache of this type has them.
+func stored(t DType, rows []float32, dim int) []float32 {
+	out := slices.Clone(rows)
+	for at := 0; at < len(out); at += dim {
+		raw := make([]byte, t.Bytes(dim))
+		attn.Encode(attn.DType(t), raw, out[at:at+dim])
+		attn.Decode(attn.DType(t), out[at:at+dim], raw)
+	}
+	return out
 }

@@ -81,12 +81,5 @@ func (p *Problem) checkTypes() error {
 
 // checkStored checks the type of keys or values of so many columns in a cache.
 func checkStored(name string, t, dtype DType, dimName string, dim int) error {
-	stored := attn.DType(t)
-	if t != 0 && t != dtype && !stored.Quantised() {
-		return badArgument(name, uint8(t), "must be 0 or DType, or Q8_0, Q4_0 or F8E4M3")
-	}
-	if dim%stored.Block() != 0 {
-		return badArgument(dimName, dim, "must be a multiple of %d, the elements of a block of %v", stored.Block(), stored)
-	}
-	return nil
+	return public(attn.CheckStored(name, attn.DType(t), attn.DType(dtype), dimName, dim))
 }

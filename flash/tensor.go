@@ -255,6 +255,20 @@ func (t *Tensor) usable(name string) error {
 	return t.dev.usable()
 }
 
+// hold counts the tensor's memory as busy, until the count is taken back: it is not freed meanwhile.
+func (t *Tensor) hold() error {
+	if err := t.usable("Tensor"); err != nil {
+		return err
+	}
+	t.dev.submitting.RLock()
+	defer t.dev.submitting.RUnlock()
+	err := t.usable("Tensor") // it may have been closed since
+	if err == nil {
+		t.mem.busy.Add(1)
+	}
+	return err
+}
+
 // overlaps says whether two tensors share memory; nil shares none.
 func (t *Tensor) overlaps(o *Tensor) bool {
 	return o != nil && (o == t || o.mem.buf.Handle() == t.mem.buf.Handle() && t.layout.Overlaps(&o.layout))

@@ -6,12 +6,13 @@ import (
 	"fmt"
 
 	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/flash/kvcache"
 )
 
 // cache keeps keys and values of all layers on the device, in pages of some characters each. A pass over new characters of some sequences
 // is a begin, and then an attend for each layer in order, which adds their keys and values to what is there and attends over all of it.
 //
-// A page of a flash.Cache holds its characters' keys and values of all of that cache's layers, so that it can be given back when no layer
+// A page of a kvcache.Cache holds its characters' keys and values of all of that cache's layers, so that it can be given back when no layer
 // looks at it any more. So layers with a window have a cache of their own, and keep a few pages however long a text gets; those that see
 // all keep all.
 type cache struct {
@@ -40,7 +41,7 @@ type cacheOptions struct {
 const chunk = 32
 
 // sequence is a sequence of each group, all of one length.
-type sequence []flash.Sequence
+type sequence []kvcache.Sequence
 
 // part is n new characters of a sequence.
 type part struct {
@@ -52,7 +53,7 @@ type part struct {
 type group struct {
 	window int // keys that a query sees, itself among them; 0: all
 	layers int
-	cache  *flash.Cache
+	cache  *kvcache.Cache
 	most   int // pages in use at once, so far
 }
 
@@ -66,10 +67,10 @@ type lane struct {
 	rows, tokens int
 	qkv          packed
 	out, o       *flash.Tensor
-	batches      []*flash.CacheBatch // of each group, as the plans
+	batches      []*kvcache.Batch // of each group, as the plans
 	appending    []*flash.RowPlan
 	attending    []*flash.Plan
-	requests     []flash.CacheRequest
+	requests     []kvcache.Request
 }
 
 func newCache(dev *flash.Device, m config, o cacheOptions) (c *cache, err error) {
@@ -81,7 +82,7 @@ func newCache(dev *flash.Device, m config, o cacheOptions) (c *cache, err error)
 	}()
 	c.group()
 	for _, g := range c.groups {
-		g.cache, err = dev.NewCache(flash.CacheOptions{Layers: g.layers, KeyHeads: m.keyHeads, HeadDim: m.dim, Page: o.page,
+		g.cache, err = kvcache.New(dev, kvcache.Options{Layers: g.layers, KeyHeads: m.keyHeads, HeadDim: m.dim, Page: o.page,
 			Pages:        c.pagesOf(g),
 			MaxSequences: o.batch + 1, MaxLength: o.room, DType: o.dtype, KeyType: o.stored, ValueType: o.stored})
 		if err != nil {
@@ -159,17 +160,17 @@ func (c *cache) newLane(dev *flash.Device, rows, tokens int) (l *lane, err error
 
 // add begins an empty sequence.
 func (c *cache) add() (sequence, error) {
-	return c.each(func(i int, g *group) (flash.Sequence, error) { return g.cache.Add() })
+	return c.each(func(i int, g *group) (kvcache.Sequence, error) { return g.cache.Add() })
 }
 
 // fork begins a sequence with the characters of another, and without a page of its own: pages are shared until one of the two goes on in
 // one, which it gets a copy of then.
 func (c *cache) fork(s sequence) (sequence, error) {
-	return c.each(func(i int, g *group) (flash.Sequence, error) { return g.cache.Fork(s[i]) })
+	return c.each(func(i int, g *group) (kvcache.Sequence, error) { return g.cache.Fork(s[i]) })
 }
 
 // each begins a sequence in each group.
-func (c *cache) each(begin func(i int, g *group) (flash.Sequence, error)) (sequence, error) {
+func (c *cache) each(begin func(i int, g *group) (kvcache.Sequence, error)) (sequence, error) {
 	var s sequence
 	for i, g := range c.groups {
 		begun, err := begin(i, g)
@@ -196,7 +197,7 @@ func (c *cache) fits(characters, running int) bool {
 }
 
 // begin says which characters the next pass is over, one part for each row of the lane, and makes room for them. After an error that is
-// flash.ErrOutOfPages all is as it was before.
+// kvcache.ErrOutOfPages all is as it was before.
 func (c *cache) begin(l *lane, parts []part) error {
 	c.now, c.parts = l, parts
 	for i, g := range c.groups {
@@ -205,7 +206,7 @@ func (c *cache) begin(l *lane, parts []part) error {
 			if err := g.leave(p.sequence[i]); err != nil {
 				return err
 			}
-			l.requests = append(l.requests, flash.CacheRequest{Sequence: p.sequence[i], Tokens: p.n})
+			l.requests = append(l.requests, kvcache.Request{Sequence: p.sequence[i], Tokens: p.n})
 		}
 		if err := l.batches[i].Step(l.requests); err != nil {
 			if i > 0 { // those before have made room: this cannot be tried again
@@ -222,7 +223,7 @@ func (c *cache) begin(l *lane, parts []part) error {
 }
 
 // leave gives back the pages that the window of the next character has left behind.
-func (g *group) leave(s flash.Sequence) error {
+func (g *group) leave(s kvcache.Sequence) error {
 	if g.window == 0 {
 		return nil
 	}

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/flash/kvcache"
 )
 
 // request is a text to be continued.
@@ -171,7 +171,7 @@ func (g *generator) takeIn(ctx context.Context) error {
 	}
 	tokens := p.tokens[p.taken:min(p.taken+g.cache.prefill.tokens, len(p.tokens))]
 	err := g.cache.begin(g.cache.prefill, []part{{p.cached, len(tokens)}})
-	if errors.Is(err, flash.ErrOutOfPages) && len(g.running) > 0 {
+	if errors.Is(err, kvcache.ErrOutOfPages) && len(g.running) > 0 {
 		return nil // it goes on when one of those that run ends; if they need more pages themselves, it gives them its own
 	}
 	if err != nil {
@@ -207,7 +207,7 @@ func (g *generator) advance(ctx context.Context) error {
 			parts, latest = append(parts, part{t.cached, 1}), append(latest, t.said[len(t.said)-1])
 		}
 		err := g.cache.begin(g.cache.decode, parts)
-		if errors.Is(err, flash.ErrOutOfPages) {
+		if errors.Is(err, kvcache.ErrOutOfPages) {
 			if err = g.giveWay(err); err != nil {
 				return err
 			}

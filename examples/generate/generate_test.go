@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/flash/kvcache"
 )
 
 var (
@@ -92,7 +92,7 @@ func TestPagesRunOut(t *testing.T) {
 			require.Positive(t, len(g.queue)+len(g.running))
 			err = g.step(ctx)
 		}
-		require.ErrorIs(t, err, flash.ErrOutOfPages)
+		require.ErrorIs(t, err, kvcache.ErrOutOfPages)
 		require.NoError(t, g.end())
 	}
 	require.NoError(t, few.free(other))

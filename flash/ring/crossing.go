@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/flash/hostmem"
 )
 
 // A crossing is an exchange of all ranks with all: on the way in each rank gives every other that one's heads of its tokens, and on the way
@@ -74,7 +75,7 @@ func (w *pass) cross(c *crossing) error {
 	if err != nil {
 		return err
 	}
-	peers, err := w.show(c.name, [slots]*flash.HostMemory{mem})
+	peers, err := w.show(c.name, [slots]*hostmem.Memory{mem})
 	if err != nil {
 		return err
 	}
@@ -155,7 +156,7 @@ func (w *pass) take(c *crossing, peers []shared) error {
 		pieces[i] = piecesOf(begin, 1, places[i]...)
 		most = max(most, c.bytes(w.sched, from, rank))
 	}
-	var in *flash.HostMemory
+	var in *hostmem.Memory
 	if peers == nil {
 		var err error
 		if in, err = w.memoryOf("in."+c.name, int(most)); err != nil {
@@ -165,7 +166,7 @@ func (w *pass) take(c *crossing, peers []shared) error {
 	arrived, released := readies(ranks-1), readies(ranks-1)
 	w.others.Go(func() error {
 		for i := range places {
-			var free flash.Point
+			var free hostmem.Point
 			if i >= slots {
 				var err error
 				if free, err = released[i-slots].await(w.ctx); err != nil {
@@ -173,7 +174,7 @@ func (w *pass) take(c *crossing, peers []shared) error {
 				}
 			}
 			from := (rank - 1 - i + ranks) % ranks
-			var theirs *flash.HostMemory
+			var theirs *hostmem.Memory
 			if peers != nil {
 				theirs = peers[from].memory[0]
 			}

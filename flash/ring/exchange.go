@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/flash/hostmem"
 )
 
 // Tags of messages between two ranks.
@@ -25,29 +26,29 @@ const (
 // ready is something that becomes so once: where queues wait for one another, as soon as all that it takes was submitted.
 type ready struct {
 	said chan struct{}
-	at   *flash.Point // up to which the device has it; the zero point: it has it
+	at   *hostmem.Point // up to which the device has it; the zero point: it has it
 }
 
 // is says that it is ready from a point of the device's work on.
-func (r ready) is(at flash.Point) {
+func (r ready) is(at hostmem.Point) {
 	*r.at = at
 	close(r.said)
 }
 
 // await waits for it, or for the end of the context, and gives the point.
-func (r ready) await(ctx context.Context) (flash.Point, error) {
+func (r ready) await(ctx context.Context) (hostmem.Point, error) {
 	select {
 	case <-r.said:
 		return *r.at, nil
 	case <-ctx.Done():
-		return flash.Point{}, fmt.Errorf("ring: %w", context.Cause(ctx))
+		return hostmem.Point{}, fmt.Errorf("ring: %w", context.Cause(ctx))
 	}
 }
 
 func readies(n int) []ready {
 	out := make([]ready, n)
 	for i := range out {
-		out[i] = ready{make(chan struct{}), new(flash.Point)}
+		out[i] = ready{make(chan struct{}), new(hostmem.Point)}
 	}
 	return out
 }
@@ -102,18 +103,18 @@ func (p *Plan) pair(name string, dtype flash.DType, rows int) (out pair, err err
 }
 
 // memory is memory of the host, of a name, for a pair of as many keys and values as any rank has. It is kept for the next pass.
-func (p *Plan) memory(name string) (*flash.HostMemory, error) {
+func (p *Plan) memory(name string) (*hostmem.Memory, error) {
 	return p.memoryOf(name, p.blockBytes()+128) // keys, and values from a multiple of 64 on
 }
 
 // memoryOf is memory of the host, of a name, which has as many bytes in each pass.
-func (p *Plan) memoryOf(name string, bytes int) (*flash.HostMemory, error) {
+func (p *Plan) memoryOf(name string, bytes int) (*hostmem.Memory, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if m := p.host[name]; m != nil {
 		return m, nil
 	}
-	m, err := flash.NewHostMemory(bytes)
+	m, err := hostmem.New(bytes)
 	if err == nil {
 		p.host[name] = m
 	}
@@ -128,13 +129,13 @@ func (p *Plan) blockBytes() int {
 
 // shared is what ranks of one process show one another: memory of the host that the others copy from.
 type shared struct {
-	memory [slots]*flash.HostMemory // those that there are
-	direct bool                     // the rank's device imports it
+	memory [slots]*hostmem.Memory // those that there are
+	direct bool                   // the rank's device imports it
 }
 
 // show shows this rank's memory of a name to the others, where all are in one process and all devices import it; nil otherwise: bytes are
 // sent then. It is called by every rank.
-func (w *pass) show(name string, mine [slots]*flash.HostMemory) ([]shared, error) {
+func (w *pass) show(name string, mine [slots]*hostmem.Memory) ([]shared, error) {
 	if all, known := w.peers[name]; known {
 		return all, nil
 	}
@@ -166,7 +167,7 @@ func (w *pass) show(name string, mine [slots]*flash.HostMemory) ([]shared, error
 }
 
 // send tells a rank of each piece in memory of the host as it gets there, or sends it, and waits until all were taken.
-func (w *pass) send(to int, tag Tag, mem *flash.HostMemory, pieces []piece, there []ready, direct bool) error {
+func (w *pass) send(to int, tag Tag, mem *hostmem.Memory, pieces []piece, there []ready, direct bool) error {
 	for i, x := range pieces {
 		if _, err := there[i].await(w.ctx); err != nil {
 			return err
@@ -187,7 +188,7 @@ func (w *pass) send(to int, tag Tag, mem *flash.HostMemory, pieces []piece, ther
 
 // receive brings pieces of another rank to the device: from its own memory, or by way of this rank's. It says of each group when it is
 // there. Copies begin after a point: where they go is free then.
-func (w *pass) receive(from int, tag Tag, pieces []piece, theirs, mine *flash.HostMemory, there []ready, free flash.Point) (err error) {
+func (w *pass) receive(from int, tag Tag, pieces []piece, theirs, mine *hostmem.Memory, there []ready, free hostmem.Point) (err error) {
 	var copies moves
 	defer func() { err = copies.end(err) }()
 	last := func(i int) bool { return i+1 == len(pieces) || pieces[i+1].group != pieces[i].group }
@@ -262,7 +263,7 @@ func (w *pass) publish(own pair) (*exchange, error) {
 	if err != nil {
 		return nil, err
 	}
-	peers, err := w.show("own", [slots]*flash.HostMemory{mem})
+	peers, err := w.show("own", [slots]*hostmem.Memory{mem})
 	if err != nil {
 		return nil, err
 	}
@@ -300,14 +301,14 @@ func (w *pass) publish(own pair) (*exchange, error) {
 	}
 	w.others.Go(func() error {
 		for i, s := range remote {
-			var free flash.Point
+			var free hostmem.Point
 			if i >= slots {
 				var err error
 				if free, err = e.released[i-slots].await(w.ctx); err != nil {
 					return err
 				}
 			}
-			var theirs *flash.HostMemory
+			var theirs *hostmem.Memory
 			if peers != nil {
 				theirs = peers[s.owner].memory[0]
 			}
@@ -321,7 +322,7 @@ func (w *pass) publish(own pair) (*exchange, error) {
 }
 
 // inbox is memory of this rank's that messages are received in, where there are any.
-func (w *pass) inbox(name string, peers []shared, messages int) (*flash.HostMemory, error) {
+func (w *pass) inbox(name string, peers []shared, messages int) (*hostmem.Memory, error) {
 	if peers != nil || messages == 0 {
 		return nil, nil
 	}
@@ -334,7 +335,7 @@ func (w *pass) arrival(r ready) error {
 	at, err := r.await(w.ctx)
 	w.waited += time.Since(start)
 	w.trace.add(Event{What: Waiting, Step: w.number, Begin: start, End: time.Now()}, 0)
-	if err != nil || at == (flash.Point{}) {
+	if err != nil || at == (hostmem.Point{}) {
 		return err
 	}
 	return w.mover.After(at)

@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/flash/hostmem"
 )
 
 // delivery is the gradients of others' blocks on their way home, by remote step.
@@ -41,7 +41,7 @@ func (d *delivery) next(ctx context.Context) (x given, err error) {
 // deliver sends what give hands over.
 func (w *pass) deliver(remote []step) (*delivery, []shared, error) {
 	d := &delivery{sent: readies(len(remote)), given: make(chan given, len(remote))}
-	var mem [slots]*flash.HostMemory
+	var mem [slots]*hostmem.Memory
 	for i := range mem {
 		var err error
 		if mem[i], err = w.memory(fmt.Sprint("give", i)); err != nil {
@@ -65,7 +65,7 @@ func (w *pass) deliver(remote []step) (*delivery, []shared, error) {
 			if err := w.send(remote[x.step].owner, tagGradients, to, pieces, there, peers != nil); err != nil {
 				return err
 			}
-			d.sent[x.step].is(flash.Point{})
+			d.sent[x.step].is(hostmem.Point{})
 		}
 		return nil
 	})
@@ -117,14 +117,14 @@ func (w *pass) collect(peers []shared) (*collection, error) {
 	}
 	w.others.Go(func() error {
 		for i, s := range c.steps {
-			var free flash.Point
+			var free hostmem.Point
 			if i >= slots {
 				var err error
 				if free, err = c.released[i-slots].await(w.ctx); err != nil {
 					return err
 				}
 			}
-			var theirs *flash.HostMemory
+			var theirs *hostmem.Memory
 			if peers != nil {
 				theirs = peers[s.from].memory[s.slot]
 			}

@@ -1,6 +1,6 @@
 package ring
 
-import "github.com/vkattn/vkattn/flash"
+import "github.com/vkattn/vkattn/flash/hostmem"
 
 // How copies and kernels of a pass follow one another. Where the device has timeline semaphores its queues do it by themselves: a kernel
 // begins after the copy that brings its block, a copy into a place after the kernels that read it, a copy out after the kernel that writes.
@@ -9,8 +9,8 @@ import "github.com/vkattn/vkattn/flash"
 
 // written is what jobs write, before a copy that takes it.
 type written struct {
-	at flash.Point // up to which the device has done it, where queues wait
-	by []job       // what the host waits for, where not
+	at hostmem.Point // up to which the device has done it, where queues wait
+	by []job         // what the host waits for, where not
 }
 
 // written is for jobs that were submitted, the latest that there are.
@@ -57,19 +57,19 @@ func (w *pass) passed(e *exchange, step, from int) error {
 		return err
 	}
 	if !ordered && step > 0 {
-		e.released[step-1].is(flash.Point{})
+		e.released[step-1].is(hostmem.Point{})
 	}
 	return nil
 }
 
 // moves are copies under way, of which the host has one more submitted than it waits for: the device has the next when one ends.
 type moves struct {
-	last *flash.Move
+	last *hostmem.Move
 	done func()
 }
 
 // add takes another, waits for the one before, and does what is to be done then. A copy that is nil has ended.
-func (m *moves) add(next *flash.Move, done func()) error {
+func (m *moves) add(next *hostmem.Move, done func()) error {
 	if err := m.end(nil); err != nil {
 		return orFirst(next.Wait(), err)
 	}
@@ -93,7 +93,7 @@ func (m *moves) end(err error) error {
 }
 
 // bringHome reads pieces of tensors into memory of the host, and says of each when it is there.
-func (w *pass) bringHome(to *flash.HostMemory, pieces []piece, x written, there []ready) (err error) {
+func (w *pass) bringHome(to *hostmem.Memory, pieces []piece, x written, there []ready) (err error) {
 	if err := x.wait(); err != nil {
 		return err
 	}
@@ -104,7 +104,7 @@ func (w *pass) bringHome(to *flash.HostMemory, pieces []piece, x written, there 
 		if err != nil {
 			return err
 		}
-		if err := copies.add(m, func() { there[i].is(flash.Point{}) }); err != nil {
+		if err := copies.add(m, func() { there[i].is(hostmem.Point{}) }); err != nil {
 			return err
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/flash/hostmem"
 )
 
 // TestHostOrders: on devices whose queues do not wait for one another, attached ones, the host waits in between, for the same bits.
@@ -50,7 +51,7 @@ func TestMovesEnd(t *testing.T) {
 		require.NoError(t, m.add(nil, func() { heard = append(heard, i) })) // which have ended
 		require.Len(t, heard, i+1)
 	}
-	under := new(flash.Move)
+	under := new(hostmem.Move)
 	require.NoError(t, m.add(under, func() { heard = append(heard, 3) }))
 	require.Len(t, heard, 3)
 	failed := errors.New("another's")

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/flash/hostmem"
 	"github.com/vkattn/vkattn/flash/score"
 )
 
@@ -53,9 +54,9 @@ type Plan struct {
 	launches map[string]*launchPlan // by problem
 	sums     map[flash.AccumulateProblem]*summer
 	buffers  map[string]*flash.Tensor
-	host     map[string]*flash.HostMemory
+	host     map[string]*hostmem.Memory
 	peers    map[string][]shared // what other ranks of this process show, by name; nil where they are not in it
-	mover    *flash.Mover
+	mover    *hostmem.Mover
 	passes   int // how many there were
 	seen     seen
 	waited   time.Duration
@@ -95,7 +96,7 @@ func (r *Ring) Plan(ctx context.Context, problem flash.Problem, shard Shard) (_ 
 func newPlan(r *Ring, problem flash.Problem, shard Shard) *Plan {
 	return &Plan{ring: r, problem: problem, shard: shard, sched: newSchedule(problem, shard, r.Size()),
 		launches: map[string]*launchPlan{}, sums: map[flash.AccumulateProblem]*summer{}, buffers: map[string]*flash.Tensor{},
-		host: map[string]*flash.HostMemory{}, peers: map[string][]shared{}}
+		host: map[string]*hostmem.Memory{}, peers: map[string][]shared{}}
 }
 
 // prepare makes what the plan's steps need. After an error nothing is left.
@@ -105,7 +106,7 @@ func (p *Plan) prepare() (err error) {
 			err = errors.Join(err, p.Close())
 		}
 	}()
-	if p.mover, err = p.ring.dev.NewMover(); err != nil {
+	if p.mover, err = hostmem.NewMover(p.ring.dev); err != nil {
 		return err
 	}
 	if p.ring.Size() == 1 && !p.sched.streamed {

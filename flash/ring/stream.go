@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/flash/hostmem"
 )
 
 // Stream is attention larger than a device: queries are on it, keys and values in memory of the host, from where blocks of them come one
@@ -21,7 +22,7 @@ type Stream struct {
 // and nil without: a bias or a mask tensor is the problem's own, of all queries and keys, and lies on the device.
 type StreamForward struct {
 	Q, O, LSE *flash.Tensor // LSE may be nil
-	K, V      *flash.HostMemory
+	K, V      *hostmem.Memory
 
 	Bias, Mask, Sinks        *flash.Tensor
 	QueryStarts, KeyStarts   *flash.Tensor  // of Problem.Packed
@@ -37,7 +38,7 @@ type StreamBackward struct {
 	StreamForward
 
 	DO, DLSE, DQ  *flash.Tensor // DLSE may be nil
-	DK, DV        *flash.HostMemory
+	DK, DV        *hostmem.Memory
 	DBias, DSinks *flash.Tensor // may be nil
 }
 

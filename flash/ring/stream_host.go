@@ -4,10 +4,11 @@ import (
 	"fmt"
 
 	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/flash/hostmem"
 )
 
 // hostPair is keys and values, or gradients by them, of all tokens in memory of the host.
-type hostPair struct{ k, v *flash.HostMemory }
+type hostPair struct{ k, v *hostmem.Memory }
 
 // checkHost says which memory is missing or too short.
 func (w *pass) checkHost(call string, h hostPair, k, v string) error {
@@ -15,7 +16,7 @@ func (w *pass) checkHost(call string, h hostPair, k, v string) error {
 	size := func(shape [4]int) int { return shape[0] * shape[1] * shape[2] * shape[3] * p.DType.Size() }
 	for _, x := range []struct {
 		name string
-		of   *flash.HostMemory
+		of   *hostmem.Memory
 		want int
 	}{{k, h.k, size(p.KShape())}, {v, h.v, size(p.VShape())}} {
 		if got := len(x.of.Bytes()); got < x.want {
@@ -28,13 +29,13 @@ func (w *pass) checkHost(call string, h hostPair, k, v string) error {
 
 // runs calls f with each run of bytes that some keys have in one piece, one for each batch entry and head: where it stands in a tensor, of
 // keys from the first on, and on the host.
-func (w *pass) runs(keys Span, on pair, first int, host hostPair, f func(t *flash.Tensor, offset uint64, h *flash.HostMemory, at,
+func (w *pass) runs(keys Span, on pair, first int, host hostPair, f func(t *flash.Tensor, offset uint64, h *hostmem.Memory, at,
 	n uint64) error) error {
 	p := &w.problem
 	_, all := tokens(p)
 	for _, x := range []struct {
 		t    *flash.Tensor
-		h    *flash.HostMemory
+		h    *hostmem.Memory
 		cols int
 	}{{on.k, host.k, p.HeadDim}, {on.v, host.v, p.ValueDim}} {
 		row, held := x.cols*p.DType.Size(), 0
@@ -65,14 +66,14 @@ func (w *pass) fromHost(s *Stream, host hostPair) (*exchange, error) {
 		var copies moves
 		defer func() { err = copies.end(err) }()
 		for i, st := range steps {
-			var free, end flash.Point
+			var free, end hostmem.Point
 			if i >= slots {
 				if free, err = e.released[i-slots].await(w.ctx); err != nil {
 					return err
 				}
 			}
 			block := s.blocks[st.owner]
-			if err := w.runs(block, e.blocks[i], block.Begin, host, func(t *flash.Tensor, offset uint64, h *flash.HostMemory, at,
+			if err := w.runs(block, e.blocks[i], block.Begin, host, func(t *flash.Tensor, offset uint64, h *hostmem.Memory, at,
 				n uint64) error {
 				m, err := w.mover.StartToDevice(w.ctx, t, offset, h, at, n, free)
 				if err != nil {
@@ -115,7 +116,7 @@ func (w *pass) toHost(s *Stream, host hostPair) *delivery {
 			parts, _ := w.sched.written(b, launches[b])
 			for _, part := range parts {
 				if err := w.runs(part.behind(block), x.pair, block.Begin+written.Begin, host,
-					func(t *flash.Tensor, offset uint64, h *flash.HostMemory, at, n uint64) error {
+					func(t *flash.Tensor, offset uint64, h *hostmem.Memory, at, n uint64) error {
 						m, err := w.mover.StartToHost(w.ctx, h, at, t, offset, n, x.at)
 						if err != nil {
 							return err
@@ -128,12 +129,12 @@ func (w *pass) toHost(s *Stream, host hostPair) *delivery {
 			if err := copies.end(nil); err != nil {
 				return err
 			}
-			d.sent[x.step].is(flash.Point{})
+			d.sent[x.step].is(hostmem.Point{})
 		}
 		for b, block := range s.blocks {
 			_, unseen := w.sched.written(b, launches[b])
 			for _, part := range unseen {
-				_ = w.runs(part.behind(block), pair{}, 0, host, func(_ *flash.Tensor, _ uint64, h *flash.HostMemory, at, n uint64) error {
+				_ = w.runs(part.behind(block), pair{}, 0, host, func(_ *flash.Tensor, _ uint64, h *hostmem.Memory, at, n uint64) error {
 					clear(h.Bytes()[at : at+n])
 					return nil
 				})

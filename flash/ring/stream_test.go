@@ -8,13 +8,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/flash/hostmem"
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/ref"
 )
 
 // onHost is values in memory of the host, as the type has them.
-func onHost(t *testing.T, dtype flash.DType, values []float32) *flash.HostMemory {
-	m, err := flash.NewHostMemory(dtype.Bytes(len(values)))
+func onHost(t *testing.T, dtype flash.DType, values []float32) *hostmem.Memory {
+	m, err := hostmem.New(dtype.Bytes(len(values)))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, m.Close()) })
 	attn.Encode(attn.DType(dtype), m.Bytes(), values)
@@ -134,7 +135,7 @@ func TestStreamBadInput(t *testing.T) {
 	s, err := NewStream(d, small, 0)
 	require.NoError(t, err)
 	defer s.Close()
-	h, err := flash.NewHostMemory(16)
+	h, err := hostmem.New(16)
 	require.NoError(t, err)
 	defer h.Close()
 	q, err := d.NewTensor(flash.F32, 1, 2, 64, 8)

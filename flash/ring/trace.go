@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/flash/hostmem"
 )
 
 // Activity is what a rank's device, its link or its host does for a while.
@@ -48,8 +49,8 @@ type Trace struct {
 	order  []int       // of submissions; of others 0
 	asked  []time.Time // when a submission was made that began later, for what its queue was told to wait for; of others zero
 	last   int
-	after  []flash.Point  // what the next launch's queue was told to wait for
-	watch  sync.WaitGroup // copies whose end is looked for
+	after  []hostmem.Point // what the next launch's queue was told to wait for
+	watch  sync.WaitGroup  // copies whose end is looked for
 }
 
 // Trace makes later passes note what they do; nil ends that. It costs a goroutine for each launch, sum and copy while that is under way,
@@ -57,7 +58,7 @@ type Trace struct {
 func (p *Plan) Trace(t *Trace) { p.trace = t }
 
 // Take gives what was noted, by beginning, and forgets it. Of what shares a lane, kernels and sums, or copies in one direction, nothing
-// overlaps: a device's queue, and a [flash.Mover] in each direction, do one after the other, so what was asked for meanwhile begins when
+// overlaps: a device's queue, and a [hostmem.Mover] in each direction, do one after the other, so what was asked for meanwhile begins when
 // the one before ends.
 func (t *Trace) Take() []Event {
 	if t == nil {
@@ -188,12 +189,12 @@ func (w *pass) noted(j job, what Activity) job {
 
 // notedMover is the plan's mover, with copies noted.
 type notedMover struct {
-	*flash.Mover
+	*hostmem.Mover
 	trace *Trace
 }
 
 // After is the mover's, and is noted for what is submitted next.
-func (m notedMover) After(p flash.Point) error {
+func (m notedMover) After(p hostmem.Point) error {
 	if t := m.trace; t != nil {
 		t.mu.Lock()
 		t.after = append(t.after, p)
@@ -202,20 +203,20 @@ func (m notedMover) After(p flash.Point) error {
 	return m.Mover.After(p)
 }
 
-func (m notedMover) StartToHost(ctx context.Context, to *flash.HostMemory, at uint64, from *flash.Tensor, offset, n uint64,
-	after flash.Point) (*flash.Move, error) {
+func (m notedMover) StartToHost(ctx context.Context, to *hostmem.Memory, at uint64, from *flash.Tensor, offset, n uint64,
+	after hostmem.Point) (*hostmem.Move, error) {
 	return m.noted(Event{What: CopyOut, Bytes: n}, after,
-		func() (*flash.Move, error) { return m.Mover.StartToHost(ctx, to, at, from, offset, n, after) })
+		func() (*hostmem.Move, error) { return m.Mover.StartToHost(ctx, to, at, from, offset, n, after) })
 }
 
-func (m notedMover) StartToDevice(ctx context.Context, to *flash.Tensor, offset uint64, from *flash.HostMemory, at, n uint64,
-	after flash.Point) (*flash.Move, error) {
+func (m notedMover) StartToDevice(ctx context.Context, to *flash.Tensor, offset uint64, from *hostmem.Memory, at, n uint64,
+	after hostmem.Point) (*hostmem.Move, error) {
 	return m.noted(Event{What: CopyIn, Bytes: n}, after,
-		func() (*flash.Move, error) { return m.Mover.StartToDevice(ctx, to, offset, from, at, n, after) })
+		func() (*hostmem.Move, error) { return m.Mover.StartToDevice(ctx, to, offset, from, at, n, after) })
 }
 
 // noted starts a copy, and notes it when it has ended.
-func (m notedMover) noted(e Event, after flash.Point, start func() (*flash.Move, error)) (*flash.Move, error) {
+func (m notedMover) noted(e Event, after hostmem.Point, start func() (*hostmem.Move, error)) (*hostmem.Move, error) {
 	if m.trace == nil {
 		return start()
 	}
@@ -232,7 +233,7 @@ func (m notedMover) noted(e Event, after flash.Point, start func() (*flash.Move,
 	m.trace.watch.Add(1)
 	go func() {
 		defer m.trace.watch.Done()
-		if after != (flash.Point{}) && m.Reach(after) == nil {
+		if after != (hostmem.Point{}) && m.Reach(after) == nil {
 			e.Begin = time.Now()
 		}
 		if move.Wait() == nil {

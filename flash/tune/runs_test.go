@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/flash/kvcache"
 	"github.com/vkattn/vkattn/pipeline"
 	"github.com/vkattn/vkattn/vk"
 )
@@ -173,7 +174,8 @@ func TestCommandsOfAnotherDevice(t *testing.T) {
 	sum, err := sums.NewRecording()
 	require.NoError(t, err)
 	closed(sum)
-	cache, err := other.NewCache(flash.CacheOptions{Layers: 1, KeyHeads: 1, HeadDim: 8, Page: 16, Pages: 2, MaxSequences: 1, MaxLength: 16})
+	cache, err := kvcache.New(other, kvcache.Options{Layers: 1, KeyHeads: 1, HeadDim: 8, Page: 16, Pages: 2, MaxSequences: 1,
+		MaxLength: 16})
 	require.NoError(t, err)
 	closed(cache)
 	batch, err := cache.NewBatch(1, 1)

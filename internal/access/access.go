@@ -1,15 +1,19 @@
-// Package access is how flash/tune reaches what package flash keeps to itself: the kernels' environment of a device, the kernels of a plan.
-// Tuning and measuring need them, and no program that computes does; so flash exports nothing for it, hands these functions over when it
-// is initialised, and knows nothing of who calls them.
+// Package access is how packages beside flash, flash/tune, flash/kvcache and flash/hostmem, reach what flash keeps to itself: the kernels'
+// environment of a device, the kernels of a plan, memory and commands that the device counts among its own. They need them, and no program
+// that computes does; so flash exports nothing for it, hands these functions over when it is initialised, and knows nothing of who calls
+// them.
 package access
 
 import (
+	"context"
+
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/pipeline"
 )
 
 // Flash holds functions of package flash. Its types come as parameters, since this package lies below it.
-type Flash[Device, Plan, Problem any] struct {
+type Flash[Device, Plan, Problem, Tensor any] struct {
 	// Env is what kernels of a device are built and run with. The error is of a device that is none, closed or lost.
 	Env func(Device) (*kernel.Env, error)
 	// Problem gives a problem as kernels take it, with its defaults filled in.
@@ -18,20 +22,60 @@ type Flash[Device, Plan, Problem any] struct {
 	Forward func(Plan) (*kernel.Kernel, kernel.Program)
 	// Backward is the same of the plan's backward pass, which is chosen at the first call.
 	Backward func(Plan) (*kernel.BackwardKernel, kernel.BackwardProgram, error)
-	// Recorded is the device of one of flash's own recordings; nil of others, and of those that say themselves what is wrong with them.
+	// Recorded is the device of a recording of flash's own, or of a package that told Recordings of its; nil of others, and of those that
+	// say themselves what is wrong with them.
 	Recorded func(recording any) Device
+	// Recordings makes Recorded ask this function too. It is called while packages are initialised.
+	Recordings func(of func(recording any) Device)
 	// Fail makes an error of the layers below one of flash's.
 	Fail func(Device, error) error
-	// During puts the name of an operation into an error of the driver or of memory.
-	During func(operation string, err *error)
+	// Public makes an argument error of the layers below one of flash's; it keeps others, and nil.
+	Public func(error) error
+	// Named puts the name of an operation into an error of the driver or of memory; it keeps others.
+	Named func(operation string, err error) error
+	// RoomFor refuses buffers that the device has no room for as a whole, before any of them is allocated.
+	RoomFor func(d Device, label string, bytes []uint64) error
+	// Allocate makes a tensor in row-major order in a buffer of its own, counted by this label.
+	Allocate func(d Device, label string, dtype attn.DType, shape [4]int) (Tensor, error)
+	// Bound is the bytes of a tensor as kernels bind them.
+	Bound func(Tensor) pipeline.Binding
+	// Hold keeps a tensor's memory from being freed until Release, and gives the tensor's device and its bytes.
+	Hold    func(Tensor) (Device, pipeline.Binding, error)
+	Release func(Tensor)
+	// Record makes commands that stay the same from one submission to the next.
+	Record func(Device, Commands[Tensor]) (Recording, error)
+}
+
+// During is Named for what a function returns. It alone sees the pointer: what a function variable is given the address of is on the heap.
+func (f *Flash[Device, Plan, Problem, Tensor]) During(operation string, err *error) {
+	if *err != nil {
+		*err = f.Named(operation, *err)
+	}
+}
+
+// Commands are what a Recording holds.
+type Commands[Tensor any] struct {
+	Name    string   // of the type that callers hold, for errors
+	Tensors []Tensor // that they use: these must not be closed, and are not freed while the device runs the commands
+	Info    pipeline.RecordingInfo
+	Write   func(*kernel.Recorder) error // writes the commands, once; buffers that Rec owns are freed with the recording
+}
+
+// Recording is commands of a device, which frees them when it is closed.
+type Recording interface {
+	Submit() error              // runs them and returns without waiting; flash.ErrInFlight while they run
+	Record(cmd uintptr) error   // writes them into a VkCommandBuffer of the caller's
+	Idle() (bool, error)        // says without waiting whether the latest submission has ended
+	Wait(context.Context) error // for the latest submission, even when the context is cancelled
+	Close() error               // after waiting
 }
 
 var flash any
 
 // Give is called by package flash, once.
-func Give[Device, Plan, Problem any](f Flash[Device, Plan, Problem]) { flash = f }
+func Give[Device, Plan, Problem, Tensor any](f Flash[Device, Plan, Problem, Tensor]) { flash = f }
 
 // Get gives what flash gave. The caller imports flash for the types, so that flash is initialised before.
-func Get[Device, Plan, Problem any]() Flash[Device, Plan, Problem] {
-	return flash.(Flash[Device, Plan, Problem])
+func Get[Device, Plan, Problem, Tensor any]() Flash[Device, Plan, Problem, Tensor] {
+	return flash.(Flash[Device, Plan, Problem, Tensor])
 }

@@ -63,6 +63,17 @@ func (t DType) Block() int {
 // Quantised says whether elements of the type are numbers in a byte or less.
 func (t DType) Quantised() bool { return t == Q8_0 || t == Q4_0 || t == F8E4M3 }
 
+// CheckStored checks the type of keys or values of so many columns in a cache, beside the type of q; the names are those of the arguments.
+func CheckStored(name string, t, dtype DType, dimName string, dim int) error {
+	if t != 0 && t != dtype && !t.Quantised() {
+		return BadArgument(name, uint8(t), "must be 0 or DType, or Q8_0, Q4_0 or F8E4M3")
+	}
+	if dim%t.Block() != 0 {
+		return BadArgument(dimName, dim, "must be a multiple of %d, the elements of a block of %v", t.Block(), t)
+	}
+	return nil
+}
+
 // InCache is the name of a type that keys and values have in caches alone; "" of others, where they have that of q.
 func (t DType) InCache() string {
 	if !t.Quantised() {

@@ -71,11 +71,10 @@ type Manager struct {
 
 var managers atomic.Uint32
 
-// New makes a Manager whose pages are all free. The error is an attn.ArgumentError that names a field, as one of the public
-// CacheOptions.
+// New makes a Manager whose pages are all free. The error is an attn.ArgumentError that names a field, as one of kvcache.Options.
 func New(o Options) (*Manager, error) {
 	bad := func(field string, value int, rule string, a ...any) (*Manager, error) {
-		return nil, attn.BadArgument("CacheOptions."+field, value, rule, a...)
+		return nil, attn.BadArgument("Options."+field, value, rule, a...)
 	}
 	if o.Page < 1 || o.Page > MaxPageSize || o.Page&(o.Page-1) != 0 {
 		return bad("Page", o.Page, "must be a power of two from 1 to %d", MaxPageSize)

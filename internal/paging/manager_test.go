@@ -74,7 +74,7 @@ func TestOptions(t *testing.T) {
 	} {
 		m, err := New(c.o)
 		require.Nil(t, m, "%+v", c.o)
-		badArgument(t, "CacheOptions."+c.name, err)
+		badArgument(t, "Options."+c.name, err)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/flash/hostmem"
 	"github.com/vkattn/vkattn/flash/ring"
 )
 
@@ -24,21 +25,21 @@ func MeasureExchange(ctx context.Context, comm ring.Comm, d *flash.Device, bytes
 		}
 		return Slowest(links)
 	}
-	mover, err := d.NewMover()
+	mover, err := hostmem.NewMover(d)
 	if err != nil {
 		return l, err
 	}
 	defer func() { err = errors.Join(err, mover.Close()) }()
 	var ends [2]struct {
 		tensor *flash.Tensor
-		memory *flash.HostMemory
+		memory *hostmem.Memory
 	}
 	for i := range ends {
 		if ends[i].tensor, err = d.NewTensor(flash.F32, 1, 1, 1, bytes/4); err != nil {
 			return l, err
 		}
 		defer func() { err = errors.Join(err, ends[i].tensor.Close()) }()
-		if ends[i].memory, err = flash.NewHostMemory(bytes); err != nil {
+		if ends[i].memory, err = hostmem.New(bytes); err != nil {
 			return l, err
 		}
 		defer func() { err = errors.Join(err, ends[i].memory.Close()) }()

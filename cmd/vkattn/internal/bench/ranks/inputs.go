@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 
 	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/flash/hostmem"
 	"github.com/vkattn/vkattn/flash/ring"
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/ref"
@@ -81,9 +82,9 @@ func (n *noise) tensor(ctx context.Context, d *flash.Device, number, heads, colu
 }
 
 // host makes one in memory of the host.
-func (n *noise) host(number, heads, columns, rows int) (*flash.HostMemory, error) {
+func (n *noise) host(number, heads, columns, rows int) (*hostmem.Memory, error) {
 	size := n.dtype.Size()
-	m, err := flash.NewHostMemory(heads * rows * columns * size)
+	m, err := hostmem.New(heads * rows * columns * size)
 	if err != nil {
 		return nil, err
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
 	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/flash/hostmem"
 	"github.com/vkattn/vkattn/flash/ring"
 	"github.com/vkattn/vkattn/internal/plainjson"
 )
@@ -97,18 +98,18 @@ func Slowest(links []Link) (Link, error) {
 // MeasureLinks moves bytes from the host to each device, back, and from each device to each other: one is read in pieces while the pieces
 // before are written to the other.
 func MeasureLinks(ctx context.Context, devices []*flash.Device, bytes int) (out []Link, err error) {
-	h, err := flash.NewHostMemory(bytes)
+	h, err := hostmem.New(bytes)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, h.Close()) }()
 	type end struct {
-		mover  *flash.Mover
+		mover  *hostmem.Mover
 		tensor *flash.Tensor
 	}
 	ends := make([]end, len(devices))
 	for i, d := range devices {
-		if ends[i].mover, err = d.NewMover(); err != nil {
+		if ends[i].mover, err = hostmem.NewMover(d); err != nil {
 			return nil, err
 		}
 		defer func() { err = errors.Join(err, ends[i].mover.Close()) }()
@@ -180,7 +181,8 @@ func timeLink(bytes uint64, once func(bytes uint64) (seconds float64, err error)
 }
 
 // hand moves a tensor of one device to another.
-func hand(ctx context.Context, from *flash.Mover, x *flash.Tensor, to *flash.Mover, y *flash.Tensor, h *flash.HostMemory, n uint64) error {
+func hand(ctx context.Context, from *hostmem.Mover, x *flash.Tensor, to *hostmem.Mover, y *flash.Tensor, h *hostmem.Memory,
+	n uint64) error {
 	pieces := make(chan [2]uint64, n/linkPiece+1)
 	var read, written error
 	var wait sync.WaitGroup

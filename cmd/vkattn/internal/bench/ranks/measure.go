@@ -10,6 +10,7 @@ import (
 
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
 	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/flash/hostmem"
 	"github.com/vkattn/vkattn/flash/ring"
 )
 
@@ -242,9 +243,9 @@ func measureStream(ctx context.Context, d *flash.Device, data *noise, p flash.Pr
 	if err != nil {
 		return out, err
 	}
-	var k, v, dk, dv *flash.HostMemory
+	var k, v, dk, dv *hostmem.Memory
 	for _, x := range []struct {
-		to              **flash.HostMemory
+		to              **hostmem.Memory
 		number, columns int
 		wanted          bool
 	}{{&k, ofK, p.HeadDim, true}, {&v, ofV, p.ValueDim, true}, {&dk, ofK, p.HeadDim, o.Backward}, {&dv, ofV, p.ValueDim, o.Backward}} {

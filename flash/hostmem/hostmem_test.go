@@ -1,4 +1,4 @@
-package flash
+package hostmem
 
 import (
 	"context"
@@ -9,7 +9,32 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/internal/vktest"
+	"github.com/vkattn/vkattn/vk"
 )
+
+var bg = context.Background()
+
+// testDevice opens a device with the validation layers, whose every message fails the test.
+func testDevice(t testing.TB) *flash.Device {
+	t.Helper()
+	vktest.Budget(t)
+	return vktest.Opened(t, func(onMessage func(flash.Message)) (*flash.Device, error) {
+		if onMessage == nil {
+			return flash.Open(flash.WithoutDiskCache())
+		}
+		return flash.Open(flash.WithoutDiskCache(), flash.WithValidation(onMessage))
+	})
+}
+
+func devOf(t *testing.T, d *flash.Device) *vk.Device {
+	t.Helper()
+	env, err := within.Env(d)
+	require.NoError(t, err)
+	return env.Dev
+}
 
 // TestMover hands bytes from one device to another over memory of the host that both import, and through staging where a device cannot.
 func TestMover(t *testing.T) {
@@ -20,23 +45,23 @@ func TestMover(t *testing.T) {
 	for i := range values {
 		values[i] = r.Float32()
 	}
-	from, err := a.NewTensor(F32, 1, 1, 1, n)
+	from, err := a.NewTensor(flash.F32, 1, 1, 1, n)
 	require.NoError(t, err)
-	to, err := b.NewTensor(F32, 1, 1, 1, n)
+	to, err := b.NewTensor(flash.F32, 1, 1, 1, n)
 	require.NoError(t, err)
 	for _, imported := range []bool{true, false} {
 		require.NoError(t, from.Upload(bg, values))
 		require.NoError(t, to.Upload(bg, make([]float32, n)))
-		h, err := NewHostMemory(4*n + 12)
+		h, err := New(4*n + 12)
 		require.NoError(t, err)
 		if !imported {
 			h.imported[a], h.imported[b] = nil, nil
 		}
-		ma, err := a.NewMover()
+		ma, err := NewMover(a)
 		require.NoError(t, err)
-		mb, err := b.NewMover()
+		mb, err := NewMover(b)
 		require.NoError(t, err)
-		if imported && a.dev.Enabled().ExternalMemoryHost {
+		if imported && devOf(t, a).Enabled().ExternalMemoryHost {
 			require.True(t, ma.Imports(h), "the device has the extension")
 		}
 		if !imported {
@@ -52,10 +77,10 @@ func TestMover(t *testing.T) {
 		require.Zero(t, h.Bytes()[0], "before")
 		require.Zero(t, h.Bytes()[4*n+9], "behind")
 
-		require.ErrorIs(t, ma.ToHost(bg, h, 0, to, 0, 4), ErrArgument, "another device's")
-		require.ErrorIs(t, ma.ToHost(bg, h, 0, from, 4*n, 4), ErrArgument)
-		require.ErrorIs(t, ma.ToHost(bg, h, 4*n+12, from, 0, 4), ErrArgument)
-		require.ErrorIs(t, ma.ToHost(bg, nil, 0, from, 0, 4), ErrArgument)
+		require.ErrorIs(t, ma.ToHost(bg, h, 0, to, 0, 4), flash.ErrArgument, "another device's")
+		require.ErrorIs(t, ma.ToHost(bg, h, 0, from, 4*n, 4), flash.ErrArgument)
+		require.ErrorIs(t, ma.ToHost(bg, h, 4*n+12, from, 0, 4), flash.ErrArgument)
+		require.ErrorIs(t, ma.ToHost(bg, nil, 0, from, 0, 4), flash.ErrArgument)
 		ended, cancel := context.WithCancel(bg)
 		cancel()
 		require.ErrorIs(t, ma.ToHost(ended, h, 0, from, 0, 4), context.Canceled)
@@ -64,22 +89,22 @@ func TestMover(t *testing.T) {
 		require.NoError(t, h.Close())
 		require.NoError(t, h.Close())
 	}
-	t.Log("imports:", a.dev.Enabled().ExternalMemoryHost, "queues that copy:", len(a.dev.TransferQueues()))
-	_, err = NewHostMemory(0)
-	require.ErrorIs(t, err, ErrArgument)
+	t.Log("imports:", devOf(t, a).Enabled().ExternalMemoryHost, "queues that copy:", len(devOf(t, a).TransferQueues()))
+	_, err = New(0)
+	require.ErrorIs(t, err, flash.ErrArgument)
 }
 
 // TestHostMemoryForgotten keeps memory that a device has imported and that nobody closed: its address is the device's.
 func TestHostMemoryForgotten(t *testing.T) {
 	d := testDevice(t)
-	if !d.dev.Enabled().ExternalMemoryHost {
+	if !devOf(t, d).Enabled().ExternalMemoryHost {
 		t.Skip("the device imports no memory of the host")
 	}
-	mover, err := d.NewMover()
+	mover, err := NewMover(d)
 	require.NoError(t, err)
 	defer mover.Close()
 	forget := func(imported bool) *atomic.Bool {
-		h, err := NewHostMemory(1 << 20)
+		h, err := New(1 << 20)
 		require.NoError(t, err)
 		if imported {
 			require.True(t, mover.Imports(h))
@@ -99,7 +124,7 @@ func TestHostMemoryForgotten(t *testing.T) {
 	require.True(t, unused.Load(), "no device holds it")
 	require.False(t, imported.Load(), "the device holds its address")
 	importedMemory.Range(func(h, _ any) bool {
-		require.NoError(t, h.(*HostMemory).Close())
+		require.NoError(t, h.(*Memory).Close())
 		return true
 	})
 }
@@ -108,13 +133,13 @@ func TestHostMemoryForgotten(t *testing.T) {
 func TestMoves(t *testing.T) {
 	d := testDevice(t)
 	const n = 1 << 16
-	m, err := d.NewMover()
+	m, err := NewMover(d)
 	require.NoError(t, err)
-	h, err := NewHostMemory(4 * n)
+	h, err := New(4 * n)
 	require.NoError(t, err)
-	a, err := d.NewTensor(F32, 1, 1, 1, n)
+	a, err := d.NewTensor(flash.F32, 1, 1, 1, n)
 	require.NoError(t, err)
-	b, err := d.NewTensor(F32, 1, 1, 1, n)
+	b, err := d.NewTensor(flash.F32, 1, 1, 1, n)
 	require.NoError(t, err)
 	values := make([]float32, n)
 	for i := range values {
@@ -128,7 +153,7 @@ func TestMoves(t *testing.T) {
 		require.NoError(t, err)
 	} else {
 		_, err = m.Mark()
-		require.ErrorIs(t, err, ErrUnsupported)
+		require.ErrorIs(t, err, flash.ErrUnsupported)
 	}
 	var out *Move
 	for i := range uint64(8) { // more than are under way at once
@@ -140,11 +165,11 @@ func TestMoves(t *testing.T) {
 	in, err := m.StartToDevice(bg, b, 0, h, 0, 4*n, out.End())
 	require.NoError(t, err)
 	require.NoError(t, m.After(in.End()))
-	sum, err := d.NewTensor(F32, 1, 1, 1, n)
+	sum, err := d.NewTensor(flash.F32, 1, 1, 1, n)
 	require.NoError(t, err)
-	p, err := d.PlanAccumulate(AccumulateProblem{Shape: [4]int{1, 1, 1, n}})
+	p, err := d.PlanAccumulate(flash.AccumulateProblem{Shape: [4]int{1, 1, 1, n}})
 	require.NoError(t, err)
-	require.NoError(t, p.Accumulate(bg, Accumulate{X: b, Y: sum}))
+	require.NoError(t, p.Accumulate(bg, flash.Accumulate{X: b, Y: sum}))
 	require.NoError(t, in.Wait())
 	require.NoError(t, in.Wait(), "again")
 	require.NoError(t, out.Wait())
@@ -153,7 +178,7 @@ func TestMoves(t *testing.T) {
 	require.Equal(t, values, got)
 
 	_, err = m.StartToDevice(bg, b, 4*n, h, 0, 4, Point{})
-	require.ErrorIs(t, err, ErrArgument)
+	require.ErrorIs(t, err, flash.ErrArgument)
 	ended, cancel := context.WithCancel(bg)
 	cancel()
 	_, err = m.StartToHost(ended, h, 0, a, 0, 4, Point{})
@@ -164,22 +189,22 @@ func TestMoves(t *testing.T) {
 	require.NoError(t, h.Close(), "nothing holds it")
 	require.NoError(t, m.Close())
 	_, err = m.StartToHost(bg, h, 0, a, 0, 4, Point{})
-	require.ErrorIs(t, err, ErrClosed)
+	require.ErrorIs(t, err, flash.ErrClosed)
 }
 
 // TestHostMemoryClosesBesideMoves: who closes memory waits for moves under way, and who moves it is not kept from waiting for its own by
 // that.
 func TestHostMemoryClosesBesideMoves(t *testing.T) {
 	d := testDevice(t)
-	m, err := d.NewMover()
+	m, err := NewMover(d)
 	require.NoError(t, err)
 	defer m.Close()
 	if !m.Ordered() {
 		t.Skip("the device has no timeline semaphores: moves are waited for")
 	}
-	h, err := NewHostMemory(64)
+	h, err := New(64)
 	require.NoError(t, err)
-	a, err := d.NewTensor(F32, 1, 1, 1, 16)
+	a, err := d.NewTensor(flash.F32, 1, 1, 1, 16)
 	require.NoError(t, err)
 	require.NoError(t, a.Upload(bg, make([]float32, 16)))
 	first, err := m.StartToHost(bg, h, 0, a, 0, 32, Point{})
@@ -189,7 +214,7 @@ func TestHostMemoryClosesBesideMoves(t *testing.T) {
 	for { // until Close has begun
 		next, err := m.StartToHost(bg, h, 32, a, 32, 32, Point{})
 		if err != nil {
-			require.ErrorIs(t, err, ErrClosed)
+			require.ErrorIs(t, err, flash.ErrClosed)
 			break
 		}
 		require.NoError(t, next.Wait())

@@ -1,15 +1,16 @@
-package flash
+package kvcache
 
 import (
 	"context"
 	"fmt"
 
+	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
 )
 
-// CacheRequest asks for room for new tokens of a sequence. The zero value leaves a row without a sequence.
-type CacheRequest struct {
+// Request asks for room for new tokens of a sequence. The zero value leaves a row without a sequence.
+type Request struct {
 	Sequence Sequence
 	Tokens   int // from 0 to the tokens of the batch
 }
@@ -18,12 +19,12 @@ type CacheRequest struct {
 // tables that changed since the row's last step, and pages to copy. Rows without a request have no sequence. All get room or none does:
 // after any error sequences are as they were, and the latest step with them. It allocates nothing.
 //
-// The error is an [*OutOfPagesError], matches [ErrUnknownSequence], or is an [*ArgumentError]: too many requests or tokens, a length beyond
-// MaxLength, a sequence that two requests name, or a step of the cache that was not submitted. It is [ErrInFlight] as long as the device is
-// not done with the batch's step before the last: where that was submitted is waited for by Wait, or by waiting for anything submitted
-// later.
-func (b *CacheBatch) Step(requests []CacheRequest) (err error) {
-	defer during("CacheBatch.Step", &err)
+// The error is an [*OutOfPagesError], matches [ErrUnknownSequence], or is an [*flash.ArgumentError]: too many requests or tokens, a length
+// beyond MaxLength, a sequence that two requests name, or a step of the cache that was not submitted. It is [flash.ErrInFlight] as long as
+// the device is not done with the batch's step before the last: where that was submitted is waited for by Wait, or by waiting for anything
+// submitted later.
+func (b *Batch) Step(requests []Request) (err error) {
+	defer within.During("Batch.Step", &err)
 	if err := b.lock(); err != nil {
 		return err
 	}
@@ -44,15 +45,15 @@ func (b *CacheBatch) Step(requests []CacheRequest) (err error) {
 		return badArgument("Cache", "with a step that was not submitted", "needs Submit, or Record, before the next step")
 	}
 	next := (b.now + 1) % len(b.slots)
-	idle, err := b.slots[next].idle()
+	idle, err := b.slots[next].Idle()
 	if err != nil {
 		return err
 	}
 	if !idle {
-		return ErrInFlight
+		return flash.ErrInFlight
 	}
 	if err := c.pages.Append(b.requests, &b.step); err != nil {
-		return public(err)
+		return within.Public(err)
 	}
 	b.now = next
 	if !b.foreign {
@@ -66,7 +67,7 @@ func (b *CacheBatch) Step(requests []CacheRequest) (err error) {
 }
 
 // write writes the step to memory.
-func (b *CacheBatch) write(s *stepSlot) {
+func (b *Batch) write(s *stepSlot) {
 	w := b.program.Write(s.staging.Mapped())
 	for _, c := range b.step.Copies {
 		w.Copy(c.From, c.To)
@@ -78,7 +79,7 @@ func (b *CacheBatch) write(s *stepSlot) {
 }
 
 // flush makes what was written visible to the device. It fails where the host has no memory for that, and can be tried again.
-func (b *CacheBatch) flush() error {
+func (b *Batch) flush() error {
 	if b.written == 0 {
 		return nil
 	}
@@ -86,11 +87,11 @@ func (b *CacheBatch) flush() error {
 	if err == nil {
 		b.written = 0
 	}
-	return b.cache.dev.fail(err)
+	return within.Fail(b.cache.dev, err)
 }
 
 // writeRow writes the edits of a row.
-func (b *CacheBatch) writeRow(w *kernel.StepWriter, i int) {
+func (b *Batch) writeRow(w *kernel.StepWriter, i int) {
 	r, p, known := &b.requests[i], &b.step.Placed[i], &b.known[i]
 	w.Edit(b.lengthsAt+i, int32(p.First+r.Tokens))
 	w.Edit(b.atAt+i, int32(p.First))
@@ -117,7 +118,7 @@ func (b *CacheBatch) writeRow(w *kernel.StepWriter, i int) {
 }
 
 // writeEntries writes entries of the table of a row's sequence.
-func (b *CacheBatch) writeEntries(w *kernel.StepWriter, row int, of attn.Span) {
+func (b *Batch) writeEntries(w *kernel.StepWriter, row int, of attn.Span) {
 	if of.Len() <= 0 {
 		return
 	}
@@ -131,7 +132,7 @@ func (b *CacheBatch) writeEntries(w *kernel.StepWriter, row int, of attn.Span) {
 }
 
 // lock says why nothing can be done with the batch, or locks its cache.
-func (b *CacheBatch) lock() error {
+func (b *Batch) lock() error {
 	if err := b.made(); err != nil {
 		return err
 	}
@@ -140,40 +141,40 @@ func (b *CacheBatch) lock() error {
 	}
 	if b.closed {
 		b.cache.mu.Unlock()
-		return fmt.Errorf("%w: CacheBatch", ErrClosed)
+		return fmt.Errorf("%w: Batch", flash.ErrClosed)
 	}
 	return nil
 }
 
 // Submit brings the latest step to the device: what is submitted after it sees the batch's tensors as the step left them. It returns
 // without waiting. The commands are the same ones for every step.
-func (b *CacheBatch) Submit() (err error) {
-	defer during("CacheBatch.Submit", &err)
+func (b *Batch) Submit() (err error) {
+	defer within.During("Batch.Submit", &err)
 	if err := b.lock(); err != nil {
 		return err
 	}
 	c := b.cache
 	defer c.mu.Unlock()
 	if c.staged != b {
-		return badArgument("CacheBatch", "without a step that was not submitted", "needs Step first")
+		return badArgument("Batch", "without a step that was not submitted", "needs Step first")
 	}
 	if err := b.flush(); err != nil {
 		return err
 	}
-	if err := b.slots[b.now].submit(); err != nil {
+	if err := b.slots[b.now].Submit(); err != nil {
 		return err
 	}
 	c.staged = nil
 	return nil
 }
 
-// Record writes the commands of Submit into a command buffer of the caller's, as [Recording.Record] does. Steps have memory in turn, of
-// which there are two: commands that were written after a step serve every second one from there on, so that a program can keep two command
-// buffers and execute them in turn. From then on it is the caller's to execute the commands of each step once, in order, and to wait for
-// those of the step before the last before a step is made; an error of the driver that Step gives then, where the host has no memory,
-// leaves the step made and the device without it.
-func (b *CacheBatch) Record(cmd uintptr) (err error) {
-	defer during("CacheBatch.Record", &err)
+// Record writes the commands of Submit into a command buffer of the caller's, as [flash.Recording.Record] does. Steps have memory in turn,
+// of which there are two: commands that were written after a step serve every second one from there on, so that a program can keep two
+// command buffers and execute them in turn. From then on it is the caller's to execute the commands of each step once, in order, and to
+// wait for those of the step before the last before a step is made; an error of the driver that Step gives then, where the host has no
+// memory, leaves the step made and the device without it.
+func (b *Batch) Record(cmd uintptr) (err error) {
+	defer within.During("Batch.Record", &err)
 	if err := b.lock(); err != nil {
 		return err
 	}
@@ -182,7 +183,7 @@ func (b *CacheBatch) Record(cmd uintptr) (err error) {
 	if err := b.flush(); err != nil {
 		return err
 	}
-	if err := b.slots[b.now].record(cmd); err != nil {
+	if err := b.slots[b.now].Record(cmd); err != nil {
 		return err
 	}
 	if b.foreign = true; c.staged == b {
@@ -193,13 +194,13 @@ func (b *CacheBatch) Record(cmd uintptr) (err error) {
 
 // Wait waits for what Submit has submitted. A cancelled context makes it return the context's error, but not before the device has finished
 // with the memory. Without a submission it returns at once.
-func (b *CacheBatch) Wait(ctx context.Context) (err error) {
-	defer during("CacheBatch.Wait", &err)
+func (b *Batch) Wait(ctx context.Context) (err error) {
+	defer within.During("Batch.Wait", &err)
 	if err := b.made(); err != nil {
 		return err
 	}
 	for i := range b.slots {
-		if e := b.slots[i].waitFor(ctx); err == nil {
+		if e := b.slots[i].Wait(ctx); err == nil {
 			err = e
 		}
 	}

@@ -1,4 +1,4 @@
-package flash
+package kvcache
 
 import (
 	"errors"
@@ -7,15 +7,15 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/internal/paging"
-	"github.com/vkattn/vkattn/vk"
 )
 
-// CacheOptions sets up a Cache. It takes, for each layer, a pool of Pages·KeyHeads·Page rows of HeadDim elements and one of as many rows of
+// Options sets up a Cache. It takes, for each layer, a pool of Pages·KeyHeads·Page rows of HeadDim elements and one of as many rows of
 // ValueDim.
-type CacheOptions struct {
+type Options struct {
 	Layers, KeyHeads  int
 	HeadDim, ValueDim int // ValueDim 0 means HeadDim
 	Page              int // tokens of a page, a power of two from 1 to 512; kernels are fast from 16 on
@@ -23,9 +23,9 @@ type CacheOptions struct {
 	MaxSequences      int // at a time
 	// of a sequence, in tokens, dropped ones among them; 0 means Pages·Page. Kernels are chosen for it: as large as need be, no larger
 	MaxLength          int
-	DType              DType
-	KeyType, ValueType DType // of the pools, where they are not of DType: Q8_0, Q4_0 or F8E4M3; 0 means DType
-	HND                bool  // memory of a page is [KeyHeads, Page, ·]; else [Page, KeyHeads, ·] (NHD)
+	DType              flash.DType
+	KeyType, ValueType flash.DType // of the pools, where they are not of DType: Q8_0, Q4_0 or F8E4M3; 0 means DType
+	HND                bool        // memory of a page is [KeyHeads, Page, ·]; else [Page, KeyHeads, ·] (NHD)
 
 	// Of types F8E4M3 an element stands for itself times the scale of its layer and key head, [Layers, KeyHeads] in row-major order: the
 	// same one for all sequences, for they share pages. nil means 1.
@@ -46,16 +46,16 @@ var (
 	ErrUnknownSequence = paging.ErrUnknownSequence
 	// ErrFreedSequence is the ErrUnknownSequence of a sequence that the cache had and that was freed.
 	ErrFreedSequence = paging.ErrFreedSequence
-	// ErrTooManySequences means that the cache has as many sequences as it can have, CacheOptions.MaxSequences.
+	// ErrTooManySequences means that the cache has as many sequences as it can have, Options.MaxSequences.
 	ErrTooManySequences = paging.ErrTooManySequences
 )
 
 // Cache keeps keys and values of sequences of tokens, those of all layers, in pages of pools on a device (Kwon et al., "Efficient Memory
-// Management for Large Language Model Serving with PagedAttention", 2023, section 4; [Pages]). A sequence takes a page only when it reaches
-// it. Forked sequences share pages; one that writes into a shared page gets a copy of it first. A page is free as soon as no sequence has
-// it.
+// Management for Large Language Model Serving with PagedAttention", 2023, section 4; [flash.Pages]). A sequence takes a page only when it
+// reaches it. Forked sequences share pages; one that writes into a shared page gets a copy of it first. A page is free as soon as no
+// sequence has it.
 //
-// A Cache says which page holds which tokens; a [CacheBatch] brings that to the device, in tensors that plans take. Neither makes memory,
+// A Cache says which page holds which tokens; a [Batch] brings that to the device, in tensors that plans take. Neither makes memory,
 // plans or pipelines once they are there: one plan and one recording serve sequences of all lengths.
 //
 // Pages are given out again as soon as they are free, for what is submitted takes effect in order on one queue. A program that submits to
@@ -63,27 +63,27 @@ var (
 //
 // A Cache may be used from several goroutines.
 type Cache struct {
-	dev       *Device
-	options   CacheOptions // with defaults filled in
+	dev       *flash.Device
+	env       *kernel.Env
+	options   Options // with defaults filled in
 	pools     []poolTensors
-	memory    []*memory // that pools lie in
 	buffers   []poolBuffer
 	maxLength int
 
 	mu       sync.Mutex
 	pages    *paging.Manager
-	versions []uint64    // by slot of a sequence: how often entries of its table became others, but by Drop
-	staged   *CacheBatch // whose step has not been submitted
-	batches  map[*CacheBatch]struct{}
+	versions []uint64 // by slot of a sequence: how often entries of its table became others, but by Drop
+	staged   *Batch   // whose step has not been submitted
+	batches  map[*Batch]struct{}
 	closed   bool
 }
 
 // poolTensors are the pools of a layer.
-type poolTensors struct{ k, v *Tensor }
+type poolTensors struct{ k, v *flash.Tensor }
 
-// poolBuffer is pools of several layers, of keys or of values, in one buffer.
+// poolBuffer is pools of several layers, of keys or of values, in one buffer, of which they are views.
 type poolBuffer struct {
-	first *Tensor
+	whole *flash.Tensor
 	pools kernel.CachePools
 }
 
@@ -98,10 +98,10 @@ func (c *Cache) copied() (out []kernel.CachePools) {
 // mostLayers is the workgroups that every device allows in one dimension.
 const mostLayers = 65535
 
-// NewCache allocates all that a cache needs. The error is an [*ArgumentError] that names an option, a [*MemoryError] where there is no room
-// for the pools, an [*UnsupportedError] where the device cannot have rows of such a type.
-func (d *Device) NewCache(o CacheOptions) (_ *Cache, err error) {
-	defer during("NewCache", &err)
+// New allocates all that a cache needs. The error is an [*flash.ArgumentError] that names an option, a [*flash.MemoryError] where there is
+// no room for the pools, an [*flash.UnsupportedError] where the device cannot have rows of such a type.
+func New(d *flash.Device, o Options) (_ *Cache, err error) {
+	defer within.During("kvcache.New", &err)
 	if o.ValueDim == 0 {
 		o.ValueDim = o.HeadDim
 	}
@@ -110,32 +110,33 @@ func (d *Device) NewCache(o CacheOptions) (_ *Cache, err error) {
 	}
 	pages, err := paging.New(paging.Options{Pages: o.Pages, Page: o.Page, MaxSequences: o.MaxSequences, MaxLength: o.MaxLength})
 	if err != nil {
-		return nil, public(err)
+		return nil, within.Public(err)
 	}
-	if err := d.usable(); err != nil {
+	env, err := within.Env(d)
+	if err != nil {
 		return nil, err
 	}
 	rows := kernel.Rows{DType: attn.DType(o.DType), KeyType: attn.DType(o.KeyType), ValueType: attn.DType(o.ValueType)}
-	if why := d.env.Caps.LacksRows(&rows); why != "" {
-		return nil, &UnsupportedError{What: fmt.Sprintf("Cache of %v", o.DType), Reasons: []string{why}}
+	if why := env.Caps.LacksRows(&rows); why != "" {
+		return nil, &flash.UnsupportedError{What: fmt.Sprintf("Cache of %v", o.DType), Reasons: []string{why}}
 	}
 	o.KeyScales, o.ValueScales = slices.Clone(o.KeyScales), slices.Clone(o.ValueScales)
-	c := &Cache{dev: d, options: o, pages: pages, maxLength: pages.MaxLength(), pools: make([]poolTensors, o.Layers),
-		versions: make([]uint64, o.MaxSequences), batches: map[*CacheBatch]struct{}{}}
-	keys, err := o.pool(d, "HeadDim", o.KeyType, o.HeadDim)
+	c := &Cache{dev: d, env: env, options: o, pages: pages, maxLength: pages.MaxLength(), pools: make([]poolTensors, o.Layers),
+		versions: make([]uint64, o.MaxSequences), batches: map[*Batch]struct{}{}}
+	keys, err := o.pool(env, "HeadDim", o.KeyType, o.HeadDim)
 	if err != nil {
 		return nil, err
 	}
-	values, err := o.pool(d, "ValueDim", o.ValueType, o.ValueDim)
+	values, err := o.pool(env, "ValueDim", o.ValueType, o.ValueDim)
 	if err != nil {
 		return nil, err
 	}
-	if err := d.roomFor("cache", append(keys.sizes(), values.sizes()...)); err != nil {
+	if err := within.RoomFor(d, "cache", append(keys.sizes(), values.sizes()...)); err != nil {
 		return nil, err
 	}
-	err = c.allocate(&keys, func(layer int, t *Tensor) { c.pools[layer].k = t })
+	err = c.allocate(&keys, func(layer int, t *flash.Tensor) { c.pools[layer].k = t })
 	if err == nil {
-		err = c.allocate(&values, func(layer int, t *Tensor) { c.pools[layer].v = t })
+		err = c.allocate(&values, func(layer int, t *flash.Tensor) { c.pools[layer].v = t })
 	}
 	if err != nil {
 		return nil, errors.Join(err, c.release())
@@ -144,34 +145,35 @@ func (d *Device) NewCache(o CacheOptions) (_ *Cache, err error) {
 }
 
 // check checks the fields that are not internal/paging's.
-func (o *CacheOptions) check() error {
+func (o *Options) check() error {
 	for _, f := range []struct {
 		name        string
 		value, most int
-	}{{"Layers", o.Layers, mostLayers}, {"KeyHeads", o.KeyHeads, math.MaxInt32 / 2}, {"HeadDim", o.HeadDim, MaxHeadDim},
-		{"ValueDim", o.ValueDim, MaxHeadDim}} {
+	}{{"Layers", o.Layers, mostLayers}, {"KeyHeads", o.KeyHeads, math.MaxInt32 / 2}, {"HeadDim", o.HeadDim, flash.MaxHeadDim},
+		{"ValueDim", o.ValueDim, flash.MaxHeadDim}} {
 		if f.value < 1 || f.value > f.most {
-			return badArgument("CacheOptions."+f.name, f.value, "must be from 1 to %d", f.most)
+			return badArgument("Options."+f.name, f.value, "must be from 1 to %d", f.most)
 		}
 	}
-	if o.DType > BF16 {
-		return badArgument("CacheOptions.DType", uint8(o.DType), "must be F32, F16 or BF16")
+	if o.DType > flash.BF16 {
+		return badArgument("Options.DType", uint8(o.DType), "must be F32, F16 or BF16")
 	}
 	for _, x := range []struct {
 		name    string
-		t       *DType
+		t       *flash.DType
 		dimName string
 		dim     int
 		scales  []float32
 	}{{"Key", &o.KeyType, "HeadDim", o.HeadDim, o.KeyScales}, {"Value", &o.ValueType, "ValueDim", o.ValueDim, o.ValueScales}} {
-		if err := checkStored("CacheOptions."+x.name+"Type", *x.t, o.DType, "CacheOptions."+x.dimName, x.dim); err != nil {
-			return err
+		err := attn.CheckStored("Options."+x.name+"Type", attn.DType(*x.t), attn.DType(o.DType), "Options."+x.dimName, x.dim)
+		if err != nil {
+			return within.Public(err)
 		}
 		if !attn.DType(*x.t).Quantised() {
 			*x.t = o.DType
 		}
-		name := "CacheOptions." + x.name + "Scales"
-		if x.scales != nil && *x.t != F8E4M3 {
+		name := "Options." + x.name + "Scales"
+		if x.scales != nil && *x.t != flash.F8E4M3 {
 			return badArgument(name, len(x.scales), "must be nil where %sType is not F8E4M3", x.name)
 		}
 		if x.scales != nil && (o.Layers > len(x.scales) || len(x.scales)%o.Layers != 0 || len(x.scales)/o.Layers != o.KeyHeads) {
@@ -188,7 +190,7 @@ func (o *CacheOptions) check() error {
 
 // poolLayout is where the pools of keys, or of values, lie: in buffers of several, those of one layer behind those of another.
 type poolLayout struct {
-	dtype          DType
+	dtype          flash.DType
 	shape, strides [4]int
 	pool           kernel.CachePools // Pools is how many there are in a buffer, less in the last one
 	layers         int
@@ -199,7 +201,7 @@ const poolAlignment = 256
 
 // pool lays out the pools of rows of dim elements. A buffer holds as many as one binding may, so that the copying of pages needs few
 // dispatches.
-func (o *CacheOptions) pool(d *Device, dimName string, t DType, dim int) (poolLayout, error) {
+func (o *Options) pool(env *kernel.Env, dimName string, t flash.DType, dim int) (poolLayout, error) {
 	l := poolLayout{dtype: t, shape: [4]int{o.Pages, o.KeyHeads, o.Page, dim}, layers: o.Layers}
 	dtype, inPage := attn.DType(t), [4]int{1, o.KeyHeads, o.Page, dim}
 	page, ok := attn.Elements(inPage)
@@ -207,7 +209,7 @@ func (o *CacheOptions) pool(d *Device, dimName string, t DType, dim int) (poolLa
 		page += uint64(dtype.Block())
 	}
 	if !ok || page > math.MaxUint32 || page*uint64(o.Pages) > math.MaxUint32 {
-		return l, badArgument("CacheOptions."+dimName, dim, "a pool of %v pages would have more than 2³²−1 elements", l.shape)
+		return l, badArgument("Options."+dimName, dim, "a pool of %v pages would have more than 2³²−1 elements", l.shape)
 	}
 	if l.strides = attn.ContiguousBNHD(inPage); o.HND {
 		l.strides = attn.Contiguous(inPage)
@@ -215,7 +217,7 @@ func (o *CacheOptions) pool(d *Device, dimName string, t DType, dim int) (poolLa
 	l.strides[0] = int(page)
 	bytes := uint64(dtype.Bytes(int(page)))
 	l.pool.PageBytes, l.pool.PoolBytes = bytes, (bytes*uint64(o.Pages)+poolAlignment-1)/poolAlignment*poolAlignment
-	limits := &d.env.Caps.Facts.Limits
+	limits := &env.Caps.Facts.Limits
 	most := limits.MaxStorageBufferRange
 	for _, n := range []uint64{limits.MaxBufferSize, limits.MaxAllocationSize} {
 		if n != 0 {
@@ -223,7 +225,7 @@ func (o *CacheOptions) pool(d *Device, dimName string, t DType, dim int) (poolLa
 		}
 	}
 	if l.pool.PoolBytes > most {
-		return l, badArgument("CacheOptions.Pages", o.Pages, "a pool of %d bytes passes the %d bytes that one binding can hold on this "+
+		return l, badArgument("Options.Pages", o.Pages, "a pool of %d bytes passes the %d bytes that one binding can hold on this "+
 			"device",
 			l.pool.PoolBytes, most)
 	}
@@ -240,44 +242,31 @@ func (l *poolLayout) sizes() (bytes []uint64) {
 }
 
 // allocate allocates the buffers and makes the tensor of each layer's pool.
-func (c *Cache) allocate(l *poolLayout, put func(layer int, t *Tensor)) error {
+func (c *Cache) allocate(l *poolLayout, put func(layer int, t *flash.Tensor)) error {
 	layer := 0
 	for _, size := range l.sizes() {
-		own, err := c.dev.env.Ctx.Alloc("cache", size, vk.DeviceLocal)
+		whole, err := within.Allocate(c.dev, "cache", attn.Int32, [4]int{1, 1, 1, int(size / 4)})
 		if err != nil {
-			return c.dev.fail(err)
-		}
-		m := &memory{dev: c.dev, buf: own.Buffer, own: own}
-		if err := c.dev.adopt(m); err != nil {
-			own.Close()
 			return err
 		}
-		c.memory = append(c.memory, m)
-		buffer := poolBuffer{pools: l.pool}
+		buffer := poolBuffer{whole: whole, pools: l.pool}
 		buffer.pools.Pools = int(size / l.pool.PoolBytes)
+		c.buffers = append(c.buffers, buffer)
 		for i := range buffer.pools.Pools {
-			layout, err := attn.NewLayout(uint64(i)*l.pool.PoolBytes, attn.DType(l.dtype), l.shape, l.strides, size)
-			if err != nil {
-				return public(err)
-			}
-			t, err := m.tensor(l.dtype, layout)
+			t, err := whole.View(uint64(i)*l.pool.PoolBytes, l.dtype, l.shape, l.strides)
 			if err != nil {
 				return err
 			}
 			put(layer, t)
 			layer++
-			if i == 0 {
-				buffer.first = t
-			}
 		}
-		c.buffers = append(c.buffers, buffer)
 	}
 	return nil
 }
 
-// Pools are the pools of a layer, Forward.K and V, and KeyCache and ValueCache of Append: of shape [Pages, KeyHeads, Page, ·]. A page has
-// one number in the pools of all layers. They are nil for a layer out of range. The cache closes them.
-func (c *Cache) Pools(layer int) (k, v *Tensor) {
+// Pools are the pools of a layer, K and V of [flash.Forward], KeyCache and ValueCache of [flash.Append]: of shape [Pages, KeyHeads, Page,
+// ·]. A page has one number in the pools of all layers. They are nil for a layer out of range. The cache closes them.
+func (c *Cache) Pools(layer int) (k, v *flash.Tensor) {
 	if c == nil || layer < 0 || layer >= len(c.pools) {
 		return nil, nil
 	}
@@ -285,9 +274,9 @@ func (c *Cache) Pools(layer int) (k, v *Tensor) {
 }
 
 // Options are those that the cache was made with, defaults filled in.
-func (c *Cache) Options() CacheOptions {
+func (c *Cache) Options() Options {
 	if c == nil {
-		return CacheOptions{}
+		return Options{}
 	}
 	o := c.options
 	o.MaxLength = c.maxLength
@@ -298,12 +287,12 @@ func (c *Cache) Options() CacheOptions {
 // lock says why nothing can be done with the cache, or locks it.
 func (c *Cache) lock() error {
 	if c == nil || c.dev == nil {
-		return badArgument("Cache", "nil or zero", "must come from Device.NewCache")
+		return badArgument("Cache", "nil or zero", "must come from kvcache.New")
 	}
 	c.mu.Lock()
-	err := c.dev.usable()
+	_, err := within.Env(c.dev)
 	if c.closed {
-		err = fmt.Errorf("%w: Cache", ErrClosed)
+		err = fmt.Errorf("%w: Cache", flash.ErrClosed)
 	}
 	if err != nil {
 		c.mu.Unlock()
@@ -313,7 +302,7 @@ func (c *Cache) lock() error {
 
 // Close closes the cache's batches and frees its pools, after waiting for work of this library that uses them. Closing again does nothing.
 func (c *Cache) Close() (err error) {
-	defer during("Cache.Close", &err)
+	defer within.During("Cache.Close", &err)
 	if c == nil || c.dev == nil {
 		return nil
 	}
@@ -332,9 +321,8 @@ func (c *Cache) Close() (err error) {
 
 // release frees the pools.
 func (c *Cache) release() (err error) {
-	for _, m := range c.memory {
-		c.dev.disown(m)
-		err = errors.Join(err, m.release())
+	for _, b := range c.buffers {
+		err = errors.Join(err, b.whole.Close())
 	}
 	return err
 }

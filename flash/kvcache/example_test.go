@@ -1,11 +1,25 @@
-package flash_test
+package kvcache_test
 
 import (
 	"context"
 	"fmt"
+	"log"
 
 	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/flash/kvcache"
 )
+
+// must gives a value that there is no going on without.
+func must[T any](value T, err error) T {
+	check(err)
+	return value
+}
+
+func check(err error) {
+	if err != nil {
+		log.Fatal(err)
+	}
+}
 
 // Two sequences decode from one prompt. Here all keys are alike, so that attention gives the mean of the values of all tokens so far; a
 // program has its layers make q, k and v, and samples the next token from what comes out of the last one.
@@ -15,7 +29,7 @@ func ExampleCache() {
 	ctx := context.Background()
 
 	const heads, dim = 2, 8
-	cache := must(dev.NewCache(flash.CacheOptions{
+	cache := must(kvcache.New(dev, kvcache.Options{
 		Layers: 1, KeyHeads: 1, HeadDim: dim, Page: 4, Pages: 16, MaxSequences: 4, MaxLength: 32, DType: flash.F32,
 	}))
 	batch := must(cache.NewBatch(2, 3)) // up to two sequences, with up to three new tokens each
@@ -24,14 +38,15 @@ func ExampleCache() {
 	attention := must(dev.Plan(batch.Problem(flash.Problem{Heads: heads, Causal: flash.CausalBottomRight})))
 	appending := must(dev.PlanAppend(batch.AppendProblem(flash.AppendProblem{})))
 	p := attention.Problem()
-	zero := constant(0)
-	q, o := filled(dev, p.DType, p.QShape(), zero), filled(dev, p.DType, p.OShape(), zero)
+	zeros := func(s [4]int) *flash.Tensor {
+		return must(dev.TensorFrom(ctx, p.DType, make([]float32, s[0]*s[1]*s[2]*s[3]), s[0], s[1], s[2], s[3]))
+	}
+	q, o := zeros(p.QShape()), zeros(p.OShape())
 	rows := [4]int{2, 1, 3, dim} // batch, key heads, tokens, columns
-	k := filled(dev, p.DType, rows, zero)
-	v := filled(dev, p.DType, rows, zero)
+	k, v := zeros(rows), zeros(rows)
 
 	// decode is one pass over new tokens, and gives what the last of each sequence attends to.
-	decode := func(requests []flash.CacheRequest, values [2][]float32) (out [2]float32) {
+	decode := func(requests []kvcache.Request, values [2][]float32) (out [2]float32) {
 		host := make([]float32, v.Elements())
 		for row := range values {
 			for i, x := range values[row] {
@@ -42,14 +57,15 @@ func ExampleCache() {
 		}
 		check(v.Upload(ctx, host))
 
-		check(batch.Step(requests)) // an error that is flash.ErrOutOfPages: free a sequence, or wait
+		check(batch.Step(requests)) // an error that is kvcache.ErrOutOfPages: free a sequence, or wait
 		check(batch.Submit())
 		for layer := range cache.Options().Layers {
 			check(appending.Append(ctx, batch.Append(layer, flash.Append{K: k, V: v})))
 			check(attention.Forward(ctx, batch.Forward(layer, flash.Forward{Q: q, O: o})))
 		}
 
-		attended := downloaded(o)
+		attended := make([]float32, o.Elements())
+		check(o.Download(ctx, attended))
 		for row := range values {
 			if n := len(values[row]); n > 0 {
 				out[row] = attended[(row*heads*3+n-1)*dim]
@@ -59,17 +75,17 @@ func ExampleCache() {
 	}
 
 	first := must(cache.Add())
-	fmt.Println("the prompt:", decode([]flash.CacheRequest{{first, 3}}, [2][]float32{{1, 2, 3}})[0])
+	fmt.Println("the prompt:", decode([]kvcache.Request{{first, 3}}, [2][]float32{{1, 2, 3}})[0])
 
 	second := must(cache.Fork(first)) // no page is taken before one of them goes on
-	both := []flash.CacheRequest{{first, 1}, {second, 1}}
+	both := []kvcache.Request{{first, 1}, {second, 1}}
 	for step := range 2 {
 		x := float32(4 + step)
 		fmt.Println("decoded:", decode(both, [2][]float32{{x}, {-x}}))
 	}
 
 	check(cache.Truncate(second, 3)) // what it decoded is taken back
-	fmt.Println("again:", decode([]flash.CacheRequest{{}, {second, 1}}, [2][]float32{nil, {6}})[1])
+	fmt.Println("again:", decode([]kvcache.Request{{}, {second, 1}}, [2][]float32{nil, {6}})[1])
 	check(cache.Free(second))
 	n := must(cache.Length(first))
 	fmt.Println(n, "tokens in", 16-cache.FreePages(), "pages")

@@ -1,4 +1,4 @@
-package flash
+package kvcache
 
 import (
 	"context"
@@ -6,6 +6,8 @@ import (
 	"errors"
 	"math"
 
+	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/internal/access"
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/internal/paging"
@@ -13,7 +15,7 @@ import (
 	"github.com/vkattn/vkattn/vk"
 )
 
-// CacheBatch brings sequences of a [Cache], a row each, with new tokens of each, to the device; [Cache.NewBatch] sets the most rows, and
+// Batch brings sequences of a [Cache], a row each, with new tokens of each, to the device; [Cache.NewBatch] sets the most rows, and
 // the most tokens of a row. A pass over new tokens is
 //
 //	Step      room for the tokens; what the device has to know is written to memory that it sees
@@ -29,17 +31,17 @@ import (
 // 0. Between Step and the append of its tokens in all layers their sequences are neither truncated nor freed.
 //
 // A batch belongs to one goroutine at a time.
-type CacheBatch struct {
+type Batch struct {
 	cache        *Cache
 	rows, tokens int
 	width        int // entries of a row's table
 	program      *kernel.CacheStep
 
-	words                       *Tensor // all that steps edit: the table, then three numbers of each row
-	lengthsAt, atAt, queriesAt  int     // words where those begin
-	table, lengths, at, queries *Tensor
-	keyScales, valueScales      []*Tensor // of each layer
-	owned                       []*Tensor // words and scales
+	words                       *flash.Tensor // all that steps edit: the table, then three numbers of each row
+	lengthsAt, atAt, queriesAt  int           // words where those begin
+	table, lengths, at, queries *flash.Tensor
+	keyScales, valueScales      []*flash.Tensor // of each layer
+	owned                       []*flash.Tensor // words and scales
 
 	slots [2]stepSlot
 
@@ -56,8 +58,8 @@ type CacheBatch struct {
 
 // stepSlot is memory for a step, with the commands that take it over.
 type stepSlot struct {
-	smallRecording
-	staging *pipeline.Buffer
+	access.Recording // nil until it is made
+	staging          *pipeline.Buffer
 }
 
 // rowState is what the device knows of a row's sequence: its table as it is now, but for pages dropped since.
@@ -68,9 +70,9 @@ type rowState struct {
 }
 
 // NewBatch makes the tensors of a batch of up to rows sequences, with up to tokens new tokens each, and the commands that keep them. The
-// error is an [*ArgumentError] or a [*MemoryError].
-func (c *Cache) NewBatch(rows, tokens int) (_ *CacheBatch, err error) {
-	defer during("NewBatch", &err)
+// error is an [*flash.ArgumentError] or a [*flash.MemoryError].
+func (c *Cache) NewBatch(rows, tokens int) (_ *Batch, err error) {
+	defer within.During("NewBatch", &err)
 	if err := c.lock(); err != nil {
 		return nil, err
 	}
@@ -82,7 +84,7 @@ func (c *Cache) NewBatch(rows, tokens int) (_ *CacheBatch, err error) {
 	if tokens < 1 || tokens > c.maxLength {
 		return nil, badArgument("tokens", tokens, "must be from 1 to %d, the longest that a sequence can be", c.maxLength)
 	}
-	b := &CacheBatch{cache: c, rows: rows, tokens: tokens, width: c.pages.Width(), known: make([]rowState, rows),
+	b := &Batch{cache: c, rows: rows, tokens: tokens, width: c.pages.Width(), known: make([]rowState, rows),
 		requests: make([]paging.Request, rows)}
 	b.step.Placed, b.step.Copies = make([]paging.Placed, 0, rows), make([]paging.Copy, 0, rows)
 	b.entries = make([]int32, b.width)
@@ -94,8 +96,8 @@ func (c *Cache) NewBatch(rows, tokens int) (_ *CacheBatch, err error) {
 	if err := b.makeTensors(); err != nil {
 		return nil, err
 	}
-	if b.program, err = kernel.NewCacheStep(c.dev.env, rows, rows*(b.width+3), c.copied()); err != nil {
-		return nil, c.dev.fail(err)
+	if b.program, err = kernel.NewCacheStep(c.env, rows, rows*(b.width+3), c.copied()); err != nil {
+		return nil, within.Fail(c.dev, err)
 	}
 	for i := range b.slots {
 		if err := b.makeSlot(&b.slots[i]); err != nil {
@@ -107,8 +109,8 @@ func (c *Cache) NewBatch(rows, tokens int) (_ *CacheBatch, err error) {
 }
 
 // makeTensors makes the tensors, of rows without sequences.
-func (b *CacheBatch) makeTensors() error {
-	d, o := b.cache.dev, &b.cache.options
+func (b *Batch) makeTensors() error {
+	o := &b.cache.options
 	const apart = poolAlignment / 4
 	each := attn.CeilDiv(b.rows, apart) * apart
 	entries := uint64(b.rows) * uint64(b.width) // below 2^28: paging.MaxEntries
@@ -116,7 +118,7 @@ func (b *CacheBatch) makeTensors() error {
 	b.atAt, b.queriesAt = b.lengthsAt+each, b.lengthsAt+2*each
 	n := b.lengthsAt + 3*each
 	staging := 8 * (entries + 4*uint64(b.rows) + 1) // what kernel.CacheStep.Bytes will be
-	if most := d.env.Caps.Facts.Limits.MaxStorageBufferRange; staging > most || 4*uint64(n) > most {
+	if most := b.cache.env.Caps.Facts.Limits.MaxStorageBufferRange; staging > most || 4*uint64(n) > most {
 		return badArgument("rows", b.rows, "their tables, of %d pages each, pass the %d bytes that one binding can hold on this device",
 			b.width, most)
 	}
@@ -129,25 +131,25 @@ func (b *CacheBatch) makeTensors() error {
 		initial = binary.NativeEndian.AppendUint32(initial, v)
 	}
 	var err error
-	if b.words, err = b.own("cache tables", Int32, n, initial); err != nil {
+	if b.words, err = b.own("cache tables", flash.Int32, n, initial); err != nil {
 		return err
 	}
 	for _, x := range []struct {
-		to    **Tensor
+		to    **flash.Tensor
 		at    int
 		shape [4]int
 	}{{&b.table, 0, [4]int{1, 1, b.rows, b.width}}, {&b.lengths, b.lengthsAt, [4]int{1, 1, 1, b.rows}},
 		{&b.at, b.atAt, [4]int{1, 1, 1, b.rows}}, {&b.queries, b.queriesAt, [4]int{1, 1, 1, b.rows}}} {
-		if *x.to, err = b.words.View(uint64(4*x.at), Int32, x.shape, [4]int{}); err != nil {
+		if *x.to, err = b.words.View(uint64(4*x.at), flash.Int32, x.shape, [4]int{}); err != nil {
 			return err
 		}
 	}
 	for _, x := range []struct {
-		t     DType
+		t     flash.DType
 		given []float32
-		to    *[]*Tensor
+		to    *[]*flash.Tensor
 	}{{o.KeyType, o.KeyScales, &b.keyScales}, {o.ValueType, o.ValueScales, &b.valueScales}} {
-		if x.t == F8E4M3 {
+		if x.t == flash.F8E4M3 {
 			if *x.to, err = b.scales(x.given); err != nil {
 				return err
 			}
@@ -157,7 +159,7 @@ func (b *CacheBatch) makeTensors() error {
 }
 
 // scales makes the tensors of the scales of all layers, [1, 1, rows, KeyHeads] with the same numbers in each row; nil means 1.
-func (b *CacheBatch) scales(given []float32) ([]*Tensor, error) {
+func (b *Batch) scales(given []float32) ([]*flash.Tensor, error) {
 	o := &b.cache.options
 	const apart = poolAlignment / 4
 	pitch := attn.CeilDiv(b.rows*o.KeyHeads, apart) * apart
@@ -171,13 +173,13 @@ func (b *CacheBatch) scales(given []float32) ([]*Tensor, error) {
 			binary.NativeEndian.PutUint32(words[4*(layer*pitch+i):], math.Float32bits(scale))
 		}
 	}
-	all, err := b.own("cache scales", F32, pitch*o.Layers, words)
+	all, err := b.own("cache scales", flash.F32, pitch*o.Layers, words)
 	if err != nil {
 		return nil, err
 	}
-	out := make([]*Tensor, o.Layers)
+	out := make([]*flash.Tensor, o.Layers)
 	for layer := range out {
-		if out[layer], err = all.View(uint64(4*pitch*layer), F32, [4]int{1, 1, b.rows, o.KeyHeads}, [4]int{}); err != nil {
+		if out[layer], err = all.View(uint64(4*pitch*layer), flash.F32, [4]int{1, 1, b.rows, o.KeyHeads}, [4]int{}); err != nil {
 			return nil, err
 		}
 	}
@@ -185,8 +187,8 @@ func (b *CacheBatch) scales(given []float32) ([]*Tensor, error) {
 }
 
 // own makes a tensor of n words that release closes.
-func (b *CacheBatch) own(label string, dtype DType, n int, words []byte) (*Tensor, error) {
-	t, err := b.cache.dev.allocate(label, dtype, [4]int{1, 1, 1, n}, attn.Contiguous)
+func (b *Batch) own(label string, dtype flash.DType, n int, words []byte) (*flash.Tensor, error) {
+	t, err := within.Allocate(b.cache.dev, label, attn.DType(dtype), [4]int{1, 1, 1, n})
 	if err != nil {
 		return nil, err
 	}
@@ -195,66 +197,65 @@ func (b *CacheBatch) own(label string, dtype DType, n int, words []byte) (*Tenso
 }
 
 // makeSlot makes a step's memory and commands.
-func (b *CacheBatch) makeSlot(s *stepSlot) error {
+func (b *Batch) makeSlot(s *stepSlot) error {
 	c := b.cache
-	s.dev, s.name, s.first = c.dev, "CacheBatch", "NewBatch"
-	s.tensors = append(s.tensors, b.words)
+	tensors := []*flash.Tensor{b.words}
 	var pools []pipeline.Binding
 	for _, buffer := range c.buffers {
-		s.tensors = append(s.tensors, buffer.first)
-		pools = append(pools, buffer.first.mem.own.All())
+		tensors = append(tensors, buffer.whole)
+		pools = append(pools, within.Bound(buffer.whole))
 	}
-	if err := s.open(pipeline.RecordingInfo{MaxDispatches: b.program.Dispatches(), MaxBindings: b.program.Bindings()}); err != nil {
+	info := pipeline.RecordingInfo{MaxDispatches: b.program.Dispatches(), MaxBindings: b.program.Bindings()}
+	rec, err := within.Record(c.dev, access.Commands[*flash.Tensor]{Name: "Batch", Tensors: tensors, Info: info,
+		Write: func(w *kernel.Recorder) (err error) {
+			if s.staging, err = c.env.Ctx.Alloc("cache steps", b.program.Bytes(), vk.Upload); err != nil {
+				return err
+			}
+			w.Rec.Own(s.staging)
+			return b.program.Record(w, s.staging.All(), within.Bound(b.words), pools)
+		}})
+	if err != nil {
 		return err
 	}
-	var err error
-	if s.staging, err = c.dev.env.Ctx.Alloc("cache steps", b.program.Bytes(), vk.Upload); err != nil {
-		return c.dev.fail(err)
-	}
-	s.rec.Own(s.staging)
-	if err := s.reset(); err != nil {
-		return c.dev.fail(err)
-	}
-	if err := b.program.Record(&s.writer, s.staging.All(), b.words.bound.Binding, pools); err != nil {
-		return c.dev.fail(err)
-	}
-	s.ready = true
+	s.Recording = rec
 	return nil
 }
 
 // made says why a batch that no cache made cannot be used.
-func (b *CacheBatch) made() error {
+func (b *Batch) made() error {
 	if b == nil || b.cache == nil {
-		return badArgument("CacheBatch", "nil or zero", "must come from Cache.NewBatch")
+		return badArgument("Batch", "nil or zero", "must come from Cache.NewBatch")
 	}
 	return nil
 }
 
-// Table is the table of pages, Int32 [1, 1, rows, ⌈MaxLength/Page⌉]: Forward.PageTable. Entries behind a sequence's last page have no
-// meaning.
-func (b *CacheBatch) Table() *Tensor { return b.views()[0] }
+// Table is the table of pages, Int32 [1, 1, rows, ⌈MaxLength/Page⌉]: PageTable of [flash.Forward]. Entries behind a sequence's last page
+// have no meaning.
+func (b *Batch) Table() *flash.Tensor { return b.views()[0] }
 
-// Lengths are the lengths of the rows' sequences after the step, Int32 [1, 1, 1, rows]: Forward.KeyLengths. Rows without a sequence have 0.
-func (b *CacheBatch) Lengths() *Tensor { return b.views()[1] }
-
-// At are the lengths before the step, and so the positions of the first new tokens, Int32 [1, 1, 1, rows]: Append.At. Rows without a
+// Lengths are the lengths of the rows' sequences after the step, Int32 [1, 1, 1, rows]: KeyLengths of [flash.Forward]. Rows without a
 // sequence have 0.
-func (b *CacheBatch) At() *Tensor { return b.views()[2] }
+func (b *Batch) Lengths() *flash.Tensor { return b.views()[1] }
 
-// Queries are the numbers of new tokens, Int32 [1, 1, 1, rows]: Forward.QueryLengths and Append.Counts. Rows without a sequence have 0.
-func (b *CacheBatch) Queries() *Tensor { return b.views()[3] }
+// At are the lengths before the step, and so the positions of the first new tokens, Int32 [1, 1, 1, rows]: At of [flash.Append]. Rows
+// without a sequence have 0.
+func (b *Batch) At() *flash.Tensor { return b.views()[2] }
+
+// Queries are the numbers of new tokens, Int32 [1, 1, 1, rows]: QueryLengths of [flash.Forward] and Counts of [flash.Append]. Rows without
+// a sequence have 0.
+func (b *Batch) Queries() *flash.Tensor { return b.views()[3] }
 
 // views are the tensors of a batch that was made.
-func (b *CacheBatch) views() [4]*Tensor {
+func (b *Batch) views() [4]*flash.Tensor {
 	if b.made() != nil {
-		return [4]*Tensor{}
+		return [4]*flash.Tensor{}
 	}
-	return [4]*Tensor{b.table, b.lengths, b.at, b.queries}
+	return [4]*flash.Tensor{b.table, b.lengths, b.at, b.queries}
 }
 
 // Problem completes a problem for queries of the new tokens over all that the cache has of their sequences: batch, key heads, dimensions,
 // lengths, types and pages. Heads, the mask and scores are the caller's.
-func (b *CacheBatch) Problem(p Problem) Problem {
+func (b *Batch) Problem(p flash.Problem) flash.Problem {
 	if b.made() != nil {
 		return p
 	}
@@ -266,13 +267,13 @@ func (b *CacheBatch) Problem(p Problem) Problem {
 	return p
 }
 
-func (b *CacheBatch) pages() Pages {
-	return Pages{Size: b.cache.options.Page, Count: b.cache.options.Pages, PerSequence: b.width}
+func (b *Batch) pages() flash.Pages {
+	return flash.Pages{Size: b.cache.options.Page, Count: b.cache.options.Pages, PerSequence: b.width}
 }
 
-// Forward completes the tensors of a pass of [CacheBatch.Problem] for a layer. Q, O and LSE are the caller's: [rows, Heads, tokens, ·], of
+// Forward completes the tensors of a pass of [Batch.Problem] for a layer. Q, O and LSE are the caller's: [rows, Heads, tokens, ·], of
 // which the first new tokens of each row are used.
-func (b *CacheBatch) Forward(layer int, f Forward) Forward {
+func (b *Batch) Forward(layer int, f flash.Forward) flash.Forward {
 	if b.made() != nil {
 		return f
 	}
@@ -284,7 +285,7 @@ func (b *CacheBatch) Forward(layer int, f Forward) Forward {
 
 // AppendProblem completes a problem that writes the new tokens' keys and values into the cache. Rotary, and Heads of queries to be turned
 // with the keys, are the caller's: positions are those in the sequences.
-func (b *CacheBatch) AppendProblem(p AppendProblem) AppendProblem {
+func (b *Batch) AppendProblem(p flash.AppendProblem) flash.AppendProblem {
 	if b.made() != nil {
 		return p
 	}
@@ -295,9 +296,9 @@ func (b *CacheBatch) AppendProblem(p AppendProblem) AppendProblem {
 	return p
 }
 
-// Append completes the tensors of a pass of [CacheBatch.AppendProblem] for a layer. K, V, Q and tables of angles are the caller's: [rows,
+// Append completes the tensors of a pass of [Batch.AppendProblem] for a layer. K, V, Q and tables of angles are the caller's: [rows,
 // heads, tokens, ·], of which the first new tokens of each row are used.
-func (b *CacheBatch) Append(layer int, a Append) Append {
+func (b *Batch) Append(layer int, a flash.Append) flash.Append {
 	if b.made() != nil {
 		return a
 	}
@@ -308,7 +309,7 @@ func (b *CacheBatch) Append(layer int, a Append) Append {
 }
 
 // scalesOf are those of a layer, nil where there are none.
-func scalesOf(all []*Tensor, layer int) *Tensor {
+func scalesOf(all []*flash.Tensor, layer int) *flash.Tensor {
 	if layer < 0 || layer >= len(all) {
 		return nil
 	}
@@ -316,10 +317,10 @@ func scalesOf(all []*Tensor, layer int) *Tensor {
 }
 
 // release frees the tensors and the commands, after waiting for what is in flight.
-func (b *CacheBatch) release() (err error) {
+func (b *Batch) release() (err error) {
 	for i := range b.slots {
-		if s := &b.slots[i]; s.rec != nil {
-			err = errors.Join(err, s.close())
+		if s := &b.slots[i]; s.Recording != nil {
+			err = errors.Join(err, s.Close())
 		}
 	}
 	for _, t := range b.owned {
@@ -330,8 +331,8 @@ func (b *CacheBatch) release() (err error) {
 
 // Close frees the batch's tensors, after waiting for work of this library that uses them. Sequences stay; those of a step that was not
 // submitted have no keys and values then where pages should have been copied. Closing again does nothing.
-func (b *CacheBatch) Close() (err error) {
-	defer during("CacheBatch.Close", &err)
+func (b *Batch) Close() (err error) {
+	defer within.During("Batch.Close", &err)
 	if b == nil || b.cache == nil {
 		return nil
 	}

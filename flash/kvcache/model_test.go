@@ -1,4 +1,4 @@
-package flash
+package kvcache
 
 import (
 	"errors"
@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/internal/attn"
 )
 
@@ -33,14 +34,14 @@ type modelSequence struct {
 
 // modelLane is a batch with a plan that appends, and tensors of new rows for each layer.
 type modelLane struct {
-	*CacheBatch
-	plan *RowPlan
-	recs []*RowRecording
-	k, v []*Tensor
+	*Batch
+	plan *flash.RowPlan
+	recs []*flash.RowRecording
+	k, v []*flash.Tensor
 }
 
-func newCacheModel(t testing.TB, d *Device, o CacheOptions, lanes ...[2]int) *cacheModel {
-	c, err := d.NewCache(o)
+func newCacheModel(t testing.TB, d *flash.Device, o Options, lanes ...[2]int) *cacheModel {
+	c, err := New(d, o)
 	require.NoError(t, err)
 	m := &cacheModel{t: t, r: rand.New(rand.NewPCG(uint64(o.Page), uint64(o.Pages))), c: c, seen: map[string]int{}, strict: true}
 	for _, size := range lanes {
@@ -49,11 +50,11 @@ func newCacheModel(t testing.TB, d *Device, o CacheOptions, lanes ...[2]int) *ca
 	return m
 }
 
-func (m *cacheModel) lane(d *Device, rows, tokens int) *modelLane {
+func (m *cacheModel) lane(d *flash.Device, rows, tokens int) *modelLane {
 	b, err := m.c.NewBatch(rows, tokens)
 	require.NoError(m.t, err)
-	l := &modelLane{CacheBatch: b}
-	l.plan, err = d.PlanAppend(b.AppendProblem(AppendProblem{}))
+	l := &modelLane{Batch: b}
+	l.plan, err = d.PlanAppend(b.AppendProblem(flash.AppendProblem{}))
 	require.NoError(m.t, err)
 	o := m.c.Options()
 	for layer := range o.Layers {
@@ -63,7 +64,7 @@ func (m *cacheModel) lane(d *Device, rows, tokens int) *modelLane {
 		require.NoError(m.t, err)
 		rec, err := l.plan.NewRecording()
 		require.NoError(m.t, err)
-		require.NoError(m.t, rec.Append(b.Append(layer, Append{K: k, V: v})))
+		require.NoError(m.t, rec.Append(b.Append(layer, flash.Append{K: k, V: v})))
 		l.k, l.v, l.recs = append(l.k, k), append(l.v, v), append(l.recs, rec)
 	}
 	return l
@@ -141,7 +142,7 @@ func (m *cacheModel) operate() {
 			m.live = m.live[1:]
 		}
 	default:
-		require.True(m.t, errors.Is(err, ErrArgument) || errors.Is(err, ErrTooManySequences) || errors.Is(err, ErrUnknownSequence),
+		require.True(m.t, errors.Is(err, flash.ErrArgument) || errors.Is(err, ErrTooManySequences) || errors.Is(err, ErrUnknownSequence),
 			"%s: %v", what, err)
 		what += " refused"
 	}
@@ -159,17 +160,17 @@ func (m *cacheModel) stepOf(l *modelLane) error {
 	o := m.c.Options()
 	in := slices.Clone(m.live)
 	m.r.Shuffle(len(in), func(i, j int) { in[i], in[j] = in[j], in[i] })
-	requests, of := make([]CacheRequest, m.r.IntN(l.rows)+1), make([]*modelSequence, l.rows)
+	requests, of := make([]Request, m.r.IntN(l.rows)+1), make([]*modelSequence, l.rows)
 	for i := range requests {
 		if len(in) == 0 || m.r.IntN(6) == 0 {
 			continue
 		}
 		of[i], in = in[0], in[1:]
-		requests[i] = CacheRequest{of[i].name, m.r.IntN(l.tokens + 1)}
+		requests[i] = Request{of[i].name, m.r.IntN(l.tokens + 1)}
 	}
 	free := m.c.FreePages()
 	err := l.Step(requests)
-	for errors.Is(err, ErrInFlight) {
+	for errors.Is(err, flash.ErrInFlight) {
 		m.seen["in flight"]++
 		require.NoError(m.t, l.Wait(nil))
 		err = l.Step(requests)
@@ -214,7 +215,7 @@ func (m *cacheModel) stepOf(l *modelLane) error {
 }
 
 // compare compares what the device has with the model: the batch's tensors, and the contents of all sequences through tables.
-func (m *cacheModel) compare(l *modelLane, of []*modelSequence, requests []CacheRequest) {
+func (m *cacheModel) compare(l *modelLane, of []*modelSequence, requests []Request) {
 	m.seen["compared"]++
 	o := m.c.Options()
 	table, lengths, at, queries := download(m.t, l.Table()), download(m.t, l.Lengths()), download(m.t, l.At()), download(m.t, l.Queries())
@@ -250,7 +251,7 @@ func (m *cacheModel) compare(l *modelLane, of []*modelSequence, requests []Cache
 	}
 }
 
-func (m *cacheModel) compareToken(o *CacheOptions, pools [][2][]float32, token float32, page, row int) {
+func (m *cacheModel) compareToken(o *Options, pools [][2][]float32, token float32, page, row int) {
 	for layer := range pools {
 		for x, dim := range [2]int{o.HeadDim, o.ValueDim} {
 			for h := range o.KeyHeads {
@@ -268,9 +269,9 @@ func (m *cacheModel) compareToken(o *CacheOptions, pools [][2][]float32, token f
 
 // TestCacheModel: random operations on a cache, against lists of tokens: what sequences hold, and what the device is told of them.
 func TestCacheModel(t *testing.T) {
-	for name, o := range map[string]CacheOptions{
-		"NHD": {Layers: 2, KeyHeads: 2, HeadDim: 3, ValueDim: 1, Page: 4, Pages: 24, MaxSequences: 6, MaxLength: 50, DType: F32},
-		"HND": {Layers: 3, KeyHeads: 1, HeadDim: 2, Page: 2, Pages: 40, MaxSequences: 7, DType: F32, HND: true},
+	for name, o := range map[string]Options{
+		"NHD": {Layers: 2, KeyHeads: 2, HeadDim: 3, ValueDim: 1, Page: 4, Pages: 24, MaxSequences: 6, MaxLength: 50, DType: flash.F32},
+		"HND": {Layers: 3, KeyHeads: 1, HeadDim: 2, Page: 2, Pages: 40, MaxSequences: 7, DType: flash.F32, HND: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			steps := 10000

@@ -1,4 +1,4 @@
-package flash
+package kvcache
 
 import (
 	"errors"
@@ -8,21 +8,22 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/ref"
 )
 
 // cachedLane is a batch of one layer's cache with plans and tensors, and the same attention over keys that lie as tensors.
 type cachedLane struct {
-	*CacheBatch
-	append         *RowRecording
-	attend         *Recording
-	q, k, v, o     *Tensor
-	plain          *Plan
-	plainK, plainV *Tensor
-	lengths        *Tensor
-	queries        *Tensor
-	plainO         *Tensor
+	*Batch
+	append         *flash.RowRecording
+	attend         *flash.Recording
+	q, k, v, o     *flash.Tensor
+	plain          *flash.Plan
+	plainK, plainV *flash.Tensor
+	lengths        *flash.Tensor
+	queries        *flash.Tensor
+	plainO         *flash.Tensor
 }
 
 // cachedSequence is a sequence with the rows that its tokens have, [KeyHeads·HeadDim] for each.
@@ -37,12 +38,12 @@ func (s *cachedSequence) fork(t *testing.T, c *Cache) *cachedSequence {
 	return &cachedSequence{f, slices.Clone(s.k), slices.Clone(s.v)}
 }
 
-func newCachedLane(t *testing.T, d *Device, c *Cache, p Problem, rows, tokens int) *cachedLane {
+func newCachedLane(t *testing.T, d *flash.Device, c *Cache, p flash.Problem, rows, tokens int) *cachedLane {
 	o := c.Options()
-	l := &cachedLane{CacheBatch: mustBatch(t, c, rows, tokens)}
+	l := &cachedLane{Batch: mustBatch(t, c, rows, tokens)}
 	p = l.Problem(p)
-	plan, err := d.Plan(p, WithTier(TierScalar))
-	if errors.Is(err, ErrUnsupported) && attn.DType(o.KeyType).Quantised() {
+	plan, err := d.Plan(p, flash.WithTier(flash.TierScalar))
+	if errors.Is(err, flash.ErrUnsupported) && attn.DType(o.KeyType).Quantised() {
 		t.Skip(err)
 	}
 	require.NoError(t, err)
@@ -51,23 +52,23 @@ func newCachedLane(t *testing.T, d *Device, c *Cache, p Problem, rows, tokens in
 	l.k, l.v = tensor(o.DType, [4]int{rows, o.KeyHeads, tokens, o.HeadDim}), tensor(o.DType, [4]int{rows, o.KeyHeads, tokens, o.ValueDim})
 	l.attend, err = plan.NewRecording()
 	require.NoError(t, err)
-	require.NoError(t, l.attend.Forward(l.Forward(0, Forward{Q: l.q, O: l.o})))
-	appending, err := d.PlanAppend(l.AppendProblem(AppendProblem{}))
+	require.NoError(t, l.attend.Forward(l.Forward(0, flash.Forward{Q: l.q, O: l.o})))
+	appending, err := d.PlanAppend(l.AppendProblem(flash.AppendProblem{}))
 	require.NoError(t, err)
 	l.append, err = appending.NewRecording()
 	require.NoError(t, err)
-	require.NoError(t, l.append.Append(l.Append(0, Append{K: l.k, V: l.v})))
+	require.NoError(t, l.append.Append(l.Append(0, flash.Append{K: l.k, V: l.v})))
 
-	p.Pages = Pages{}
-	l.plain = mustPlan(t, d, p, WithTier(TierScalar), WithTuning(plan.Tuning()))
+	p.Pages = flash.Pages{}
+	l.plain = mustPlan(t, d, p, flash.WithTier(flash.TierScalar), flash.WithTuning(plan.Tuning()))
 	require.Equal(t, plan.Kernel(), l.plain.Kernel())
 	l.plainK, l.plainV = tensor(o.KeyType, p.KShape()), tensor(o.ValueType, p.VShape())
-	l.lengths, l.queries = tensor(Int32, [4]int{1, 1, 1, rows}), tensor(Int32, [4]int{1, 1, 1, rows})
+	l.lengths, l.queries = tensor(flash.Int32, [4]int{1, 1, 1, rows}), tensor(flash.Int32, [4]int{1, 1, 1, rows})
 	return l
 }
 
 // stored are rows as a cache of this type has them.
-func stored(t DType, rows []float32, dim int) []float32 {
+func stored(t flash.DType, rows []float32, dim int) []float32 {
 	out := slices.Clone(rows)
 	for at := 0; at < len(out); at += dim {
 		raw := make([]byte, t.Bytes(dim))
@@ -78,14 +79,14 @@ func stored(t DType, rows []float32, dim int) []float32 {
 }
 
 // pass gives sequences, one for each row, nil for none, so many new tokens each, and compares attention of new queries over all of it.
-func (l *cachedLane) pass(t *testing.T, r *rand.Rand, p Problem, of []*cachedSequence, tokens int) {
+func (l *cachedLane) pass(t *testing.T, r *rand.Rand, p flash.Problem, of []*cachedSequence, tokens int) {
 	t.Helper()
 	o := l.cache.Options()
 	p = l.Problem(p)
-	requests := make([]CacheRequest, len(of))
+	requests := make([]Request, len(of))
 	for i, s := range of {
 		if s != nil {
-			requests[i] = CacheRequest{s.name, tokens}
+			requests[i] = Request{s.name, tokens}
 		}
 	}
 	require.NoError(t, l.Step(requests))
@@ -157,7 +158,7 @@ func (l *cachedLane) pass(t *testing.T, r *rand.Rand, p Problem, of []*cachedSeq
 	}
 	require.NoError(t, errors.Join(l.plainK.Upload(bg, plainK), l.plainV.Upload(bg, plainV), l.lengths.Upload(bg, lengths),
 		l.queries.Upload(bg, queries)))
-	require.NoError(t, l.plain.Forward(bg, Forward{Q: l.q, K: l.plainK, V: l.plainV, O: l.plainO, KeyLengths: l.lengths,
+	require.NoError(t, l.plain.Forward(bg, flash.Forward{Q: l.q, K: l.plainK, V: l.plainV, O: l.plainO, KeyLengths: l.lengths,
 		QueryLengths: l.queries}))
 	require.Equal(t, download(t, l.plainO), got, "the same bits as over keys that lie as tensors")
 }
@@ -170,17 +171,17 @@ func tensorAt(rows, dim int) func(head, row int) int {
 // TestCacheAttention: attention over the cache is attention over keys that lie as tensors, to the bit, and the oracle's within its bound,
 // while sequences grow, are forked, truncated and freed, and change rows.
 func TestCacheAttention(t *testing.T) {
-	for name, o := range map[string]CacheOptions{
-		"fp16": {Layers: 1, KeyHeads: 2, HeadDim: 32, Page: 16, Pages: 24, MaxSequences: 4, MaxLength: 96, DType: F16},
-		"fp32, HND": {Layers: 1, KeyHeads: 1, HeadDim: 8, ValueDim: 12, Page: 1, Pages: 200, MaxSequences: 4, MaxLength: 70, DType: F32,
-			HND: true},
-		"q8_0": {Layers: 1, KeyHeads: 2, HeadDim: 32, Page: 16, Pages: 24, MaxSequences: 4, MaxLength: 96, DType: F16, KeyType: Q8_0,
-			ValueType: Q8_0},
+	for name, o := range map[string]Options{
+		"fp16": {Layers: 1, KeyHeads: 2, HeadDim: 32, Page: 16, Pages: 24, MaxSequences: 4, MaxLength: 96, DType: flash.F16},
+		"fp32, HND": {Layers: 1, KeyHeads: 1, HeadDim: 8, ValueDim: 12, Page: 1, Pages: 200, MaxSequences: 4, MaxLength: 70,
+			DType: flash.F32, HND: true},
+		"q8_0": {Layers: 1, KeyHeads: 2, HeadDim: 32, Page: 16, Pages: 24, MaxSequences: 4, MaxLength: 96, DType: flash.F16,
+			KeyType: flash.Q8_0, ValueType: flash.Q8_0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := decodeDevice(t)
 			c := mustCache(t, d, o)
-			p := Problem{Heads: 2 * o.KeyHeads, Causal: CausalBottomRight}
+			p := flash.Problem{Heads: 2 * o.KeyHeads, Causal: flash.CausalBottomRight}
 			many, one := newCachedLane(t, d, c, p, 2, 4), newCachedLane(t, d, c, p, 3, 1)
 			r := rand.New(rand.NewPCG(11, 12))
 			a := &cachedSequence{name: mustAdd(t, c)}
@@ -211,8 +212,8 @@ func TestCacheBehindAWindow(t *testing.T) {
 	d := decodeDevice(t)
 	const left = 9
 	// Two sequences of 70 tokens take at most four pages each at a time.
-	c := mustCache(t, d, CacheOptions{Layers: 1, KeyHeads: 1, HeadDim: 8, Page: 4, Pages: 8, MaxSequences: 2, MaxLength: 80, DType: F32})
-	p := Problem{Heads: 2, Window: SlidingWindow(left, 0)}
+	c := mustCache(t, d, Options{Layers: 1, KeyHeads: 1, HeadDim: 8, Page: 4, Pages: 8, MaxSequences: 2, MaxLength: 80, DType: flash.F32})
+	p := flash.Problem{Heads: 2, Window: flash.SlidingWindow(left, 0)}
 	l := newCachedLane(t, d, c, p, 2, 3)
 	r := rand.New(rand.NewPCG(13, 14))
 	a, b := &cachedSequence{name: mustAdd(t, c)}, &cachedSequence{name: mustAdd(t, c)}
@@ -234,8 +235,8 @@ func TestCacheBehindAWindow(t *testing.T) {
 // made anew or submitted again.
 func TestCacheSteadyState(t *testing.T) {
 	d := decodeDevice(t)
-	x := newDecoding(t, d, CacheOptions{Layers: 1, KeyHeads: 2, HeadDim: 32, Page: 4, Pages: 240, MaxSequences: 4, MaxLength: 240,
-		DType: F16})
+	x := newDecoding(t, d, Options{Layers: 1, KeyHeads: 2, HeadDim: 32, Page: 4, Pages: 240, MaxSequences: 4, MaxLength: 240,
+		DType: flash.F16})
 	for range 2 {
 		x.token(t, true)
 		x.wait(t)

@@ -1,4 +1,4 @@
-package flash
+package kvcache
 
 // Add makes a sequence without tokens; it takes no page. The error matches [ErrTooManySequences].
 func (c *Cache) Add() (Sequence, error) {
@@ -22,18 +22,19 @@ func (c *Cache) Fork(s Sequence) (Sequence, error) {
 
 // Truncate takes back the tokens of a sequence from position length on, for instance those of a draft that was not accepted, and pages that
 // hold no others. With a window, what Drop gave back stays lost: truncate no further than to where all that the next query sees is still
-// there. The error matches [ErrUnknownSequence], or is an [*ArgumentError] for a length beyond the sequence's or before what Drop left.
+// there. The error matches [ErrUnknownSequence], or is an [*flash.ArgumentError] for a length beyond the sequence's or before what Drop
+// left.
 func (c *Cache) Truncate(s Sequence, length int) error {
 	if err := c.lock(); err != nil {
 		return err
 	}
 	defer c.mu.Unlock()
-	return public(c.pages.Truncate(s, length))
+	return within.Public(c.pages.Truncate(s, length))
 }
 
 // Drop gives back the pages of a sequence whose tokens all stand before a position, for instance before the window of all queries to come.
 // Other tokens keep their positions. Kernels take what was dropped for zeros, so that only queries whose window leaves it out see what they
-// would have. before ≤ 0 drops nothing. The error matches [ErrUnknownSequence], or is an [*ArgumentError] for a position beyond the
+// would have. before ≤ 0 drops nothing. The error matches [ErrUnknownSequence], or is an [*flash.ArgumentError] for a position beyond the
 // sequence's length.
 func (c *Cache) Drop(s Sequence, before int) error {
 	if err := c.lock(); err != nil {
@@ -41,7 +42,7 @@ func (c *Cache) Drop(s Sequence, before int) error {
 	}
 	defer c.mu.Unlock()
 	_, err := c.pages.Drop(s, before)
-	return public(err)
+	return within.Public(err)
 }
 
 // Free ends a sequence and gives back its pages but for those that others share. Freeing it again gives an error that matches

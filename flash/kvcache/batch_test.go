@@ -1,4 +1,4 @@
-package flash
+package kvcache
 
 import (
 	"bytes"
@@ -12,20 +12,21 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/vk"
 )
 
 // smallCache are options that suit most tests.
-var smallCache = CacheOptions{Layers: 2, KeyHeads: 2, HeadDim: 4, Page: 4, Pages: 16, MaxSequences: 4, MaxLength: 40, DType: F32}
+var smallCache = Options{Layers: 2, KeyHeads: 2, HeadDim: 4, Page: 4, Pages: 16, MaxSequences: 4, MaxLength: 40, DType: flash.F32}
 
-func mustCache(t testing.TB, d *Device, o CacheOptions) *Cache {
+func mustCache(t testing.TB, d *flash.Device, o Options) *Cache {
 	t.Helper()
-	c, err := d.NewCache(o)
+	c, err := New(d, o)
 	require.NoError(t, err)
 	return c
 }
 
-func mustBatch(t testing.TB, c *Cache, rows, tokens int) *CacheBatch {
+func mustBatch(t testing.TB, c *Cache, rows, tokens int) *Batch {
 	t.Helper()
 	b, err := c.NewBatch(rows, tokens)
 	require.NoError(t, err)
@@ -40,7 +41,7 @@ func mustAdd(t testing.TB, c *Cache) Sequence {
 }
 
 // take makes a step and waits for it.
-func take(t testing.TB, b *CacheBatch, requests ...CacheRequest) {
+func take(t testing.TB, b *Batch, requests ...Request) {
 	t.Helper()
 	require.NoError(t, b.Step(requests))
 	require.NoError(t, b.Submit())
@@ -48,55 +49,55 @@ func take(t testing.TB, b *CacheBatch, requests ...CacheRequest) {
 }
 
 // edits is the number of words that the latest step edits.
-func (b *CacheBatch) edits() int {
+func (b *Batch) edits() int {
 	return int(binary.NativeEndian.Uint32(b.slots[b.now].staging.Mapped()))
 }
 
 // TestCacheOptions: what cannot be is refused with the option's name, and what can gives pools as it says.
 func TestCacheOptions(t *testing.T) {
 	d := testDevice(t)
-	for argument, spoil := range map[string]func(o *CacheOptions){
-		"CacheOptions.Layers":           func(o *CacheOptions) { o.Layers = 0 },
-		"CacheOptions.KeyHeads":         func(o *CacheOptions) { o.KeyHeads = -1 },
-		"CacheOptions.HeadDim":          func(o *CacheOptions) { o.HeadDim = MaxHeadDim + 1 },
-		"CacheOptions.ValueDim":         func(o *CacheOptions) { o.ValueDim = -1 },
-		"CacheOptions.Page":             func(o *CacheOptions) { o.Page = 3 },
-		"CacheOptions.Pages":            func(o *CacheOptions) { o.Pages = 0 },
-		"CacheOptions.MaxSequences":     func(o *CacheOptions) { o.MaxSequences = 0 },
-		"CacheOptions.MaxLength":        func(o *CacheOptions) { o.MaxLength = -1 },
-		"CacheOptions.DType":            func(o *CacheOptions) { o.DType = Int32 },
-		"CacheOptions.KeyType":          func(o *CacheOptions) { o.KeyType = BF16 },
-		"CacheOptions.ValueType":        func(o *CacheOptions) { o.ValueType = Bit },
-		"CacheOptions.KeyScales":        func(o *CacheOptions) { o.KeyScales = []float32{1} },
-		"len(CacheOptions.ValueScales)": func(o *CacheOptions) { o.ValueType, o.ValueScales = F8E4M3, []float32{1, 1} },
-		"CacheOptions.KeyScales[3]":     func(o *CacheOptions) { o.KeyType, o.KeyScales = F8E4M3, []float32{1, 1, 1, float32(math.NaN())} },
+	for argument, spoil := range map[string]func(o *Options){
+		"Options.Layers":           func(o *Options) { o.Layers = 0 },
+		"Options.KeyHeads":         func(o *Options) { o.KeyHeads = -1 },
+		"Options.HeadDim":          func(o *Options) { o.HeadDim = flash.MaxHeadDim + 1 },
+		"Options.ValueDim":         func(o *Options) { o.ValueDim = -1 },
+		"Options.Page":             func(o *Options) { o.Page = 3 },
+		"Options.Pages":            func(o *Options) { o.Pages = 0 },
+		"Options.MaxSequences":     func(o *Options) { o.MaxSequences = 0 },
+		"Options.MaxLength":        func(o *Options) { o.MaxLength = -1 },
+		"Options.DType":            func(o *Options) { o.DType = flash.Int32 },
+		"Options.KeyType":          func(o *Options) { o.KeyType = flash.BF16 },
+		"Options.ValueType":        func(o *Options) { o.ValueType = flash.Bit },
+		"Options.KeyScales":        func(o *Options) { o.KeyScales = []float32{1} },
+		"len(Options.ValueScales)": func(o *Options) { o.ValueType, o.ValueScales = flash.F8E4M3, []float32{1, 1} },
+		"Options.KeyScales[3]":     func(o *Options) { o.KeyType, o.KeyScales = flash.F8E4M3, []float32{1, 1, 1, float32(math.NaN())} },
 	} {
 		o := smallCache
 		spoil(&o)
-		_, err := d.NewCache(o)
+		_, err := New(d, o)
 		requireRefused(t, argument, err)
 	}
 	blocks := smallCache
-	blocks.ValueType, blocks.ValueDim = Q8_0, 33
-	_, err := d.NewCache(blocks)
-	requireRefused(t, "CacheOptions.ValueDim", err)
+	blocks.ValueType, blocks.ValueDim = flash.Q8_0, 33
+	_, err := New(d, blocks)
+	requireRefused(t, "Options.ValueDim", err)
 	huge := smallCache
-	huge.Pages, huge.HeadDim = math.MaxInt32/8, MaxHeadDim
-	_, err = d.NewCache(huge)
-	requireRefused(t, "CacheOptions.HeadDim", err)
+	huge.Pages, huge.HeadDim = math.MaxInt32/8, flash.MaxHeadDim
+	_, err = New(d, huge)
+	requireRefused(t, "Options.HeadDim", err)
 	large := smallCache
-	large.Pages = int(d.env.Caps.Facts.Limits.MaxStorageBufferRange / 128)
+	large.Pages = int(envOf(t, d).Caps.Facts.Limits.MaxStorageBufferRange / 128)
 	large.Pages += 1 - large.Pages%2
 	if large.Pages*32 < math.MaxUint32 {
-		_, err = d.NewCache(large)
-		requireRefused(t, "CacheOptions.Pages", err)
+		_, err = New(d, large)
+		requireRefused(t, "Options.Pages", err)
 	}
 	many := smallCache // layers for more memory than any device has
 	many.Layers, many.Pages = mostLayers, 1<<19
-	_, err = d.NewCache(many)
-	var memory *MemoryError
+	_, err = New(d, many)
+	var memory *flash.MemoryError
 	require.ErrorAs(t, err, &memory)
-	_, err = (*Device)(nil).NewCache(smallCache)
+	_, err = New(nil, smallCache)
 	requireRefused(t, "Device", err)
 
 	before := d.Usage()
@@ -111,7 +112,7 @@ func TestCacheOptions(t *testing.T) {
 		require.Nil(t, v)
 	}
 	require.Equal(t, smallCache.MaxLength, c.Options().MaxLength)
-	require.Equal(t, F32, c.Options().ValueType)
+	require.Equal(t, flash.F32, c.Options().ValueType)
 	require.NoError(t, c.Close())
 	require.NoError(t, c.Close())
 	require.Equal(t, before.Current, d.Usage().Current)
@@ -131,7 +132,7 @@ func TestCacheMisuse(t *testing.T) {
 	}
 	b, other := mustBatch(t, c, 3, 30), mustBatch(t, c, 1, 1)
 	s, f := mustAdd(t, c), mustAdd(t, c)
-	take(t, b, CacheRequest{s, 30}, CacheRequest{f, 30}) // all pages
+	take(t, b, Request{s, 30}, Request{f, 30}) // all pages
 	length := func(want int) {
 		t.Helper()
 		n, err := c.Length(s)
@@ -141,15 +142,15 @@ func TestCacheMisuse(t *testing.T) {
 	}
 	length(30)
 
-	requireRefused(t, "CacheBatch", b.Submit()) // again
-	requireRefused(t, "len(requests)", b.Step(make([]CacheRequest, 4)))
-	requireRefused(t, "requests[1].Tokens", b.Step([]CacheRequest{{}, {s, 31}}))
-	requireRefused(t, "requests[0].Tokens", b.Step([]CacheRequest{{s, -1}}))
-	requireRefused(t, "requests[2].Tokens", b.Step([]CacheRequest{{}, {}, {s, 11}})) // beyond MaxLength
-	requireRefused(t, "requests[2].Sequence", b.Step([]CacheRequest{{s, 1}, {}, {s, 1}}))
-	require.ErrorIs(t, b.Step([]CacheRequest{{Sequence{}, 1}}), ErrUnknownSequence)
+	requireRefused(t, "Batch", b.Submit()) // again
+	requireRefused(t, "len(requests)", b.Step(make([]Request, 4)))
+	requireRefused(t, "requests[1].Tokens", b.Step([]Request{{}, {s, 31}}))
+	requireRefused(t, "requests[0].Tokens", b.Step([]Request{{s, -1}}))
+	requireRefused(t, "requests[2].Tokens", b.Step([]Request{{}, {}, {s, 11}})) // beyond MaxLength
+	requireRefused(t, "requests[2].Sequence", b.Step([]Request{{s, 1}, {}, {s, 1}}))
+	require.ErrorIs(t, b.Step([]Request{{Sequence{}, 1}}), ErrUnknownSequence)
 	var out *OutOfPagesError
-	err := b.Step([]CacheRequest{{s, 2}, {f, 7}}) // there is room for what s asks for
+	err := b.Step([]Request{{s, 2}, {f, 7}}) // there is room for what s asks for
 	require.ErrorIs(t, err, ErrOutOfPages)
 	require.ErrorAs(t, err, &out)
 	require.Equal(t, OutOfPagesError{Needed: 2, Free: 0}, *out)
@@ -157,10 +158,10 @@ func TestCacheMisuse(t *testing.T) {
 	requireRefused(t, "length", c.Truncate(s, 31))
 	requireRefused(t, "before", c.Drop(s, 31))
 
-	require.NoError(t, b.Step([]CacheRequest{{s, 1}}))
-	requireRefused(t, "Cache", b.Step([]CacheRequest{{s, 1}}))
-	requireRefused(t, "Cache", other.Step([]CacheRequest{{s, 1}}))
-	requireRefused(t, "CacheBatch", other.Submit())
+	require.NoError(t, b.Step([]Request{{s, 1}}))
+	requireRefused(t, "Cache", b.Step([]Request{{s, 1}}))
+	requireRefused(t, "Cache", other.Step([]Request{{s, 1}}))
+	requireRefused(t, "Batch", other.Submit())
 	requireRefused(t, "cmd", b.Record(0))
 	require.NoError(t, b.Submit())
 	length(31)
@@ -180,7 +181,7 @@ func TestCacheMisuse(t *testing.T) {
 
 	require.NoError(t, other.Close())
 	require.NoError(t, other.Close())
-	require.ErrorIs(t, other.Step(nil), ErrClosed)
+	require.ErrorIs(t, other.Step(nil), flash.ErrClosed)
 	require.NoError(t, c.Close())
 	for name, err := range map[string]error{"Step": b.Step(nil), "Submit": b.Submit(), "Free": c.Free(s), "Truncate": c.Truncate(s, 0),
 		"Drop":  c.Drop(s, 0),
@@ -189,12 +190,12 @@ func TestCacheMisuse(t *testing.T) {
 			require.NoError(t, err)
 			continue
 		}
-		require.ErrorIs(t, err, ErrClosed, name)
+		require.ErrorIs(t, err, flash.ErrClosed, name)
 	}
 	_, err = c.Add()
-	require.ErrorIs(t, err, ErrClosed)
+	require.ErrorIs(t, err, flash.ErrClosed)
 	_, err = c.NewBatch(1, 1)
-	require.ErrorIs(t, err, ErrClosed)
+	require.ErrorIs(t, err, flash.ErrClosed)
 	require.Zero(t, c.FreePages())
 }
 
@@ -203,13 +204,13 @@ func TestCacheAfterItsDevice(t *testing.T) {
 	d := testDevice(t)
 	c := mustCache(t, d, smallCache)
 	b := mustBatch(t, c, 1, 1)
-	require.NoError(t, b.Step([]CacheRequest{{mustAdd(t, c), 1}}))
+	require.NoError(t, b.Step([]Request{{mustAdd(t, c), 1}}))
 	require.NoError(t, b.Submit())
 	require.NoError(t, d.Close())
-	require.ErrorIs(t, b.Step(nil), ErrClosed)
-	require.ErrorIs(t, b.Submit(), ErrClosed)
+	require.ErrorIs(t, b.Step(nil), flash.ErrClosed)
+	require.ErrorIs(t, b.Submit(), flash.ErrClosed)
 	_, err := c.Add()
-	require.ErrorIs(t, err, ErrClosed)
+	require.ErrorIs(t, err, flash.ErrClosed)
 	require.NoError(t, b.Close())
 	require.NoError(t, c.Close())
 }
@@ -220,28 +221,28 @@ func TestCacheStepInFlight(t *testing.T) {
 	c := mustCache(t, d, smallCache)
 	b := mustBatch(t, c, 1, 1)
 	s := mustAdd(t, c)
-	gate, err := d.dev.NewTimelineSemaphore(0)
+	gate, err := envOf(t, d).Dev.NewTimelineSemaphore(0)
 	require.NoError(t, err)
 	defer gate.Close()
-	pool, err := d.dev.NewCommandPool()
+	pool, err := envOf(t, d).Dev.NewCommandPool()
 	require.NoError(t, err)
 	defer pool.Close()
 	cmd, err := pool.Allocate()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Begin(false))
 	require.NoError(t, cmd.End())
-	fence, err := d.dev.NewFence(false)
+	fence, err := envOf(t, d).Dev.NewFence(false)
 	require.NoError(t, err)
 	defer fence.Close()
-	request := []CacheRequest{{s, 1}}
+	request := []Request{{s, 1}}
 	// A queue that waits begins nothing that comes later.
-	require.NoError(t, d.dev.Queue().Submit(vk.Submission{Commands: []*vk.CommandBuffer{cmd},
+	require.NoError(t, envOf(t, d).Dev.Queue().Submit(vk.Submission{Commands: []*vk.CommandBuffer{cmd},
 		Wait: []vk.TimelinePoint{{Semaphore: gate, Value: 1}}, Fence: fence}))
 	for range 2 {
 		require.NoError(t, b.Step(request))
 		require.NoError(t, b.Submit())
 	}
-	require.ErrorIs(t, b.Step(request), ErrInFlight)
+	require.ErrorIs(t, b.Step(request), flash.ErrInFlight)
 	n, err := c.Length(s)
 	require.NoError(t, err)
 	require.Equal(t, 2, n)
@@ -263,29 +264,29 @@ func TestCacheUploadsChanges(t *testing.T) {
 	b, other := mustBatch(t, c, 2, 20), mustBatch(t, c, 2, 20)
 	s := mustAdd(t, c)
 	const always = 2 * 3 // numbers of each row
-	step := func(b *CacheBatch, entries int, requests ...CacheRequest) []float32 {
+	step := func(b *Batch, entries int, requests ...Request) []float32 {
 		t.Helper()
 		take(t, b, requests...)
 		require.Equal(t, entries, b.edits()-always)
 		return download(t, b.Table())[:10]
 	}
-	table := step(b, 2, CacheRequest{s, 8})
+	table := step(b, 2, Request{s, 8})
 	require.Equal(t, []float32{0, 1, -1, -1, -1, -1, -1, -1, -1, -1}, table)
-	step(b, 1, CacheRequest{s, 1})
-	require.Equal(t, []float32{0, 1, 2}, step(b, 0, CacheRequest{s, 3})[:3])
+	step(b, 1, Request{s, 1})
+	require.Equal(t, []float32{0, 1, 2}, step(b, 0, Request{s, 3})[:3])
 	step(b, 0) // without it
-	step(b, 2, CacheRequest{s, 8})
+	step(b, 2, Request{s, 8})
 	require.NoError(t, c.Drop(s, 11))
-	require.Equal(t, []float32{-1, -1, 2, 3, 4}, step(b, 2, CacheRequest{s, 0})[:5])
-	step(b, 0, CacheRequest{s, 0})
+	require.Equal(t, []float32{-1, -1, 2, 3, 4}, step(b, 2, Request{s, 0})[:5])
+	step(b, 0, Request{s, 0})
 
-	require.Equal(t, []float32{-1, -1, 2, 3, 4}, step(other, 5, CacheRequest{s, 0})[:5]) // another batch knows nothing of it yet
-	step(other, 1, CacheRequest{s, 1})
-	require.Equal(t, []float32{-1, -1, 2, 3, 4}, step(b, 6, CacheRequest{s, 0})[:5]) // and changed it
+	require.Equal(t, []float32{-1, -1, 2, 3, 4}, step(other, 5, Request{s, 0})[:5]) // another batch knows nothing of it yet
+	step(other, 1, Request{s, 1})
+	require.Equal(t, []float32{-1, -1, 2, 3, 4}, step(b, 6, Request{s, 0})[:5]) // and changed it
 	f, err := c.Fork(s)
 	require.NoError(t, err)
-	step(b, 12, CacheRequest{f, 1}, CacheRequest{s, 0}) // both are new in their rows
-	step(b, 1, CacheRequest{f, 0}, CacheRequest{s, 4})
+	step(b, 12, Request{f, 1}, Request{s, 0}) // both are new in their rows
+	step(b, 1, Request{f, 0}, Request{s, 4})
 }
 
 // TestCacheRecordings: commands in command buffers of the caller's, one for each memory of a step, serve all steps.
@@ -294,15 +295,15 @@ func TestCacheRecordings(t *testing.T) {
 	c := mustCache(t, d, smallCache)
 	b := mustBatch(t, c, 2, 3)
 	s := mustAdd(t, c)
-	pool, err := d.dev.NewCommandPool()
+	pool, err := envOf(t, d).Dev.NewCommandPool()
 	require.NoError(t, err)
 	defer pool.Close()
-	fence, err := d.dev.NewFence(false)
+	fence, err := envOf(t, d).Dev.NewFence(false)
 	require.NoError(t, err)
 	defer fence.Close()
 	var commands [2]*vk.CommandBuffer
 	for i := range 9 {
-		require.NoError(t, b.Step([]CacheRequest{{}, {s, 3}}))
+		require.NoError(t, b.Step([]Request{{}, {s, 3}}))
 		if i < 2 {
 			commands[i], err = pool.Allocate()
 			require.NoError(t, err)
@@ -310,52 +311,52 @@ func TestCacheRecordings(t *testing.T) {
 			require.NoError(t, b.Record(commands[i].Handle()))
 			require.NoError(t, commands[i].End())
 		}
-		require.NoError(t, d.dev.Queue().Submit(vk.Submission{Commands: commands[i%2 : i%2+1], Fence: fence}))
+		require.NoError(t, envOf(t, d).Dev.Queue().Submit(vk.Submission{Commands: commands[i%2 : i%2+1], Fence: fence}))
 		require.NoError(t, fence.Wait(-1))
 		require.NoError(t, fence.Reset())
 		require.Equal(t, []float32{0, float32(3 * (i + 1))}, download(t, b.Lengths()))
 		require.Equal(t, []float32{0, float32(3 * i)}, download(t, b.At()))
 		require.Equal(t, []float32{0, 3}, download(t, b.Queries()))
 	}
-	requireRefused(t, "CacheBatch", b.Submit())
+	requireRefused(t, "Batch", b.Submit())
 }
 
 // TestCacheCopiesPages: a page that two sequences share is copied when one of them goes on in it, in every layer, keys and values of all
 // types and layouts, to the byte, and nothing else is touched, wherever pools lie.
 func TestCacheCopiesPages(t *testing.T) {
 	d := testDevice(t)
-	most := d.env.Caps.Facts.Limits.MaxStorageBufferRange
-	defer func() { d.env.Caps.Facts.Limits.MaxStorageBufferRange = most }()
+	most := envOf(t, d).Caps.Facts.Limits.MaxStorageBufferRange
+	defer func() { envOf(t, d).Caps.Facts.Limits.MaxStorageBufferRange = most }()
 	r := rand.New(rand.NewPCG(3, 4))
-	for _, o := range []CacheOptions{
-		{Layers: 3, KeyHeads: 2, HeadDim: 4, ValueDim: 3, Page: 8, DType: F16},
-		{Layers: 1, KeyHeads: 1, HeadDim: 1, Page: 2, DType: BF16, HND: true},
-		{Layers: 4, KeyHeads: 3, HeadDim: 32, ValueDim: 64, Page: 4, DType: F16, KeyType: Q8_0, ValueType: Q4_0},
-		{Layers: 2, KeyHeads: 1, HeadDim: 3, ValueDim: 5, Page: 2, DType: F32, KeyType: F8E4M3, HND: true},
-		{Layers: 2, KeyHeads: 4, HeadDim: 128, Page: 32, DType: F16, HND: true},
+	for _, o := range []Options{
+		{Layers: 3, KeyHeads: 2, HeadDim: 4, ValueDim: 3, Page: 8, DType: flash.F16},
+		{Layers: 1, KeyHeads: 1, HeadDim: 1, Page: 2, DType: flash.BF16, HND: true},
+		{Layers: 4, KeyHeads: 3, HeadDim: 32, ValueDim: 64, Page: 4, DType: flash.F16, KeyType: flash.Q8_0, ValueType: flash.Q4_0},
+		{Layers: 2, KeyHeads: 1, HeadDim: 3, ValueDim: 5, Page: 2, DType: flash.F32, KeyType: flash.F8E4M3, HND: true},
+		{Layers: 2, KeyHeads: 4, HeadDim: 128, Page: 32, DType: flash.F16, HND: true},
 	} {
 		for _, narrow := range []bool{false, true} {
-			d.env.Caps.Facts.Limits.MaxStorageBufferRange = most
+			envOf(t, d).Caps.Facts.Limits.MaxStorageBufferRange = most
 			o.Pages, o.MaxSequences = 6, 4
-			keys, err := o.pool(d, "HeadDim", o.KeyType, o.HeadDim)
+			keys, err := o.pool(envOf(t, d), "HeadDim", o.KeyType, o.HeadDim)
 			require.NoError(t, err)
 			if narrow { // to two pools of keys a buffer
-				d.env.Caps.Facts.Limits.MaxStorageBufferRange = max(2*keys.pool.PoolBytes, 1<<13)
+				envOf(t, d).Caps.Facts.Limits.MaxStorageBufferRange = max(2*keys.pool.PoolBytes, 1<<13)
 			}
-			c, err := d.NewCache(o)
+			c, err := New(d, o)
 			require.NoError(t, err)
 			b := mustBatch(t, c, 4, 3)
 			a := mustAdd(t, c)
-			take(t, b, CacheRequest{a, 1})
+			take(t, b, Request{a, 1})
 			f, err := c.Fork(a)
 			require.NoError(t, err)
 			g, err := c.Fork(a)
 			require.NoError(t, err)
-			var pools []*Tensor
+			var pools []*flash.Tensor
 			var contents [][]byte
 			for layer := range o.Layers {
 				k, v := c.Pools(layer)
-				for _, x := range []*Tensor{k, v} {
+				for _, x := range []*flash.Tensor{k, v} {
 					raw := make([]byte, x.Bytes())
 					for i := range raw {
 						raw[i] = byte(r.Uint32())
@@ -364,9 +365,9 @@ func TestCacheCopiesPages(t *testing.T) {
 					pools, contents = append(pools, x), append(contents, raw)
 				}
 			}
-			take(t, b, CacheRequest{}, CacheRequest{f, 1}, CacheRequest{a, 0}, CacheRequest{g, 1})
+			take(t, b, Request{}, Request{f, 1}, Request{a, 0}, Request{g, 1})
 			for i, x := range pools {
-				page := int(DType(x.DType()).Bytes(x.Strides()[0]))
+				page := int(flash.DType(x.DType()).Bytes(x.Strides()[0]))
 				last := contents[i][:min(page, len(contents[i]))]
 				for _, to := range []int{1, 2} {
 					copy(contents[i][to*page:], last)
@@ -384,13 +385,13 @@ func TestCacheCopiesPages(t *testing.T) {
 func TestCacheScales(t *testing.T) {
 	d := testDevice(t)
 	o := smallCache
-	o.KeyType, o.ValueType, o.KeyScales = F8E4M3, F8E4M3, []float32{1, 2, 3, 4}
+	o.KeyType, o.ValueType, o.KeyScales = flash.F8E4M3, flash.F8E4M3, []float32{1, 2, 3, 4}
 	b := mustBatch(t, mustCache(t, d, o), 3, 1)
-	f := b.Forward(1, Forward{})
+	f := b.Forward(1, flash.Forward{})
 	require.Equal(t, []float32{3, 4, 3, 4, 3, 4}, download(t, f.KeyScales))
 	require.Equal(t, []float32{1, 1, 1, 1, 1, 1}, download(t, f.ValueScales))
-	require.Equal(t, []float32{1, 2, 1, 2, 1, 2}, download(t, b.Append(0, Append{}).KeyScales))
-	require.Nil(t, mustBatch(t, mustCache(t, d, smallCache), 3, 1).Forward(1, Forward{}).KeyScales)
+	require.Equal(t, []float32{1, 2, 1, 2, 1, 2}, download(t, b.Append(0, flash.Append{}).KeyScales))
+	require.Nil(t, mustBatch(t, mustCache(t, d, smallCache), 3, 1).Forward(1, flash.Forward{}).KeyScales)
 }
 
 // TestCacheGoroutines: a cache may be used from several goroutines.
@@ -422,7 +423,7 @@ func TestCacheGoroutines(t *testing.T) {
 	}
 	s := mustAdd(t, c)
 	for range 20 {
-		take(t, b, CacheRequest{s, 2})
+		take(t, b, Request{s, 2})
 	}
 	wg.Wait()
 	select {
