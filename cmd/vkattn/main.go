@@ -122,8 +122,8 @@ Environment:
 			return cmd.Help()
 		},
 	})
-	root.AddCommand(newBench(), newRows(), newMap(), newReport(), newCompare(), newAnalyze(), newPasses(), newInfo(), newTune(), newVerify(), newView(),
-		newVersion())
+	root.AddCommand(newBench(), newRows(), newMap(), newReport(), newCompare(), newAnalyze(), newPasses(), newInfo(), newTune(),
+		newVerify(), newView(), newVersion())
 	for _, cmd := range root.Commands() {
 		refuseEmptyItems(cmd)
 	}

@@ -97,8 +97,8 @@ func writePass(to io.Writer, p bench.ListedPass) error {
 	for _, size := range bound {
 		sum += size
 	}
-	if _, err := fmt.Fprintf(to, "\n%s, %s: %s\n%d operations on %d bytes in %d buffers; workspace %d bytes\n\n", p.Case, direction, p.Kernel,
-		len(p.Operations), sum, len(p.Buffers), p.Workspace); err != nil {
+	if _, err := fmt.Fprintf(to, "\n%s, %s: %s\n%d operations on %d bytes in %d buffers; workspace %d bytes\n\n", p.Case, direction,
+		p.Kernel, len(p.Operations), sum, len(p.Buffers), p.Workspace); err != nil {
 		return err
 	}
 	_, err := p.WriteTo(to)

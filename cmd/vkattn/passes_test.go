@@ -16,14 +16,16 @@ func TestPasses(t *testing.T) {
 	status, stdout, stderr := call(args...)
 	require.Zero(t, status, stderr)
 	for _, text := range []string{", forward: scalar_forward ", ", backward: scalar_backward ", "kernel scalar_forward",
-		"kernel scalar_backward_kv.f16", "constants ", "workgroups", " read qView1|qView16", "operand Q", "operand DK", "workspace 0", "before "} {
+		"kernel scalar_backward_kv.f16", "constants ", "workgroups", " read qView1|qView16", "operand Q", "operand DK", "workspace 0",
+		"before "} {
 		require.Contains(t, stdout, text)
 	}
 	require.NotContains(t, stdout, "matrix_")
 	_, again, _ := call(args...)
 	require.Equal(t, stdout, again)
 
-	status, stdout, stderr = call("passes", "--batch", "1", "--heads", "2", "--seq", "64", "--head-dim", "8", "--causal=both", "--pass", "fwd")
+	status, stdout, stderr = call("passes", "--batch", "1", "--heads", "2", "--seq", "64", "--head-dim", "8", "--causal=both",
+		"--pass", "fwd")
 	require.Zero(t, status, stderr)
 	require.Equal(t, 2, strings.Count(stdout, ", forward: "))
 	require.NotContains(t, stdout, ", backward: ")
@@ -37,7 +39,8 @@ func TestPassesRefuses(t *testing.T) {
 		require.Contains(t, stderr, "vkattn passes --help")
 	}
 	needDevice(t)
-	status, _, stderr := call("passes", "--impl", "flash1", "--batch", "1", "--heads", "1", "--seq", "64", "--head-dim", "8", "--pass", "bwd")
+	status, _, stderr := call("passes", "--impl", "flash1", "--batch", "1", "--heads", "1", "--seq", "64", "--head-dim", "8",
+		"--pass", "bwd")
 	require.Equal(t, exitFailure, status)
 	require.Contains(t, stderr, "supported on no device")
 }
