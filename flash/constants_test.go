@@ -22,11 +22,10 @@ import (
 // not depend on values.
 func hostConstants(t *testing.T) map[string]kernel.Constants {
 	c := largeGPU()
-	env := &kernel.Env{Caps: *c}
 	p, err := Problem{Batch: 1, Heads: 2, QueryLen: 64, KeyLen: 64, HeadDim: 64, DType: F16}.Normalize()
 	require.NoError(t, err)
 	fragment, layout, v := kernel.Fragment{M: 16, N: 16, K: 16, Lanes: 32}, kernel.FragmentLayout{}, kernel.Variant{LSE: true}
-	parts := &kernel.Combiner{Env: env, Problem: p.attn()}
+	parts := &kernel.Combiner{Problem: p.attn()}
 
 	inFP32, err := scalar.ChooseForwardTile(c, attnOf(p), kernel.NewTuning(nil))
 	require.NoError(t, err)

@@ -96,7 +96,7 @@ func (s *fused) pass(v Variant) *Pass {
 	o := names.outputs(v)
 	if parts {
 		for i, name := range []string{sums, statistics} {
-			out.Scratch = append(out.Scratch, Scratch{name, s.combine.Scratch()[i]})
+			out.Scratch = append(out.Scratch, Scratch{name, kernel.PartsScratch(p, s.Parts)[i]})
 		}
 		o = []Bind{{Name: names.Sums, To: sums, Mode: pipeline.Write},
 			{Name: names.Statistics, To: statistics, Mode: pipeline.Write, May: true},

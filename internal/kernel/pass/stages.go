@@ -111,7 +111,7 @@ const (
 
 // combine adds the step that puts keys in parts together.
 func (p *Pass) combine(c *kernel.Combiner, v Variant) {
-	p.Stages = append(p.Stages, Stage{Label: c.Label(), Module: c.Module,
+	p.Stages = append(p.Stages, Stage{Label: kernel.CombinerLabel, Module: c.Module,
 		Constants: c.Constants(kernel.Variant{Aligned: v.Output, LSE: v.LSE}), Grid: c.Grid, Total: c.Items,
 		Args: Args{As: AsForward, Problem: p.Problem}, Idle: sums,
 		Bind: append([]Bind{{Name: "Sums", To: sums, Mode: pipeline.Read}, {Name: "Statistics", To: statistics, Mode: pipeline.Read},
