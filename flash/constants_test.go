@@ -22,11 +22,10 @@ import (
 // not depend on values.
 func hostConstants(t *testing.T) map[string]kernel.Constants {
 	c := largeGPU()
-	env := &kernel.Env{Caps: *c}
 	p, err := Problem{Batch: 1, Heads: 2, QueryLen: 64, KeyLen: 64, HeadDim: 64, DType: F16}.Normalize()
 	require.NoError(t, err)
-	fragment, v := kernel.Fragment{M: 16, N: 16, K: 16, Lanes: 32}, kernel.Variant{LSE: true}
-	parts := &kernel.Combiner{Env: env, Problem: p.attn()}
+	fragment, layout, v := kernel.Fragment{M: 16, N: 16, K: 16, Lanes: 32}, kernel.FragmentLayout{}, kernel.Variant{LSE: true}
+	parts := &kernel.Combiner{Problem: p.attn()}
 
 	inFP32, err := scalar.ChooseForwardTile(c, attnOf(p), kernel.NewTuning(nil))
 	require.NoError(t, err)
@@ -46,12 +45,10 @@ func hostConstants(t *testing.T) map[string]kernel.Constants {
 		if tile.Parts = 1; parts != nil {
 			tile.Parts = 2
 		}
-		out, _ := (&matrix.ForwardProgram{ForwardPass: kernel.ForwardPass{Problem: p.attn(), Combine: parts}, Shape: tile}).Describe(v)
-		return out
+		return tile.Constants(attnOf(p), &layout, v)
 	}
 	ahead := onMatrices
 	ahead.Ahead = true
-	biasAhead, _ := (&matrix.ForwardProgram{ForwardPass: kernel.ForwardPass{Problem: p.attn()}, Shape: ahead}).Describe(v)
 	splitOf := func(parts *kernel.Combiner) kernel.Constants {
 		p := p
 		p.DType = F32
@@ -60,26 +57,24 @@ func hostConstants(t *testing.T) map[string]kernel.Constants {
 		if tile.Parts = 1; parts != nil {
 			tile.Parts = 2
 		}
-		out, _ := (&matrix.ForwardProgram{ForwardPass: kernel.ForwardPass{Problem: p.attn(), Combine: parts}, Shape: tile}).Describe(v)
-		return out
+		return tile.Constants(attnOf(p), &layout, v)
 	}
 	wideOf := func(p Problem, parts *kernel.Combiner) kernel.Constants {
-		tile, err := matrix.ChooseWideTile(c, attnOf(p), fragment, &kernel.FragmentLayout{}, kernel.FormRegisters, kernel.NewTuning(nil))
+		tile, err := matrix.ChooseWideTile(c, attnOf(p), fragment, &layout, kernel.FormRegisters, kernel.NewTuning(nil))
 		require.NoError(t, err)
-		out, _ := (&matrix.WideProgram{ForwardPass: kernel.ForwardPass{Problem: p.attn(), Combine: parts}, Shape: tile}).Describe(v)
-		return out
+		if tile.Parts = 1; parts != nil {
+			tile.Parts = 2
+		}
+		return tile.Constants(attnOf(p), &layout, v)
 	}
 	scalarFlash1 := flash1.Constants(attnOf(p), v, 1)
-	matrixFlash1, _ := (&matrix.Flash1Program{Problem: p.attn(), Shape: onMatrices}).Describe(v)
 	cached := p
 	cached.Pages = Pages{Size: 16, Count: 9, PerSequence: 4}
 	decodeOf := func(p Problem) kernel.Constants {
 		return (&scalar.DecodeTile{Lanes: 32, LPR: 8}).Constants(attnOf(p), v)
 	}
 	fewOf := func(p Problem) kernel.Constants {
-		out, _ := (&matrix.DecodeProgram{ForwardPass: kernel.ForwardPass{Problem: p.attn()},
-			Shape: matrix.DecodeTile{Fragment: fragment, Rows: 1, W: 2, Keys: 16}}).Describe(v)
-		return out
+		return (&matrix.DecodeTile{Fragment: fragment, Rows: 1, W: 2, Keys: 16}).Constants(attnOf(p), &layout, v)
 	}
 	back := &scalar.BackwardTile{BR: 32, BC: 32, MR: 4, MC: 4, DK: 16, VC: 16, PC: 16}
 	backMatrix := &matrix.BackwardProgram{Problem: p.attn(), Kv: matrix.BackwardPart{Keys: true}}
@@ -109,11 +104,11 @@ func hostConstants(t *testing.T) map[string]kernel.Constants {
 		"scalar_flash1": scalarFlash1, "scalar_flash1_subgroup": scalarFlash1,
 		"scalar_decode": decodeOf(p), "scalar_decode_cache": decodeOf(cached), "combine_parts": parts.Constants(v),
 		"matrix_decode": fewOf(p), "matrix_decode_cache": fewOf(cached),
-		"matrix_forward_bias": biasAhead,
+		"matrix_forward_bias": ahead.Constants(attnOf(p), &layout, v),
 		"matrix_forward":      matrixOf(p, nil), "matrix_forward_parts": matrixOf(p, parts),
 		"matrix_forward_split": splitOf(nil), "matrix_forward_split_parts": splitOf(parts),
 		"matrix_forward_wide": wideOf(p, nil), "matrix_forward_wide_parts": wideOf(p, parts),
-		"matrix_flash1":      matrixFlash1,
+		"matrix_flash1":      onMatrices.Flash1Constants(attnOf(p), &layout, v, 1),
 		"backward_delta":     (&kernel.DeltaProgram{Problem: attnOf(p)}).Constants(true, true),
 		"scalar_backward_kv": back.Constants(attnOf(p), true, true, false), "scalar_backward_q": back.Constants(attnOf(p), false,
 			true, false),

@@ -9,6 +9,7 @@ import (
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/internal/kernel/matrix"
+	"github.com/vkattn/vkattn/internal/kernel/pass"
 	"github.com/vkattn/vkattn/internal/traffic"
 	"github.com/vkattn/vkattn/internal/vktest"
 )
@@ -36,10 +37,11 @@ func TestMatrixFlash1TileFitsAnyDevice(t *testing.T) {
 		if tile.W > 1 && tile.Rows() >= 4*max(p.QueryLen, s.M) {
 			t.Fatalf("%+v for %d queries", tile, p.QueryLen)
 		}
-		sizes := tile.Flash1Scratch(attnOf(p))
+		statistics, sums := tile.Flash1Rows(attnOf(p))
 		heads, blocks := p.Batch*p.Heads, attn.CeilDiv(p.QueryLen, tile.Rows())
 		lastFragment := ((heads*blocks*tile.Rows()-s.M)/s.M*attn.CeilDiv(p.ValueDim, s.N) + attn.CeilDiv(p.ValueDim, s.N) - 1) * s.M * s.N
-		require.Equal(t, []uint64{uint64(8 * heads * blocks * tile.Rows()), uint64(4 * (lastFragment + s.M*s.N))}, sizes)
+		require.Equal(t, []uint64{uint64(8 * heads * blocks * tile.Rows()), uint64(4 * (lastFragment + s.M*s.N))},
+			[]uint64{statistics, sums})
 	})
 }
 
@@ -116,9 +118,9 @@ func TestMatrixFlash1Tiles(t *testing.T) {
 			for k, v := range given {
 				require.Equal(t, v, plan.Tuning()[k], k)
 			}
-			tile := plan.program.(*matrix.Flash1Program).Shape
+			tile := constantsOf(plan)
 			model := plan.program.Model().(traffic.KeysOutside)
-			require.Equal(t, [3]int{tile.Rows(), tile.BC, f.N}, [3]int{model.Rows, model.Keys, model.Fragment})
+			require.Equal(t, [3]int{tile["BR"], tile["BC"], f.N}, [3]int{model.Rows, model.Keys, model.Fragment})
 		})
 	}
 	for _, bad := range []map[string]int{{"form": 4}, {"bc": 1}, {"prefetch": 2}, {"pack": 1}, {"heads_together": 2}} {
@@ -133,14 +135,14 @@ func TestMatrixFlash1Checked(t *testing.T) {
 	forgetProcess(t)
 	p := Problem{Batch: 1, Heads: 1, QueryLen: 8, HeadDim: 8, DType: F16}
 	opts := []PlanOption{WithImplementation(Flash1), WithTier(TierMatrix)}
-	m := mustPlan(t, d, p, opts...).program.(*matrix.Flash1Program)
+	m := mustPlan(t, d, p, opts...).program.(*pass.Forward)
 	key, err := d.env.ProofKey(m.Compiled(kernel.Variant{Aligned: true, LSE: true}))
 	require.NoError(t, err)
 	require.Equal(t, kernel.Passed, d.env.Recall(key))
 
 	longer := p // other lengths of keys share the pipeline
 	longer.KeyLen = 1000
-	other, err := d.env.ProofKey(mustPlan(t, d, longer, opts...).program.(*matrix.Flash1Program).Compiled(kernel.Variant{Aligned: true,
+	other, err := d.env.ProofKey(mustPlan(t, d, longer, opts...).program.(*pass.Forward).Compiled(kernel.Variant{Aligned: true,
 		LSE: true}))
 	require.NoError(t, err)
 	require.Equal(t, key, other)

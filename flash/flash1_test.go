@@ -10,7 +10,6 @@ import (
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/internal/kernel/catalogue"
-	"github.com/vkattn/vkattn/internal/kernel/pass"
 	"github.com/vkattn/vkattn/internal/kernel/scalar"
 	"github.com/vkattn/vkattn/internal/ref"
 	"github.com/vkattn/vkattn/internal/traffic"
@@ -172,9 +171,9 @@ func TestFlash1Workspace(t *testing.T) {
 	}
 	c := &kernel.Capabilities{Facts: &vk.Facts{}}
 	c.Facts.Limits.MaxStorageBufferRange = 1 << 27
-	long := pass.Pass{Scratch: scalar.Flash1Scratch(&attn.Problem{Batch: 16, Heads: 32, QueryLen: 16384, ValueDim: 64, DType: attn.F16})}
+	statistics, sums := scalar.Flash1Rows(&attn.Problem{Batch: 16, Heads: 32, QueryLen: 16384, ValueDim: 64, DType: attn.F16})
 	var m *MemoryError
-	require.ErrorAs(t, c.Holds(long.Bytes()), &m)
+	require.ErrorAs(t, c.Holds([]uint64{statistics, sums}), &m)
 	require.EqualValues(t, 16*32*16384*64*4, m.Needed)
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/internal/kernel/matrix"
+	"github.com/vkattn/vkattn/internal/kernel/pass"
 	"github.com/vkattn/vkattn/internal/ref"
 	"github.com/vkattn/vkattn/internal/vktest"
 	"github.com/vkattn/vkattn/shaders"
@@ -34,6 +35,12 @@ func matrixDevice(t testing.TB) *Device {
 		t.Skip(why)
 	}
 	return d
+}
+
+// constantsOf are those that the forward kernel of a plan is specialized with.
+func constantsOf(plan *Plan) kernel.Constants {
+	stages := plan.program.(*pass.Forward).Passes(pass.Variant{}).Stages
+	return stages[slices.IndexFunc(stages, func(s pass.Stage) bool { return s.Proves })].Constants
 }
 
 // runMatrix plans a problem with this tuning, runs it and checks the result.
@@ -205,8 +212,8 @@ func TestMatrixFetching(t *testing.T) {
 				maps.Copy(tuning, test.tuning)
 				tuning = forwardTile(t, d, Flash, test.p, tuning)
 				plan := runMatrix(t, d, test.p, tuning)
-				tile := plan.program.(*matrix.ForwardProgram).Shape
-				require.Equal(t, test.p.KeyLen%tile.BC == 0, !tile.Ragged(attnOf(plan.problem)))
+				tile := constantsOf(plan)
+				require.Equal(t, kernel.BoolInt(test.p.KeyLen%tile["BC"] != 0), tile["RAGGED"])
 				for k, v := range tuning {
 					require.Equal(t, v, plan.Tuning()[k], k)
 				}
@@ -390,7 +397,7 @@ func TestMatrixVariantRefused(t *testing.T) {
 	d := matrixDevice(t)
 	p := Problem{Batch: 1, Heads: 1, QueryLen: 8, HeadDim: 8, DType: F16}
 	plan := mustPlan(t, d, p, WithTier(TierMatrix), WithTuning(map[string]int{"decode": 0}))
-	m := plan.program.(*matrix.ForwardProgram)
+	m := plan.program.(*pass.Forward)
 	key, err := d.env.ProofKey(m.Compiled(kernel.Variant{Aligned: false, LSE: true}))
 	require.NoError(t, err)
 	d.env.Remember(key, "o is wrong")
@@ -472,8 +479,11 @@ func TestMatrixAttached(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, d.Close()) })
 	p := Problem{Batch: 1, Heads: 1, QueryLen: matrix.DecodeRows + 1, HeadDim: 8, DType: F16}
-	m := mustPlan(t, d, p, WithTier(TierMatrix)).program.(*matrix.ForwardProgram)
+	forgetProcess(t)
+	m := mustPlan(t, d, p, WithTier(TierMatrix)).program.(*pass.Forward)
 	for _, aligned := range []bool{true, false} {
-		require.NotNil(t, m.Kernels[kernel.Variant{Aligned: aligned, LSE: true}.Index()].Load())
+		key, err := d.env.ProofKey(m.Compiled(kernel.Variant{Aligned: aligned, LSE: true}))
+		require.NoError(t, err)
+		require.Equal(t, kernel.Passed, d.env.Recall(key))
 	}
 }

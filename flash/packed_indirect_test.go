@@ -127,19 +127,10 @@ func TestPackedIndirect(t *testing.T) {
 				cut := max(x.tuning["max_groups"], 0)
 				parts := max(x.tuning["parts"], 1)
 				table = countedTable{groups: p.Heads * parts, at: rec.writer.Scratch[len(rec.writer.Scratch)-1]}
-				switch s := plan.program.(type) {
-				case *pass.Forward:
-					table.blocks = kernel.RowBlocks{Rows: plan.Tuning()["br"]}
-					if rows := plan.Tuning()["rows"]; rows > 0 {
-						table.blocks, table.groups = kernel.RowBlocks{Rows: rows, Members: p.Heads / p.KeyHeads}, p.KeyHeads*parts
-					}
-				case *matrix.ForwardProgram:
-					table.blocks = kernel.RowBlocks{Rows: s.Shape.Rows()}
-					if s.Shape.Pack {
-						table.blocks.Members, table.groups = p.Heads/p.KeyHeads, p.KeyHeads*parts
-					}
-				case *matrix.DecodeProgram:
-					table.blocks, table.groups = kernel.RowBlocks{Rows: s.Shape.Rows, Members: p.Heads / p.KeyHeads}, p.KeyHeads*parts
+				tile := constantsOf(plan)
+				table.blocks = kernel.RowBlocks{Rows: max(tile["BR"], tile["ROWS"])}
+				if tile["ROWS"] > 0 || tile["PACK"] > 0 {
+					table.blocks.Members, table.groups = p.Heads/p.KeyHeads, p.KeyHeads*parts
 				}
 				most, dispatches := int(table.blocks.Most(attnOf(p)))*table.groups, 1
 				if cut > 0 {

@@ -52,6 +52,9 @@ func (c *Cache) arguments(p *attn.Problem) [7]uint32 {
 		c.KeyScales.Offset, c.ValueScales.Offset}
 }
 
+// forwardScores is where the bindings of score.glsl begin in fused forward kernels.
+const forwardScores = 8
+
 // The bindings of pages.glsl and quantised.glsl in fused forward kernels.
 const (
 	pageTableAt   = 5 // of the block mask in other builds

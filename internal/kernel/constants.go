@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/vkattn/vkattn/flash/score"
+	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/pipeline"
 	"github.com/vkattn/vkattn/shaders"
 	"github.com/vkattn/vkattn/vk"
@@ -115,4 +116,22 @@ func BoolInt(b bool) int {
 		return 1
 	}
 	return 0
+}
+
+// ForwardConstants are what every fused forward kernel is told of the problem and of its tensors.
+func ForwardConstants(p *attn.Problem, v Variant) Constants {
+	return Constants{"D": p.HeadDim, "DV": p.ValueDim, "ALIGNED": BoolInt(v.Aligned),
+		"WRITE_LSE": BoolInt(v.LSE)}.And(MaskConstants(p), ScoreConstants(p), SinkConstants(p), CacheConstants(p))
+}
+
+// PartsOrBlocks are the constants of the builds for keys in parts, or of the block mask, which the others can do with but for those for
+// caches, and of lengths.
+func PartsOrBlocks(p *attn.Problem, parts int) Constants {
+	if parts > 1 {
+		return Constants{"PARTS": parts}.And(LengthConstants(p))
+	}
+	if p.Cached() {
+		return LengthConstants(p)
+	}
+	return BlockConstants(p.Blocks).And(LengthConstants(p))
 }

@@ -4,7 +4,6 @@ import (
 	"math/bits"
 
 	"github.com/vkattn/vkattn/internal/attn"
-	"github.com/vkattn/vkattn/pipeline"
 )
 
 // AllKeyBlocks stands for every block of keys in one part, however many there are: pipelines are specialized with the number,
@@ -44,25 +43,4 @@ func Flash1Grid(c *Capabilities, p *attn.Problem, bc int, flops float64, at Pace
 			MostDispatches)
 	}
 	return g, keyBlocks, err
-}
-
-// Flash1Access binds the tensors and the scratch of a flash1 kernel.
-func Flash1Access(r *Recorder, k *pipeline.Kernel, p *attn.Problem, f *Operands) []pipeline.Access {
-	r.Access[0] = pipeline.Access{Binding: f.Q.Binding, Mode: pipeline.Read}
-	r.Access[1] = pipeline.Access{Binding: f.K.Binding, Mode: pipeline.Read}
-	r.Access[2] = pipeline.Access{Binding: f.V.Binding, Mode: pipeline.Read}
-	r.Access[3] = pipeline.Access{Binding: f.O.Binding, Mode: pipeline.Write}
-	if p.DType == attn.F32 { // is its own scratch
-		r.Access[3].Mode = pipeline.ReadWrite
-	}
-	r.Access[4] = f.LSEAccess()
-	for i := 5; i < forwardScores; i++ {
-		r.Access[i] = pipeline.Access{Binding: f.Q.Binding, Mode: pipeline.Unused}
-	}
-	for i, b := range r.Scratch {
-		r.Access[5+i] = pipeline.Access{Binding: b, Mode: pipeline.ReadWrite}
-	}
-	r.BindScores(forwardScores, k, p, &f.Scores, f.Q.Binding)
-	r.BindLengths(12, p, &f.Scores, f.Q.Binding) // behind those of scores
-	return r.Accesses(k)
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math/bits"
 	"slices"
+
+	"github.com/vkattn/vkattn/pipeline"
 )
 
 // A cooperative matrix is spread over the invocations ("lanes") of a subgroup; each holds some of its elements as numbered
@@ -23,6 +25,11 @@ type Element struct{ Row, Col int }
 type Fragment struct{ M, N, K, Lanes int }
 
 func (s Fragment) String() string { return fmt.Sprintf("%dx%dx%d", s.M, s.N, s.K) }
+
+// Subgroups is how kernels are built whose subgroups have such fragments.
+func (s Fragment) Subgroups() pipeline.KernelInfo {
+	return pipeline.KernelInfo{SubgroupSize: uint32(s.Lanes), FullSubgroups: true}
+}
 
 // HeldElements lists, for each lane, which element each component is.
 type HeldElements [][]Element

@@ -2,10 +2,8 @@ package kernel
 
 import (
 	"fmt"
-	"sync/atomic"
 
 	"github.com/vkattn/vkattn/internal/attn"
-	"github.com/vkattn/vkattn/pipeline"
 )
 
 // Keys in parts. With few queries there are too few workgroups to fill a GPU, so kernels may cut the keys into parts. The workgroups of
@@ -53,35 +51,25 @@ func PartsSuffix(parts int) string {
 
 // Combiner is the second step, for any tier: shaders/common/combine_parts.comp.
 type Combiner struct {
-	Env     *Env
 	Problem attn.Problem
 	Module  string
 	parts   int
 	share   int    // invocations of four columns of a row
 	Items   uint32 // fours of columns
 	Grid    Grid
-	kernels [Variants]atomic.Pointer[pipeline.Kernel]
 }
 
 const combineThreads = 128 // of a workgroup; every device allows it
 
-// partsLabel is the label of its dispatches.
-const partsLabel = "combine_parts"
-
-// Label is that, "" where there are no parts.
-func (c *Combiner) Label() string {
-	if c == nil {
-		return ""
-	}
-	return CombineLabel(c.parts)
-}
+// CombinerLabel is the label of its dispatches.
+const CombinerLabel = "combine_parts"
 
 // CombineLabel is the label of the second step's dispatches, "" where keys are in one part.
 func CombineLabel(parts int) string {
 	if parts < 2 {
 		return ""
 	}
-	return partsLabel
+	return CombinerLabel
 }
 
 // NewCombiner lays it out for a problem.
@@ -89,7 +77,7 @@ func NewCombiner(e *Env, p *attn.Problem, parts int, t *Tuning) (*Combiner, erro
 	if err := e.Caps.Holds(PartsScratch(p, parts)); err != nil {
 		return nil, err
 	}
-	c := &Combiner{Env: e, Problem: *p, Module: "combine_parts." + p.DType.Suffix(), parts: parts, share: 1}
+	c := &Combiner{Problem: *p, Module: CombinerLabel + "." + p.DType.Suffix(), parts: parts, share: 1}
 	for 4*c.share < parts && c.share < 32 { // four parts at least for an invocation
 		c.share *= 2
 	}
@@ -106,15 +94,6 @@ func NewCombiner(e *Env, p *attn.Problem, parts int, t *Tuning) (*Combiner, erro
 	return c, nil
 }
 
-// usual builds the pipeline of the usual case; nothing where there are no parts.
-func (c *Combiner) usual() error {
-	if c == nil {
-		return nil
-	}
-	_, err := c.Kernel(c.Problem.ValueDim*c.Problem.DType.Size()%16 == 0, true)
-	return err
-}
-
 // PartsScratch is the memory between the two steps: o_si in fp32, rows of whole eights, and t_si.
 func PartsScratch(p *attn.Problem, parts int) []uint64 {
 	rows := uint64(parts) * uint64(p.Heads) * p.QueryRows()
@@ -129,52 +108,8 @@ func PartBytes(p *attn.Problem) (n uint64) {
 	return n
 }
 
-// Scratch is PartsScratch, nothing where there are no parts.
-func (c *Combiner) Scratch() []uint64 {
-	if c == nil {
-		return nil
-	}
-	return PartsScratch(&c.Problem, c.parts)
-}
-
-// Dispatches is the number of its dispatches, 0 where there are no parts.
-func (c *Combiner) Dispatches() int {
-	if c == nil {
-		return 0
-	}
-	return c.Grid.Dispatches()
-}
-
-// bind puts the memory between the steps in the place of o and lse, for the first step to write.
-func (c *Combiner) bind(r *Recorder) {
-	r.Access[3] = pipeline.Access{Binding: r.Scratch[0], Mode: pipeline.Write}
-	r.Access[4] = pipeline.Access{Binding: r.Scratch[1], Mode: pipeline.Write}
-}
-
-func (c *Combiner) Kernel(aligned, lse bool) (*pipeline.Kernel, error) {
-	v := Variant{Aligned: aligned, LSE: lse}
-	return c.Env.Variant(&c.kernels[v.Index()], c.Module, &c.Problem, func() (Constants, pipeline.KernelInfo) {
-		return c.Constants(v),
-			pipeline.KernelInfo{}
-	})
-}
-
+// Constants are its specialization constants for a variant of the output.
 func (c *Combiner) Constants(v Variant) Constants {
 	return Constants{"WG": combineThreads, "SHARE": c.share, "DV": c.Problem.ValueDim, "PARTS": c.parts,
 		"ALIGNED": BoolInt(v.Aligned), "WRITE_LSE": BoolInt(v.LSE)}.And(SinkConstants(&c.Problem), LengthConstants(&c.Problem))
-}
-
-func (c *Combiner) Record(r *Recorder, f *Operands) error {
-	k, err := c.Kernel(f.O.Aligned, f.HasLSE)
-	if err != nil {
-		return err
-	}
-	r.Access[0] = pipeline.Access{Binding: r.Scratch[0], Mode: pipeline.Read}
-	r.Access[1] = pipeline.Access{Binding: r.Scratch[1], Mode: pipeline.Read}
-	r.Access[2] = pipeline.Access{Binding: f.O.Binding, Mode: pipeline.Write}
-	r.Access[3] = f.LSEAccess()
-	r.BindSinks(4, &c.Problem, &f.Scores, r.Scratch[0])
-	r.BindLengths(5, &c.Problem, &f.Scores, r.Scratch[0])
-	at := r.Push.Forward(&c.Problem, f)
-	return r.Dispatch(k, r.Accesses(k), at, c.Grid, c.Items, partsLabel)
 }

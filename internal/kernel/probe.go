@@ -111,8 +111,7 @@ func ProbeConstants(s Fragment) Constants {
 // probe runs matrix_probe and gives its output.
 func (e *Env) probe(t attn.DType, s Fragment) ([]uint32, error) {
 	name := "matrix_probe." + t.Suffix()
-	k, err := e.Build(name, ProbeConstants(s),
-		pipeline.KernelInfo{SubgroupSize: uint32(s.Lanes), FullSubgroups: true}, score.Code{})
+	k, err := e.Build(name, ProbeConstants(s), s.Subgroups(), score.Code{})
 	if err != nil {
 		return nil, err
 	}

@@ -15,20 +15,8 @@ func (e *Env) Subgroups(needed bool) pipeline.KernelInfo {
 	return pipeline.KernelInfo{SubgroupSize: e.Caps.Facts.Subgroup.Size, FullSubgroups: true}
 }
 
-// Variant is the one for these tensors of a fused forward kernel. Where keys are in parts, o and lse are the combiner's business.
-func (f *Operands) Variant(c *Combiner) Variant {
-	if c != nil {
-		return Variant{Aligned: f.AlignedInputs(), LSE: true}
-	}
-	return Variant{Aligned: f.AlignedInputs() && f.O.Aligned, LSE: f.HasLSE}
-}
-
 // Variant says which pipeline of a program the tensors at hand need.
 type Variant struct{ Aligned, LSE bool }
-
-const Variants = 4
-
-func (v Variant) Index() int { return BoolInt(v.Aligned) + 2*BoolInt(v.LSE) }
 
 // Variant gives the kernel that p holds, building it at the first call, with the functions of the problem. Concurrent first calls build it
 // once.

@@ -194,8 +194,7 @@ func (t *BackwardTile) constants(p *attn.Problem, sh matrixBackwardShared, l *ke
 func (s *BackwardProgram) Kernel(part *BackwardPart, piece int, v BackwardVariant) (*pipeline.Kernel, error) {
 	v = v.of(part)
 	return s.env.Variant(&part.kernels[piece][v.Index()], part.module, &s.Problem, func() (kernel.Constants, pipeline.KernelInfo) {
-		return s.Constants(part, part.Tile.pieces()[piece], v),
-			pipeline.KernelInfo{SubgroupSize: uint32(part.Tile.Fragment.Lanes), FullSubgroups: true}
+		return s.Constants(part, part.Tile.pieces()[piece], v), part.Tile.Fragment.Subgroups()
 	})
 }
 

@@ -161,7 +161,7 @@ func BiasConstants(p *attn.Problem, t *BackwardTile, l *kernel.FragmentLayout, a
 
 func (s *BiasGradient) kernel(v biasVariant) (*pipeline.Kernel, error) {
 	return s.env.Variant(&s.kernels[v.index()], s.module(), &s.problem, func() (kernel.Constants, pipeline.KernelInfo) {
-		return s.constants(v), pipeline.KernelInfo{SubgroupSize: uint32(s.tile.Fragment.Lanes), FullSubgroups: true}
+		return s.constants(v), s.tile.Fragment.Subgroups()
 	})
 }
 

@@ -60,7 +60,7 @@ func staysInRegisters(t *kernel.Tuning) error {
 
 // Info is what its pipelines need of subgroups.
 func (w *Weights) Info() pipeline.KernelInfo {
-	return pipeline.KernelInfo{SubgroupSize: uint32(w.Tile.Fragment.Lanes), FullSubgroups: true}
+	return w.Tile.Fragment.Subgroups()
 }
 
 // Model is how it walks over keys.

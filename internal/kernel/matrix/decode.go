@@ -7,9 +7,9 @@ import (
 
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/internal/kernel/pass"
 	"github.com/vkattn/vkattn/internal/tiles"
 	"github.com/vkattn/vkattn/internal/traffic"
-	"github.com/vkattn/vkattn/pipeline"
 	"github.com/vkattn/vkattn/vk"
 )
 
@@ -69,14 +69,18 @@ func planDecode(e *kernel.Env, p *attn.Problem, t *kernel.Tuning) (kernel.Progra
 	if err != nil {
 		return nil, err
 	}
-	prog := &DecodeProgram{Shape: tile, Layout: layout}
-	if err := prog.Fit(e, p, DecodeKernel, tile.workgroups(p), p.ForwardFLOPs(), kernel.MatrixPace, t); err != nil {
-		return nil, err
-	}
-	prog.CheckedKernels = kernel.CheckedKernels{Env: e, For: &prog.Problem, Module: kernel.CacheModule(DecodeKernel, p) + "." +
-		p.DType.Suffix(), Named: tile.String(),
-		Describe: prog.Describe, Try: prog.try}
-	return prog, prog.Usual(p)
+	return tile.fused(p, &layout).Forward(e, p, t)
+}
+
+// fused is the kernel with this tile.
+func (t DecodeTile) fused(p *attn.Problem, l *kernel.FragmentLayout) *pass.Fused {
+	return &pass.Fused{Label: DecodeKernel, Module: kernel.CacheModule(DecodeKernel, p) + "." + p.DType.Suffix(), Tile: t.String(),
+		Parts: t.Parts, Groups: t.Groups, Rows: t.blocks, FLOPs: p.ForwardFLOPs(), Pace: kernel.MatrixPace,
+		Moves: traffic.QueriesOutside{Label: DecodeKernel, Rows: t.Rows, Keys: 1, Batch: t.Keys, Packed: true, NoneUnseen: true,
+			Parts: t.Parts, Combine: kernel.CombineLabel(t.Parts)},
+		Buffers: pass.Views, Made: t.Fragment.Subgroups(),
+		Constants: func(p *attn.Problem, v kernel.Variant) kernel.Constants { return t.Constants(p, l, v) },
+		Trial:     func(p *attn.Problem) attn.Problem { return pass.TrialOfFew(p, t.W*t.Keys, t.Parts) }}
 }
 
 // decodeFragment takes the fragment of the fewest rows beyond those there are, of those whose layout lets lanes load their own elements; of
@@ -120,32 +124,18 @@ func decodeLacks(l *kernel.FragmentLayout) string {
 	return ""
 }
 
-// DecodeProgram is matrix_decode fitted to a problem.
-type DecodeProgram struct {
-	kernel.ForwardPass
-	Shape  DecodeTile
-	Layout kernel.FragmentLayout
-}
-
-func (s *DecodeProgram) Model() traffic.Model {
-	return traffic.QueriesOutside{Label: DecodeKernel, Rows: s.Shape.Rows, Keys: 1, Batch: s.Shape.Keys, Packed: true, NoneUnseen: true,
-		Parts: s.Shape.Parts, Combine: s.Combine.Label()}
-}
-
-// Describe gives the specialization constants of a variant, and what else its pipeline is made with.
-func (s *DecodeProgram) Describe(v kernel.Variant) (kernel.Constants, pipeline.KernelInfo) {
-	t, f := &s.Shape, &s.Shape.Fragment
+// Constants are the specialization constants of matrix_decode.
+func (t *DecodeTile) Constants(p *attn.Problem, l *kernel.FragmentLayout, v kernel.Variant) kernel.Constants {
+	f := &t.Fragment
 	c := kernel.Constants{"WG": t.Threads(), "ROWS": t.Rows, "FM": f.M, "FN": f.N, "FK": f.K, "SG": f.Lanes, "RN": t.fragments(),
 		"KEYS":  t.Keys,
 		"PARTS": t.Parts, "MEET": t.Meet}
-	if s.Problem.Cached() {
-		c["PATCH"] = max(t.patch(&s.Problem), 1)
-		c["K_BYTES"], c["K_WIDE"] = stagedRow(s.Problem.KeyType, s.Problem.HeadDim, v.Aligned)
-		c["V_BYTES"], c["V_WIDE"] = stagedRow(s.Problem.ValueType, s.Problem.ValueDim, v.Aligned)
+	if p.Cached() {
+		c["PATCH"] = max(t.patch(p), 1)
+		c["K_BYTES"], c["K_WIDE"] = stagedRow(p.KeyType, p.HeadDim, v.Aligned)
+		c["V_BYTES"], c["V_WIDE"] = stagedRow(p.ValueType, p.ValueDim, v.Aligned)
 	}
-	return c.And(columnConstants(&s.Layout, f), s.Layout.Constants(), kernel.ForwardConstants(&s.Problem, v),
-			kernel.LengthConstants(&s.Problem)),
-		pipeline.KernelInfo{SubgroupSize: uint32(f.Lanes), FullSubgroups: true}
+	return c.And(columnConstants(l, f), l.Constants(), kernel.ForwardConstants(p, v), kernel.LengthConstants(p))
 }
 
 // stagedRow is the bytes of a row of a quantised tensor, and the words that are loaded at a time: attn.Layout.Aligned says where rows
@@ -181,10 +171,6 @@ func columnConstants(l *kernel.FragmentLayout, f *kernel.Fragment) kernel.Consta
 	c["J_OF_COMP_LO"], c["J_OF_COMP_HI"] = kernel.Nibbles(number)
 	c["COL_OF_J_LO"], c["COL_OF_J_HI"] = kernel.Nibbles(columns)
 	return c
-}
-
-func (s *DecodeProgram) try(k *pipeline.Kernel, v kernel.Variant) (wrong string, err error) {
-	return s.TryOnFew(s.Shape.W*s.Shape.Keys, s.Shape.Parts, s.Shape.workgroups, k, v)
 }
 
 // decodeCandidates are neighbours of what is chosen.
@@ -232,10 +218,6 @@ func (t *DecodeTile) String() string {
 // Groups is the number of workgroups for one part.
 func (t *DecodeTile) Groups(p *attn.Problem) uint64 {
 	return t.blocks(p).Most(p) * uint64(p.KeyHeads)
-}
-
-func (t *DecodeTile) workgroups(p *attn.Problem) kernel.Cut {
-	return kernel.Cut{Groups: t.Groups(p), Parts: t.Parts, Blocks: t.blocks(p)}
 }
 
 // blocks is how queries, of all query heads of a key head, are cut.

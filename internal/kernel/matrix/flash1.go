@@ -3,8 +3,8 @@ package matrix
 import (
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/internal/kernel/pass"
 	"github.com/vkattn/vkattn/internal/traffic"
-	"github.com/vkattn/vkattn/pipeline"
 )
 
 // Flash1 is the first FlashAttention on cooperative matrices: shaders/matrix/matrix_flash1.comp.
@@ -33,23 +33,29 @@ func planFlash1(e *kernel.Env, p *attn.Problem, t *kernel.Tuning) (kernel.Progra
 	if err != nil {
 		return nil, err
 	}
-	prog := &Flash1Program{Problem: *p, Shape: tile, layout: layout, sizes: tile.Flash1Scratch(p)}
-	if err := e.Caps.Holds(prog.sizes); err != nil {
-		return nil, err
-	}
-	if prog.grid, prog.keyBlocks, err = kernel.Flash1Grid(&e.Caps, p, tile.BC, kernel.PaddedFLOPs(p), kernel.MatrixPace, t); err != nil {
-		return nil, err
-	}
-	prog.CheckedKernels = kernel.CheckedKernels{Env: e, For: &prog.Problem, Module: "matrix_flash1." + p.DType.Suffix(),
-		Named: tile.String(), Describe: prog.Describe, Try: prog.try}
-	return prog, prog.Usual(p)
+	return tile.flash1(p, &layout).Forward(e, p, t)
 }
 
-// Flash1Scratch is the memory that passes from one block of keys to the next, m and l of every row and O in fp32, for whole
+// flash1 is the kernel with this tile.
+func (t Tile) flash1(p *attn.Problem, l *kernel.FragmentLayout) *pass.Flash1 {
+	return &pass.Flash1{Label: matrixFlash1Label, Module: matrixFlash1Label + "." + p.DType.Suffix(), Tile: t.String(), Keys: t.BC,
+		FLOPs: kernel.PaddedFLOPs(p), Pace: kernel.MatrixPace, Buffers: buffers, Made: t.Fragment.Subgroups(), Rows: t.Flash1Rows,
+		Moves: traffic.KeysOutside{Label: matrixFlash1Label, Rows: t.Rows(), Keys: t.BC, RowReaders: t.rowReaders(l),
+			Fragment: t.Fragment.N},
+		Constants: func(p *attn.Problem, v kernel.Variant, keyBlocks int) kernel.Constants {
+			return t.Flash1Constants(p, l, v, keyBlocks)
+		},
+		Trial: t.trial, WholeBias: l.PairsOfBias(p, t.Form)}
+}
+
+// matrixFlash1Label is the label of its dispatches.
+const matrixFlash1Label = "matrix_flash1"
+
+// Flash1Rows is the memory that passes from one block of keys to the next, m and l of every row and O in fp32, for whole
 // blocks of queries and whole fragments of columns.
-func (t *Tile) Flash1Scratch(p *attn.Problem) []uint64 {
+func (t *Tile) Flash1Rows(p *attn.Problem) (statistics, sums uint64) {
 	rows := uint64(p.Batch) * uint64(p.Heads) * uint64(attn.CeilDiv(p.QueryLen, t.Rows())*t.Rows())
-	return []uint64{8 * rows, 4 * rows * uint64(attn.CeilDiv(p.ValueDim, t.Fragment.N)*t.Fragment.N)}
+	return 8 * rows, 4 * rows * uint64(attn.CeilDiv(p.ValueDim, t.Fragment.N)*t.Fragment.N)
 }
 
 // rowReaders is the number of invocations that read m and l of one row.
@@ -60,63 +66,10 @@ func (t *Tile) rowReaders(l *kernel.FragmentLayout) int {
 	return t.Fragment.Lanes * len(l.RowOfSlot) / t.Fragment.M
 }
 
-// Flash1Program is matrix_flash1 fitted to a problem.
-type Flash1Program struct {
-	kernel.CheckedKernels
-	Problem   attn.Problem
-	Shape     Tile
-	layout    kernel.FragmentLayout
-	grid      kernel.Grid
-	keyBlocks int // of a dispatch
-	sizes     []uint64
-}
-
-func (m *Flash1Program) Scratch() []uint64 { return m.sizes }
-func (m *Flash1Program) Dispatches() int   { return m.grid.Dispatches() }
-
-func (m *Flash1Program) Model() traffic.Model {
-	t := &m.Shape
-	return traffic.KeysOutside{Label: matrixFlash1Label, Rows: t.Rows(), Keys: t.BC, RowReaders: t.rowReaders(&m.layout),
-		Fragment: t.Fragment.N}
-}
-
-// Describe gives the specialization constants of a variant, and what else its pipeline is made with.
-func (m *Flash1Program) Describe(v kernel.Variant) (kernel.Constants, pipeline.KernelInfo) {
-	t := &m.Shape
-	return t.constants(&m.Problem, &m.layout, v).And(kernel.LengthConstants(&m.Problem), kernel.Constants{"KEY_BLOCKS": m.keyBlocks,
-			"ROWS_LEN": t.Shared(m.Problem.HeadDim, m.Problem.ValueDim).Rows}),
-		pipeline.KernelInfo{SubgroupSize: uint32(t.Fragment.Lanes), FullSubgroups: true}
-}
-
-func (m *Flash1Program) Record(r *kernel.Recorder, f *kernel.Operands) error {
-	k, err := m.Kernel(kernel.Variant{
-		Aligned: f.AlignedInputs() && f.O.Aligned && m.layout.BiasLies(&m.Problem, m.Shape.Form, &f.Scores), LSE: f.HasLSE})
-	if err != nil {
-		return err
-	}
-	return m.run(r, f, k)
-}
-
-// run records the dispatches with a given pipeline.
-func (m *Flash1Program) run(r *kernel.Recorder, f *kernel.Operands, k *pipeline.Kernel) error {
-	access := kernel.Flash1Access(r, k, &m.Problem, f)
-	at := r.Push.Forward(&m.Problem, f)
-	return r.Dispatch(k, access, at, m.grid, m.grid.Total, matrixFlash1Label)
-}
-
-// matrixFlash1Label is the label of its dispatches.
-const matrixFlash1Label = "matrix_flash1"
-
-// try runs a pipeline on a small problem and says what is wrong with the output.
-func (m *Flash1Program) try(k *pipeline.Kernel, v kernel.Variant) (wrong string, err error) {
-	small := Flash1Program{Problem: m.Shape.trial(&m.Problem), Shape: m.Shape}
-	heads := uint64(small.Problem.Batch) * uint64(small.Problem.Heads)
-	parts := attn.CeilDiv(attn.CeilDiv(small.Problem.KeyLen, m.Shape.BC), m.keyBlocks)
-	if small.grid, err = kernel.NewGrid(heads*uint64(parts), heads); err != nil {
-		return "", err
-	}
-	return m.Env.TryForward(&small.Problem, v, m.Shape.Flash1Scratch(&small.Problem),
-		func(r *kernel.Recorder, f *kernel.Operands) error { return small.run(r, f, k) })
+// Flash1Constants are the specialization constants of matrix_flash1, whose dispatches take so many blocks of keys.
+func (t *Tile) Flash1Constants(p *attn.Problem, l *kernel.FragmentLayout, v kernel.Variant, keyBlocks int) kernel.Constants {
+	return t.constants(p, l, v).And(kernel.LengthConstants(p), kernel.Constants{"KEY_BLOCKS": keyBlocks,
+		"ROWS_LEN": t.Shared(p.HeadDim, p.ValueDim).Rows})
 }
 
 // ChooseFlash1Tile takes the first row that fits, with fewer rows where there are few queries; overrides from t

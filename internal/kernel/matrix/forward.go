@@ -3,8 +3,8 @@ package matrix
 import (
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/internal/kernel/pass"
 	"github.com/vkattn/vkattn/internal/traffic"
-	"github.com/vkattn/vkattn/pipeline"
 )
 
 // Forward is FlashAttention-2 on cooperative matrices: shaders/matrix/matrix_forward.comp.
@@ -41,34 +41,35 @@ func fitForward(name, module string, operands attn.DType, e *kernel.Env, p *attn
 	if err != nil {
 		return nil, err
 	}
-	prog := &ForwardProgram{layout: layout}
-	if err := prog.Fit(e, p, name, tile.workgroups(p), kernel.PaddedFLOPs(p)*float64(tile.products()), kernel.MatrixPace, t); err != nil {
-		return nil, err
-	}
+	return tile.fused(name, module, operands, p, &layout).Forward(e, p, t)
+}
+
+// buffers are the names of shaders/include/matrix_types.glsl.
+var buffers = &pass.Buffers{Q: "Q4_", K: "K4_", V: "V4_", O: "O4_", LSE: "LSE_", Sums: "Sums_", Statistics: "Statistics_"}
+
+// fused is the kernel of this name with this tile.
+func (t Tile) fused(name, module string, operands attn.DType, p *attn.Problem, l *kernel.FragmentLayout) *pass.Fused {
 	module = kernel.CacheModule(module, p)
-	if tile.Ahead = tile.readsBiasAhead(p, &layout); tile.Ahead {
+	if t.Ahead = t.readsBiasAhead(p, l); t.Ahead {
 		module += "_bias"
 	}
-	if tile.Parts > 1 {
+	if t.Parts > 1 {
 		module += "_parts"
 	}
-	prog.Shape = tile
-	prog.CheckedKernels = kernel.CheckedKernels{Env: e, For: &prog.Problem, Module: module + "." + operands.Suffix(), Named: tile.String(),
-		Describe: prog.Describe, Try: prog.try}
-	return prog, prog.Usual(p)
+	k := &pass.Fused{Label: name, Module: module + "." + operands.Suffix(), Tile: t.String(), Parts: t.Parts, Groups: t.Groups,
+		Rows: t.blocks, FLOPs: kernel.PaddedFLOPs(p) * float64(t.products()), Pace: kernel.MatrixPace, Moves: t.moves(name, p),
+		Buffers: buffers, Made: t.Fragment.Subgroups(), Trial: t.trial, WholeBias: l.PairsOfBias(p, t.Form),
+		Constants: func(p *attn.Problem, v kernel.Variant) kernel.Constants { return t.Constants(p, l, v) }}
+	if t.Terms > 0 {
+		k.Bound = splitTrialBound
+	}
+	return k
 }
 
-// ForwardProgram is matrix_forward fitted to a problem.
-type ForwardProgram struct {
-	kernel.ForwardPass
-	Shape  Tile
-	layout kernel.FragmentLayout
-}
-
-func (m *ForwardProgram) Model() traffic.Model {
-	t, p := &m.Shape, &m.Problem
-	w := traffic.QueriesOutside{Label: m.Label, Rows: t.Rows(), Keys: t.BC, Packed: t.Pack, Parts: t.Parts, Combine: m.Combine.Label(),
-		NoneUnseen: true, AheadAgain: !t.masks(p) || !t.Ragged(p)}
+// moves is the model of what it does and moves.
+func (t *Tile) moves(name string, p *attn.Problem) traffic.Model {
+	w := traffic.QueriesOutside{Label: name, Rows: t.Rows(), Keys: t.BC, Packed: t.Pack, Parts: t.Parts,
+		Combine: kernel.CombineLabel(t.Parts), NoneUnseen: true, AheadAgain: !t.masks(p) || !t.Ragged(p)}
 	switch t.Prefetch {
 	case 1:
 		w.KeysAhead, w.ValuesAhead = 1, 1
@@ -80,14 +81,13 @@ func (m *ForwardProgram) Model() traffic.Model {
 	return w
 }
 
-// Describe gives the specialization constants of a variant, and what else its pipeline is made with.
-func (m *ForwardProgram) Describe(v kernel.Variant) (kernel.Constants, pipeline.KernelInfo) {
-	c := m.Shape.constants(&m.Problem, &m.layout, v)
-	if m.Problem.Cached() {
-		c["KEY_TERMS"] = m.Shape.KeyTerms
+// Constants are the specialization constants of matrix_forward.
+func (t *Tile) Constants(p *attn.Problem, l *kernel.FragmentLayout, v kernel.Variant) kernel.Constants {
+	c := t.constants(p, l, v)
+	if p.Cached() {
+		c["KEY_TERMS"] = t.KeyTerms
 	}
-	return c.And(kernel.PartsOrBlocks(&m.Problem, m.Shape.Parts), kernel.WithinConstants(&m.Problem)),
-		pipeline.KernelInfo{SubgroupSize: uint32(m.Shape.Fragment.Lanes), FullSubgroups: true}
+	return c.And(kernel.PartsOrBlocks(p, t.Parts), kernel.WithinConstants(p))
 }
 
 // constants are those that matrix_forward and matrix_flash1 have in common.
@@ -105,22 +105,6 @@ func (t *Tile) constants(p *attn.Problem, l *kernel.FragmentLayout, v kernel.Var
 		c["BIAS_EIGHTS"] = kernel.BoolInt(v.Aligned)
 	}
 	return c.And(kernel.ForwardConstants(p, v), l.Constants(), t.splitConstants(&sh))
-}
-
-func (m *ForwardProgram) Record(r *kernel.Recorder, f *kernel.Operands) error {
-	v := f.Variant(m.Combine)
-	v.Aligned = v.Aligned && m.layout.BiasLies(&m.Problem, m.Shape.Form, &f.Scores)
-	return m.RecordAs(v, r, f)
-}
-
-// try runs a pipeline on a small problem and says what is wrong with the output.
-func (m *ForwardProgram) try(k *pipeline.Kernel, v kernel.Variant) (wrong string, err error) {
-	p := m.Shape.trial(&m.Problem)
-	if m.Shape.Terms > 0 {
-		p.Scale *= splitTrialScores
-		return m.TryOnWithin(splitTrialBound, &p, m.Shape.workgroups(&p), k, v)
-	}
-	return m.TryOn(&p, m.Shape.workgroups(&p), k, v)
 }
 
 // trial is a small problem for the tile: two blocks of queries, the second ragged, some whole tiles of keys and, where the pipeline takes
@@ -144,6 +128,9 @@ func (t *Tile) trial(p *attn.Problem) attn.Problem {
 		small.KeyLen = attn.CeilDiv(small.KeyLen, t.BC) * t.BC
 	}
 	kernel.PackTrial(&small)
+	if t.Terms > 0 {
+		small.Scale *= splitTrialScores
+	}
 	return small
 }
 

@@ -296,10 +296,6 @@ func (t *Tile) Groups(p *attn.Problem) uint64 {
 	return t.blocks(p).Most(p) * uint64(heads/p.Batch)
 }
 
-func (t *Tile) workgroups(p *attn.Problem) kernel.Cut {
-	return kernel.Cut{Groups: t.Groups(p), Parts: t.Parts, Blocks: t.blocks(p)}
-}
-
 // blocks is how queries are cut.
 func (t *Tile) blocks(p *attn.Problem) kernel.RowBlocks {
 	b := kernel.RowBlocks{Rows: t.Rows(), Columns: t.BC, Members: 1}

@@ -94,11 +94,10 @@ func NewMap(e *kernel.Env, problem *attn.Problem) (*kernel.MapProgram, error) {
 	if err != nil {
 		return nil, err
 	}
-	info := pipeline.KernelInfo{SubgroupSize: uint32(fragment.Lanes), FullSubgroups: true}
 	return kernel.MapsOf(&kernel.MapProgram{Env: e, Problem: p, Module: MapLabel + "." + p.DType.Suffix(), Label: MapLabel,
 		Named: t.String(),
 		Tier:  kernel.TierMatrix, Rows: t.rows(), Groups: t.W, Keys: t.BC, Pace: kernel.MatrixPace,
 		Describe: func(v kernel.MapVariant) (kernel.Constants, pipeline.KernelInfo) {
-			return t.Constants(&p, &layout, v), info
+			return t.Constants(&p, &layout, v), fragment.Subgroups()
 		}})
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/internal/kernel/kerneltest"
+	"github.com/vkattn/vkattn/internal/kernel/pass"
 )
 
 // TestRefusals: what each kernel cannot compute it refuses by name, and computes the rest.
@@ -81,18 +82,26 @@ func TestTiles(t *testing.T) {
 		require.NoError(t, err, what)
 		require.Empty(t, tile.Check(p.HeadDim, p.ValueDim, d.caps), what)
 		require.LessOrEqual(t, tile.Shared(p.HeadDim, p.ValueDim).Bytes(), int(d.caps.Facts.Limits.MaxSharedMemory), what)
-		c, info := (&ForwardProgram{ForwardPass: kernel.ForwardPass{Problem: *p}, Shape: tile}).Describe(kernel.Variant{LSE: true})
+		env, tuning := &kernel.Env{Caps: *d.caps}, kernel.NewTuning(nil)
+		made, err := tile.fused("matrix_forward", "matrix_forward", p.DType, p, &kernel.FragmentLayout{}).Pass(env, p, tuning,
+			pass.Variant{LSE: true})
+		require.NoError(t, err, what)
+		require.NoError(t, made.Check(), what)
+		c := made.Stages[0].Constants
 		require.Equal(t, []int{tile.W * d.fragment.Lanes, tile.W * tile.RM * d.fragment.M, tile.BC, form, d.fragment.M, d.fragment.N,
 			d.fragment.K},
 			[]int{c["WG"], c["BR"], c["BC"], c["FORM"], c["FM"], c["FN"], c["FK"]}, what)
 		require.Equal(t, kernel.BoolInt(p.Causal != attn.CausalNone), c["UPPER_BOUND"], what)
-		require.Equal(t, uint32(d.fragment.Lanes), info.SubgroupSize, what)
-		require.Empty(t, (&ForwardProgram{ForwardPass: kernel.ForwardPass{Problem: *p}, Shape: tile}).Scratch(), what)
+		require.Equal(t, uint32(d.fragment.Lanes), made.Stages[0].Made.SubgroupSize, what)
+		require.Equal(t, tile.Parts > 1, len(made.Scratch) > 0, what+": keys in one piece need no workspace")
 
 		outside, err := ChooseFlash1Tile(d.caps, p, d.fragment, form, kernel.NewTuning(nil))
 		require.NoError(t, err, what)
 		require.True(t, outside.KeysOutside, what)
 		require.Empty(t, outside.Check(p.HeadDim, p.ValueDim, d.caps), what)
+		made, err = outside.flash1(p, &kernel.FragmentLayout{RowOfSlot: []int{0}}).Pass(env, p, tuning, pass.Variant{})
+		require.NoError(t, err, what)
+		require.NoError(t, made.Check(), what)
 
 		for _, prefix := range []string{"kv_", "q_"} {
 			back, err := ChooseBackwardTile(d.caps, p, &kernel.FragmentLayout{}, d.fragment, form, prefix, kernel.NewBackwardTuning(nil))
@@ -122,7 +131,7 @@ func TestSplitTiles(t *testing.T) {
 				}
 				require.NoError(t, err, what)
 				require.Empty(t, tile.Check(p.HeadDim, p.ValueDim, d.caps), what)
-				c, _ := (&ForwardProgram{ForwardPass: kernel.ForwardPass{Problem: *p}, Shape: tile}).Describe(kernel.Variant{LSE: true})
+				c := tile.Constants(p, &kernel.FragmentLayout{}, kernel.Variant{LSE: true})
 				require.Equal(t, [2]int{terms, kernel.BoolInt(scaled)}, [2]int{c["TERMS"], c["SCALED"]}, what)
 				planes := tile.tilesShared() * tile.BC * (c["K_PITCH"] + c["V_PITCH"])
 				require.GreaterOrEqual(t, c["KV_LEN"], terms*planes, what)
@@ -176,7 +185,10 @@ func TestWideTiles(t *testing.T) {
 	everyProblem(ForwardWide.LeastDim, ForwardWide.MostDim, func(d fragmented, form int, p *attn.Problem, what string) {
 		tile, err := ChooseWideTile(d.caps, p, d.fragment, &kernel.FragmentLayout{}, form, kernel.NewTuning(nil))
 		require.NoError(t, err, what)
-		c, _ := (&WideProgram{ForwardPass: kernel.ForwardPass{Problem: *p}, Shape: tile}).Describe(kernel.Variant{})
+		made, err := tile.fused(p, &kernel.FragmentLayout{}).Pass(&kernel.Env{Caps: *d.caps}, p, kernel.NewTuning(nil), pass.Variant{})
+		require.NoError(t, err, what)
+		require.NoError(t, made.Check(), what)
+		c := made.Stages[0].Constants
 		require.LessOrEqual(t, c["WG"], int(d.caps.Facts.Limits.MaxWorkgroupInvocations), what)
 		require.Equal(t, 0, c["WRITE_LSE"], what)
 	})
@@ -214,4 +226,62 @@ func TestPacks(t *testing.T) {
 		DType: attn.F16}), d.fragment,
 		kernel.FormRegisters, kernel.NewTuning(map[string]int{"pack": 1}))
 	require.ErrorContains(t, err, "must be 0 with a block mask")
+}
+
+// TestPasses: whatever a problem has, the names in its passes are those of the modules.
+func TestPasses(t *testing.T) {
+	d, layout := devices[0], &kernel.FragmentLayout{ColOfComp: []int{0}, RowOfSlot: []int{0}}
+	env := &kernel.Env{Caps: *d.caps}
+	variants := []pass.Variant{{}, {Aligned: true, Output: true, LSE: true}, {Aligned: true}, {LSE: true}}
+	for what, with := range kerneltest.Features() {
+		with.DType, with.QueryLen = attn.F16, 1
+		p := kerneltest.Problem(with)
+		check := func(k *pass.Fused) {
+			t.Helper()
+			for _, v := range variants {
+				made, err := k.Pass(env, p, kernel.NewTuning(nil), v)
+				require.NoError(t, err, what)
+				require.NoError(t, made.Check(), what)
+				require.Len(t, made.Stages, 1+kernel.BoolInt(k.Parts > 1)+kernel.BoolInt(!p.Packed.None()), what)
+			}
+		}
+		for parts := 1; parts < 3; parts++ {
+			tuning := func() *kernel.Tuning { return kernel.NewTuning(map[string]int{"parts": parts}) }
+			if parts > 1 && !p.Blocks.None() {
+				continue
+			}
+			for _, operands := range []attn.DType{attn.F16, attn.BF16} {
+				split := *p
+				split.DType = attn.F32
+				tile, err := ChooseSplitTile(d.caps, &split, 3, false, d.fragment, kernel.FormRegisters, tuning())
+				require.NoError(t, err, what)
+				if ForwardSplit.Refuses(p) == "" {
+					check(tile.fused("matrix_forward_split", "matrix_forward_split", operands, p, layout))
+				}
+			}
+			tile, err := ChooseTile(d.caps, p, d.fragment, kernel.FormRegisters, tuning())
+			require.NoError(t, err, what)
+			check(tile.fused("matrix_forward", "matrix_forward", p.DType, p, layout))
+			if Decode.Refuses(p) == "" {
+				tile, err := ChooseDecodeTile(d.caps, p, d.fragment, layout, tuning())
+				require.NoError(t, err, what)
+				check(tile.fused(p, layout))
+			}
+			if ForwardWide.Refuses(p) == "" {
+				tile, err := ChooseWideTile(d.caps, p, d.fragment, layout, kernel.FormRegisters, tuning())
+				require.NoError(t, err, what)
+				check(tile.fused(p, layout))
+			}
+		}
+		if Flash1.Refuses(p) == "" {
+			tile, err := ChooseFlash1Tile(d.caps, p, d.fragment, kernel.FormRegisters, kernel.NewTuning(nil))
+			require.NoError(t, err, what)
+			for _, v := range variants {
+				made, err := tile.flash1(p, layout).Pass(env, p, kernel.NewTuning(nil), v)
+				require.NoError(t, err, what)
+				require.NoError(t, made.Check(), what)
+				require.Len(t, made.Scratch, 2, what)
+			}
+		}
+	}
 }

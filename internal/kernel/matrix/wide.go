@@ -5,8 +5,8 @@ import (
 
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/internal/kernel/pass"
 	"github.com/vkattn/vkattn/internal/traffic"
-	"github.com/vkattn/vkattn/pipeline"
 )
 
 // wideKernel is the kernel's name, the label of its dispatches, and that of its rows of tiles.
@@ -39,53 +39,36 @@ func planWide(e *kernel.Env, p *attn.Problem, t *kernel.Tuning) (kernel.Program,
 	if err != nil {
 		return nil, err
 	}
-	prog := &WideProgram{Shape: tile, layout: layout}
-	if err := prog.Fit(e, p, wideKernel, tile.workgroups(p), kernel.PaddedFLOPs(p), kernel.MatrixPace, t); err != nil {
-		return nil, err
-	}
+	return tile.fused(p, &layout).Forward(e, p, t)
+}
+
+// fused is the kernel with this tile: nothing is fetched beyond the last tile, and Q comes again with each.
+func (t WideTile) fused(p *attn.Problem, l *kernel.FragmentLayout) *pass.Fused {
 	module := wideKernel
-	if tile.Parts > 1 {
+	if t.Parts > 1 {
 		module += "_parts"
 	}
-	prog.CheckedKernels = kernel.CheckedKernels{Env: e, For: &prog.Problem, Module: module + "." + p.DType.Suffix(), Named: tile.String(),
-		Describe: prog.Describe, Try: prog.try}
-	return prog, prog.Usual(p)
+	return &pass.Fused{Label: wideKernel, Module: module + "." + p.DType.Suffix(), Tile: t.String(), Parts: t.Parts, Groups: t.Groups,
+		Rows: func(*attn.Problem) kernel.RowBlocks { return kernel.RowBlocks{} }, // it takes no packed sequences
+		Moves: traffic.QueriesOutside{Label: wideKernel, Rows: t.Rows(), Keys: t.Keys(), Packed: t.Pack, Parts: t.Parts,
+			Combine: kernel.CombineLabel(t.Parts), QAgain: true, NoneUnseen: true},
+		FLOPs: kernel.PaddedFLOPs(p), Pace: kernel.MatrixPace, Buffers: buffers, Made: t.Fragment.Subgroups(), Trial: t.trial,
+		Constants: func(p *attn.Problem, v kernel.Variant) kernel.Constants { return t.Constants(p, l, v) }}
 }
 
-// WideProgram is matrix_forward_wide fitted to a problem.
-type WideProgram struct {
-	kernel.ForwardPass
-	Shape  WideTile
-	layout kernel.FragmentLayout
-}
-
-// Model: nothing is fetched beyond the last tile, and Q comes again with each.
-func (m *WideProgram) Model() traffic.Model {
-	t := &m.Shape
-	return traffic.QueriesOutside{Label: wideKernel, Rows: t.Rows(), Keys: t.Keys(), Packed: t.Pack, Parts: t.Parts,
-		Combine: m.Combine.Label(), QAgain: true, NoneUnseen: true}
-}
-
-// Describe gives the specialization constants of a variant, and what else its pipeline is made with.
-func (m *WideProgram) Describe(v kernel.Variant) (kernel.Constants, pipeline.KernelInfo) {
-	t, p, f := &m.Shape, &m.Problem, &m.Shape.Fragment
-	sh := t.Shared(p.HeadDim, p.ValueDim)
+// Constants are the specialization constants of matrix_forward_wide.
+func (t *WideTile) Constants(p *attn.Problem, l *kernel.FragmentLayout, v kernel.Variant) kernel.Constants {
+	f, sh := &t.Fragment, t.Shared(p.HeadDim, p.ValueDim)
 	c := kernel.Constants{"WG": t.Threads(), "BR": t.Rows(), "BC": t.Keys(), "FM": f.M, "FN": f.N, "FK": f.K, "SG": f.Lanes, "FORM": t.Form,
 		"RM": t.RM, "CK": t.CK, "PREFETCH": t.Prefetch, "SPLIT": t.Split, "SLICE": t.Slice, "V_KEYS": t.VKeys,
 		"PACK":           kernel.BoolInt(t.Pack),
 		"HEADS_TOGETHER": t.HeadsTogether, "S_PITCH": sh.SPitch, "V_PITCH": sh.VPitch, "P_PITCH": sh.PPitch, "STEP_LEN": sh.Step,
 		"STAGED_LEN": sh.Staged, "X_LEN": sh.X, "P_LEN": sh.P, "WORDS": kernel.BoolInt(t.Words),
-		"MASKS": kernel.BoolInt(p.Masked() || p.KeyLen%t.Keys() != 0)}.And(kernel.ForwardConstants(p, v), m.layout.Constants())
-	if m.Combine != nil {
+		"MASKS": kernel.BoolInt(p.Masked() || p.KeyLen%t.Keys() != 0)}.And(kernel.ForwardConstants(p, v), l.Constants())
+	if t.Parts > 1 {
 		c["PARTS"] = t.Parts
 	}
-	return c, pipeline.KernelInfo{SubgroupSize: uint32(f.Lanes), FullSubgroups: true}
-}
-
-// try runs a pipeline on a small problem and says what is wrong with the output.
-func (m *WideProgram) try(k *pipeline.Kernel, v kernel.Variant) (wrong string, err error) {
-	p := m.Shape.trial(&m.Problem)
-	return m.TryOn(&p, m.Shape.workgroups(&p), k, v)
+	return c
 }
 
 // trial is a small problem for the tile: two blocks of queries, the second ragged, some whole tiles of keys and, where the pipeline takes

@@ -171,11 +171,6 @@ func (t *WideTile) Groups(p *attn.Problem) uint64 {
 	return uint64(attn.CeilDiv(rows, t.Rows())) * uint64(heads)
 }
 
-// workgroups has no blocks: this kernel takes no packed sequences.
-func (t *WideTile) workgroups(p *attn.Problem) kernel.Cut {
-	return kernel.Cut{Groups: t.Groups(p), Parts: t.Parts}
-}
-
 // partsToFill cuts the keys into as many parts as are predicted to be fastest. A pair costs as much more than one of the prediction's, of
 // heads of 128, as its products are longer.
 func (t *WideTile) partsToFill(k *kernel.Prediction, p *attn.Problem) int {

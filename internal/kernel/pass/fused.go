@@ -19,10 +19,13 @@ type Fused struct {
 	Pace    kernel.Pace
 	Moves   traffic.Model
 	Trusted bool
+	Buffers *Buffers // of the module
 
 	Constants func(*attn.Problem, kernel.Variant) kernel.Constants
 	Made      pipeline.KernelInfo
 	Trial     func(*attn.Problem) attn.Problem // a small problem, for a self-check
+	Bound     float64                          // of its output; 0: that of the storage type
+	WholeBias bool                             // of Fitted
 }
 
 // fused is one fitted to a problem.
@@ -43,7 +46,7 @@ func (k *Fused) Forward(e *kernel.Env, problem *attn.Problem, t *kernel.Tuning) 
 		return nil, err
 	}
 	return NewForward(&Fitted{Env: e, Problem: &p, Name: k.Module + " " + k.Tile, Named: k.Tile, Moves: k.Moves, Trusted: k.Trusted,
-		Pass: s.pass, Trial: func(v Variant) (*Pass, error) {
+		WholeBias: k.WholeBias, Bound: k.Bound, Pass: s.pass, Trial: func(v Variant) (*Pass, error) {
 			small := k.Trial(&p)
 			grid, err := kernel.NewGrid(k.Groups(&small)*uint64(k.Parts), 0)
 			if err != nil {
@@ -88,30 +91,25 @@ func (k *Fused) fit(e *kernel.Env, p *attn.Problem, g kernel.Grid, rows kernel.R
 
 // pass is the table of packed sequences, the kernel itself and, where keys are in parts, their combination.
 func (s *fused) pass(v Variant) *Pass {
-	p, parts := s.problem, s.combine != nil
+	p, parts, names := s.problem, s.combine != nil, s.Buffers
 	out := &Pass{Problem: p, Operands: attn.ForwardOperands[:]}
-	o := []Bind{{Name: "oView1", To: "O", Mode: pipeline.Write}, Given("Lse", "LSE", v.LSE, pipeline.Write, "O")}
+	o := names.outputs(v)
 	if parts {
 		for i, name := range []string{sums, statistics} {
-			out.Scratch = append(out.Scratch, Scratch{name, s.combine.Scratch()[i]})
+			out.Scratch = append(out.Scratch, Scratch{name, kernel.PartsScratch(p, s.Parts)[i]})
 		}
-		o = []Bind{{Name: "Sums", To: sums, Mode: pipeline.Write}, {Name: "Statistics", To: statistics, Mode: pipeline.Write, May: true},
-			{Name: "Lse", To: statistics, Mode: pipeline.Write, May: true}}
+		o = []Bind{{Name: names.Sums, To: sums, Mode: pipeline.Write},
+			{Name: names.Statistics, To: statistics, Mode: pipeline.Write, May: true},
+			{Name: names.LSE, To: statistics, Mode: pipeline.Write, May: true}}
 	}
 	out.tables(s.env, s.rows)
 	out.Stages = append(out.Stages, Stage{Label: s.Label, Module: s.Module, Proves: true, Made: s.Made, Grid: s.grid, Idle: "Q",
 		Constants: s.Constants(p, kernel.Variant{Aligned: v.Aligned, LSE: v.LSE || parts}), Counts: CountsOf(p, s.rows, 0),
-		Args: Args{As: AsForward, Problem: p}, Bind: append(append(Inputs(), o...), Scores(p, 0)...)})
+		Args: Args{As: AsForward, Problem: p}, Bind: append(append(names.Inputs(), o...), Scores(p, 0)...)})
 	if parts {
 		out.combine(s.combine, v)
 	}
 	return out
-}
-
-// Inputs binds q, k and v.
-func Inputs() []Bind {
-	return []Bind{{Name: "qView1", To: "Q", Mode: pipeline.Read}, {Name: "kView1", To: "K", Mode: pipeline.Read},
-		{Name: "vView1", To: "V", Mode: pipeline.Read}}
 }
 
 // TrialOfFew is a small problem for kernels for few queries, whose workgroups take batch keys at a time: as many queries, and two batches

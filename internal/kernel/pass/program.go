@@ -16,6 +16,9 @@ type Fitted struct {
 	Named   string // the tile, for people
 	Moves   traffic.Model
 	Trusted bool // a kernel of the scalar tier: it proves itself only with functions of the user's in it
+	// WholeBias: the bias is read in pieces of a row too, where that lies as those of q, k and v do, and Variant.Aligned says so
+	WholeBias bool
+	Bound     float64 // how far the output of a forward pass's trial may be off; 0: as far as its storage type's
 
 	// Pass gives the pass for a variant. Scratch and grids are the same for all of them.
 	Pass func(v Variant) *Pass
@@ -115,7 +118,7 @@ func NewForward(k *Fitted, parts int) (*Forward, error) {
 
 // Record writes the dispatches with the pipelines that the tensors ask for.
 func (s *Forward) Record(r *kernel.Recorder, f *kernel.Operands) error {
-	v := Variant{Aligned: f.AlignedInputs(), Output: f.O.Aligned, LSE: f.HasLSE}
+	v := Variant{Aligned: f.AlignedInputs() && (!s.WholeBias || f.Bias.Aligned), Output: f.O.Aligned, LSE: f.HasLSE}
 	if !s.parts {
 		v.Aligned = v.Aligned && v.Output
 		v.Output = v.Aligned
@@ -138,7 +141,7 @@ func (s *Forward) trial(v Variant, of *ready) (wrong string, err error) {
 	if err != nil {
 		return "", err
 	}
-	return s.Env.TryForward(small.Problem, kernel.Variant{Aligned: v.Aligned, LSE: v.LSE}, small.Bytes(), p.forward)
+	return s.Env.TryForwardWithin(s.Bound, small.Problem, kernel.Variant{Aligned: v.Aligned, LSE: v.LSE}, small.Bytes(), p.forward)
 }
 
 // Backward is a kernel of backward passes, as kernel.BackwardProgram.

@@ -39,6 +39,24 @@ func further(p *attn.Problem) []Bind {
 	return []Bind{{Name: "More", To: More, Mode: pipeline.Unused, May: true}}
 }
 
+// Buffers are the names that modules give the buffers of a forward pass's tensors, and of sums and statistics of parts of the keys in place
+// of its outputs. Where a buffer has several names, as one that is read by pieces of several sizes has, any will do.
+type Buffers struct{ Q, K, V, O, LSE, Sums, Statistics string }
+
+// Views are those of shaders/include/dtype.glsl.
+var Views = &Buffers{Q: "qView1", K: "kView1", V: "vView1", O: "oView1", LSE: "Lse", Sums: "Sums", Statistics: "Statistics"}
+
+// Inputs binds q, k and v.
+func (b *Buffers) Inputs() []Bind {
+	return []Bind{{Name: b.Q, To: "Q", Mode: pipeline.Read}, {Name: b.K, To: "K", Mode: pipeline.Read},
+		{Name: b.V, To: "V", Mode: pipeline.Read}}
+}
+
+// outputs binds o and, where it is written, lse.
+func (b *Buffers) outputs(v Variant) []Bind {
+	return []Bind{{Name: b.O, To: "O", Mode: pipeline.Write}, Given(b.LSE, "LSE", v.LSE, pipeline.Write, "O")}
+}
+
 // Given is mode where there is such a tensor; else its place is bound to what is not touched.
 func Given(name, to string, in bool, mode pipeline.Mode, otherwise string) Bind {
 	if !in {
@@ -93,7 +111,7 @@ const (
 
 // combine adds the step that puts keys in parts together.
 func (p *Pass) combine(c *kernel.Combiner, v Variant) {
-	p.Stages = append(p.Stages, Stage{Label: c.Label(), Module: c.Module,
+	p.Stages = append(p.Stages, Stage{Label: kernel.CombinerLabel, Module: c.Module,
 		Constants: c.Constants(kernel.Variant{Aligned: v.Output, LSE: v.LSE}), Grid: c.Grid, Total: c.Items,
 		Args: Args{As: AsForward, Problem: p.Problem}, Idle: sums,
 		Bind: append([]Bind{{Name: "Sums", To: sums, Mode: pipeline.Read}, {Name: "Statistics", To: statistics, Mode: pipeline.Read},
@@ -123,7 +141,7 @@ func BackwardOf(e *kernel.Env, p *attn.Problem, d *kernel.DeltaProgram, v Varian
 
 // BackwardInputs binds what kernels of backward passes read.
 func BackwardInputs() []Bind {
-	return append(Inputs(), Bind{Name: "gView1", To: "DO", Mode: pipeline.Read}, Bind{Name: "Lse", To: "LSE", Mode: pipeline.Read},
+	return append(Views.Inputs(), Bind{Name: "gView1", To: "DO", Mode: pipeline.Read}, Bind{Name: "Lse", To: "LSE", Mode: pipeline.Read},
 		Bind{Name: "Delta", To: Delta, Mode: pipeline.Read})
 }
 

@@ -7,7 +7,6 @@ import (
 	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/internal/kernel/pass"
 	"github.com/vkattn/vkattn/internal/traffic"
-	"github.com/vkattn/vkattn/pipeline"
 	"github.com/vkattn/vkattn/vk"
 )
 
@@ -27,75 +26,43 @@ var Flash1 = &kernel.Kernel{
 }
 
 func planFlash1(e *kernel.Env, p *attn.Problem, t *kernel.Tuning) (kernel.Program, error) {
+	k, err := fusedFlash1(e, p, t)
+	if err != nil {
+		return nil, err
+	}
+	return k.Forward(e, p, t)
+}
+
+func fusedFlash1(e *kernel.Env, p *attn.Problem, t *kernel.Tuning) (*pass.Flash1, error) {
 	tile, err := ChooseFlash1Tile(&e.Caps, p, t)
 	if err != nil {
 		return nil, err
 	}
-	own := *p
-	f := &flash1{tile: tile, problem: &own, module: "scalar_flash1"}
+	module := "scalar_flash1"
 	if tile.Subgroup {
-		f.module += "_subgroup"
+		module += "_subgroup"
 	}
-	f.module += "." + p.DType.Suffix()
-	f.made = e.Subgroups(tile.Subgroup)
-	if f.grid, f.keyBlocks, err = kernel.Flash1Grid(&e.Caps, p, tile.BC, p.ForwardFLOPs(), kernel.ScalarPace, t); err != nil {
-		return nil, err
-	}
-	return pass.NewForward(&pass.Fitted{Env: e, Problem: &own, Name: f.module + " " + tile.String(), Named: tile.String(), Trusted: true,
+	return &pass.Flash1{Label: flash1Label, Module: module + "." + p.DType.Suffix(), Tile: tile.String(), Keys: tile.BC,
+		FLOPs: p.ForwardFLOPs(), Pace: kernel.ScalarPace, Trusted: true, Buffers: pass.Views, Rows: Flash1Rows,
 		Moves: traffic.KeysOutside{Label: flash1Label, Rows: tile.BR, Keys: tile.BC, VAgain: tile.VC < tile.BC, RowReaders: tile.Tx()},
-		Pass:  f.pass, Trial: f.trial}, 1)
-}
-
-// flash1 is the kernel fitted to a problem.
-type flash1 struct {
-	tile      flash1Tile
-	problem   *attn.Problem
-	module    string
-	made      pipeline.KernelInfo
-	grid      kernel.Grid
-	keyBlocks int // of a dispatch
-}
-
-func (f *flash1) pass(v pass.Variant) *pass.Pass {
-	p := f.problem
-	out := &pass.Pass{Problem: p, Operands: attn.ForwardOperands[:], Scratch: Flash1Scratch(p)}
-	o, bind := pipeline.Write, pass.Inputs()
-	if p.DType == attn.F32 { // is its own scratch
-		o = pipeline.ReadWrite
-	} else {
-		bind = append(bind, pass.Bind{Name: "Sums", To: sums, Mode: pipeline.ReadWrite})
-	}
-	bind = append(bind, pass.Bind{Name: "oView1", To: "O", Mode: o}, pass.Given("Lse", "LSE", v.LSE, pipeline.Write, "O"),
-		pass.Bind{Name: "Statistics", To: statistics, Mode: pipeline.ReadWrite})
-	out.Stages = []pass.Stage{{Label: flash1Label, Module: f.module, Proves: true, Made: f.made, Grid: f.grid, Idle: "Q",
-		Constants: f.tile.Constants(p, kernel.Variant{Aligned: v.Aligned, LSE: v.LSE}, f.keyBlocks),
-		Args:      pass.Args{As: pass.AsForward, Problem: p}, Bind: append(bind, pass.Scores(p, 0)...)}}
-	return out
+		Made:  e.Subgroups(tile.Subgroup), Constants: tile.Constants, Trial: tile.trial}, nil
 }
 
 // trial is a small problem of two blocks of queries and three of keys, the last ones ragged.
-func (f *flash1) trial(v pass.Variant) (*pass.Pass, error) {
-	p := kernel.TrialOf(f.problem)
-	p.QueryLen, p.KeyLen = f.tile.BR+3, 2*f.tile.BC+3
-	small, heads := *f, uint64(p.Batch)*uint64(p.Heads)
-	small.problem = &p
-	var err error
-	small.grid, err = kernel.NewGrid(heads*uint64(attn.CeilDiv(attn.CeilDiv(p.KeyLen, f.tile.BC), f.keyBlocks)), heads)
-	return small.pass(v), err
+func (t *flash1Tile) trial(of *attn.Problem) attn.Problem {
+	p := kernel.TrialOf(of)
+	p.QueryLen, p.KeyLen = t.BR+3, 2*t.BC+3
+	return p
 }
 
-// Scratch of flash1.
-const statistics, sums = "statistics", "sums"
-
-// Flash1Scratch is the memory that passes from one block of keys to the next, linear in the number of queries: m and l of every
-// row, and O in fp32 where the output has fewer bits. Rows of that O are whole pieces of four.
-func Flash1Scratch(p *attn.Problem) []pass.Scratch {
+// Flash1Rows is the memory that passes from one block of keys to the next, linear in the number of queries: m and l of every row, and O in
+// fp32 where the output has fewer bits. Rows of that O are whole pieces of four.
+func Flash1Rows(p *attn.Problem) (statistics, sums uint64) {
 	rows := uint64(p.Batch) * uint64(p.Heads) * uint64(p.QueryLen)
-	out := []pass.Scratch{{Name: statistics, Bytes: 8 * rows}}
 	if p.DType != attn.F32 {
-		out = append(out, pass.Scratch{Name: sums, Bytes: rows * 16 * uint64(attn.CeilDiv(p.ValueDim, 4))})
+		sums = rows * 16 * uint64(attn.CeilDiv(p.ValueDim, 4))
 	}
-	return out
+	return 8 * rows, sums
 }
 
 // Constants are the specialization constants of scalar_flash1, whose dispatches take so many blocks of keys.

@@ -52,7 +52,7 @@ func fusedForward(name string, e *kernel.Env, p *attn.Problem, t *kernel.Tuning)
 		Rows: func(*attn.Problem) kernel.RowBlocks { return tile.blocks() }, FLOPs: p.ForwardFLOPs(), Pace: kernel.ScalarPace,
 		Moves: traffic.QueriesOutside{Label: name, Rows: tile.BR, Keys: tile.BC, QAgain: !tile.QResident, Parts: tile.Parts,
 			Combine: kernel.CombineLabel(tile.Parts)},
-		Trusted: true, Constants: tile.Constants, Made: e.Subgroups(tile.Subgroup), Trial: tile.trial}, nil
+		Trusted: true, Buffers: pass.Views, Constants: tile.Constants, Made: e.Subgroups(tile.Subgroup), Trial: tile.trial}, nil
 }
 
 // Constants are the specialization constants of scalar_forward.

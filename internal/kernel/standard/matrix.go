@@ -294,7 +294,7 @@ func (t *MatrixTile) spec(p *attn.Problem, b *matrixBlock, dim int, step kernel.
 }
 
 func (t *MatrixTile) subgroups() pipeline.KernelInfo {
-	return pipeline.KernelInfo{SubgroupSize: uint32(t.fragment.Lanes), FullSubgroups: true}
+	return t.fragment.Subgroups()
 }
 
 func (t *MatrixTile) Scores(p *attn.Problem, aligned bool) standardKernel {
