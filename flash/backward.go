@@ -6,9 +6,9 @@ import (
 	"github.com/vkattn/vkattn/pipeline"
 )
 
-// Backward names the tensors of one backward pass. From the inputs of a forward pass, its outputs, and the gradient do of a
-// loss by o (and optionally dlse, that by lse), it computes the gradients by q, k and v. With z the weights of dropout (1
-// without):
+// Backward names the tensors of one backward pass. From the inputs of a forward pass, its outputs, and the gradient do of a loss with
+// respect to o (and optionally dlse, that with respect to lse), it computes the gradients with respect to q, k and v. With z the weights of
+// dropout (1 without):
 //
 //	p_ij  = exp(s_ij − lse_i)                        Flash computes it anew: nothing of size Nq×Nk is stored
 //	δ_i   = Σ_d do_id · o_id − dlse_i
@@ -30,20 +30,20 @@ type Backward struct {
 	// ValueScales must be nil: caches have no gradients.
 	Forward
 
-	DO   *Tensor // the loss's gradient by o, of O's type and shape
+	DO   *Tensor // the loss's gradient with respect to o, of O's type and shape
 	DLSE *Tensor // that by lse, fp32 in row-major order, of LSE's shape; nil: zero
 
-	// The gradients by q, k and v: outputs, of the type and shape of Q, K and V. They are overwritten, or added to with
+	// The gradients with respect to q, k and v: outputs, of the type and shape of Q, K and V. They are overwritten, or added to with
 	// Accumulate, and overlap no other tensor of the pass.
 	DQ, DK, DV *Tensor
 	Accumulate bool
 
-	// The gradients by bias and sinks, of their shapes: outputs like DQ; nil: not wanted. What a bias was broadcast over is summed, in a
-	// fixed order.
+	// The gradients with respect to bias and sinks, of their shapes: outputs like DQ; nil: not wanted. What a bias was broadcast over is
+	// summed, in a fixed order.
 	DBias, DSinks *Tensor
-	// The gradients by what the score functions capture, in the order of Captured: outputs of type F32, of the tensors' shapes, in
-	// row-major order; nil: not wanted. [score.Function.Gradient] says which tensors have one. They are summed as integers, fine enough for
-	// fp32, so that the order has no effect; where a term is infinite or NaN, the whole gradient is NaN.
+	// The gradients with respect to what the score functions capture, in the order of Captured: outputs of type F32, of the tensors'
+	// shapes, in row-major order; nil: not wanted. [score.Function.Gradient] says which tensors have one. They are summed as integers, fine
+	// enough for fp32, so that the order has no effect; where a term is infinite or NaN, the whole gradient is NaN.
 	DCaptured Captured
 }
 
@@ -116,7 +116,8 @@ func (b *Backward) refuseCaches() error {
 	return nil
 }
 
-// placeCaptured checks the gradients by captured tensors and puts them where kernels find them. It does not allocate unless it fails.
+// placeCaptured checks the gradients with respect to captured tensors and puts them where kernels find them. It does not allocate unless it
+// fails.
 func (b *Backward) placeCaptured(p *Plan, g *kernel.Gradients, all []given) error {
 	const name = "Backward.DCaptured"
 	g.DCaptured, g.HasDCaptured = [MaxCaptured]pipeline.Binding{}, b.DCaptured != Captured{}

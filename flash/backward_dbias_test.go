@@ -21,9 +21,9 @@ func smallQueries(more map[string]int) map[string]int {
 	return m
 }
 
-// TestBackwardWritesTheBiasGradient compares backward passes whose kernel of queries writes the gradient by the bias on its way with
-// float64, and those that cannot or must not, and have a kernel behind: every element is written, by rows and by elements, of both types,
-// with rows that see nothing by position or by the bias, with dropout, and before score functions.
+// TestBackwardWritesTheBiasGradient compares backward passes whose kernel of queries writes the gradient with respect to the bias on its
+// way with float64, and those that cannot or must not, and have a kernel behind: every element is written, by rows and by elements, of both
+// types, with rows that see nothing by position or by the bias, with dropout, and before score functions.
 func TestBackwardWritesTheBiasGradient(t *testing.T) {
 	vktest.Long(t, "biases of the conformance suite, whose gradients are compared")
 	d := testDevice(t)
@@ -110,8 +110,8 @@ func TestBackwardMovesABiasGradientAsTheModelSays(t *testing.T) {
 	}
 }
 
-// TestBiasGradientOnTheWay: where the kernel of queries writes the gradient by the bias, and what is said where it is asked to and cannot.
-// On an H200 it has room for that with every bias of heads up to 64.
+// TestBiasGradientOnTheWay: where the kernel of queries writes the gradient with respect to the bias, and what is said where it is asked to
+// and cannot. On an H200 it has room for that with every bias of heads up to 64.
 func TestBiasGradientOnTheWay(t *testing.T) {
 	d := testDevice(t)
 	p := narrowed(Problem{Batch: 1, Heads: 2, QueryLen: 20, HeadDim: 16, DType: F16})

@@ -200,8 +200,8 @@ func (g *guarded) alone(t *testing.T, name string) {
 }
 
 // TestBackwardBySlabsWithBias compares the backward pass by way of memory, of problems with a bias, with float64: where the kernel of
-// weights writes the gradient by the bias and where a kernel behind makes it; in every form, in one slab and in several, biases of both
-// types and of all layouts, with rows that see nothing by position or by the bias.
+// weights writes the gradient with respect to the bias and where a kernel behind makes it; in every form, in one slab and in several,
+// biases of both types and of all layouts, with rows that see nothing by position or by the bias.
 func TestBackwardBySlabsWithBias(t *testing.T) {
 	vktest.Long(t, "TestBackwardBySlabs without a bias")
 	d := testDevice(t)

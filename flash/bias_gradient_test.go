@@ -13,8 +13,8 @@ import (
 	"github.com/vkattn/vkattn/internal/vktest"
 )
 
-// TestMatrixBias compares the gradient by the bias of the two tiers, for what a bias is broadcast over, in registers and through shared
-// memory, with bounds, dropout, tiles of several kinds, bias types, rows of 16 bytes and others, and adding up.
+// TestMatrixBias compares the gradient with respect to the bias of the two tiers, for what a bias is broadcast over, in registers and
+// through shared memory, with bounds, dropout, tiles of several kinds, bias types, rows of 16 bytes and others, and adding up.
 func TestMatrixBias(t *testing.T) {
 	vktest.Long(t, "biases of the conformance suite")
 	d := testDevice(t)
@@ -110,7 +110,7 @@ func compareBias(t *testing.T, d *Device, p Problem, given map[string]int, adds 
 	require.NoError(t, plain.Close())
 }
 
-// TestBiasTier: a backward pass on matrices has its gradient by the bias made there.
+// TestBiasTier: a backward pass on matrices has its gradient with respect to the bias made there.
 func TestBiasTier(t *testing.T) {
 	d := testDevice(t)
 	p := narrowed(Problem{Batch: 1, Heads: 2, QueryLen: 20, HeadDim: 16, DType: F16, Bias: PerScore{DType: F16, Batch: 1, Heads: 1,

@@ -46,7 +46,8 @@ func newCapturedSample(t *testing.T, d *Device, p Problem, table []float32) *cap
 	return s
 }
 
-// TestCapturedFiniteDifferences compares gradients by captured tensors with differences of the plan's own forward pass, and adds them up.
+// TestCapturedFiniteDifferences compares gradients with respect to captured tensors with differences of the plan's own forward pass, and
+// adds them up.
 func TestCapturedFiniteDifferences(t *testing.T) {
 	d := testDevice(t)
 	table := score.Capture("table", 9, 2)

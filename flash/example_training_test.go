@@ -8,8 +8,8 @@ import (
 	"github.com/vkattn/vkattn/flash"
 )
 
-// A training step: forward with lse, then, once the gradient of the loss by o is known, the gradients by q, k and v. Here the loss is the
-// sum of o. Both keys are weighted alike; moving towards the second, whose value is larger, would raise it.
+// A training step: forward with lse, then, once the gradient of the loss by o is known, the gradients with respect to q, k and v. Here the
+// loss is the sum of o. Both keys are weighted alike; moving towards the second, whose value is larger, would raise it.
 func ExamplePlan_Backward() {
 	ctx := context.Background()
 	dev := must(flash.Open())

@@ -122,7 +122,7 @@ func TestFunctionsAreProved(t *testing.T) {
 	}
 }
 
-// TestCapturedGradientIsProved: the same of the gradient by a captured tensor, which is tried where it is first asked for.
+// TestCapturedGradientIsProved: the same of the gradient with respect to a captured tensor, which is tried where it is first asked for.
 func TestCapturedGradientIsProved(t *testing.T) {
 	d := testDevice(t)
 	forgetProcess(t)

@@ -77,7 +77,7 @@ func TestBadLengths(t *testing.T) {
 }
 
 // TestLengthsOfNothing: gradients of kernels on matrices are those of scalar ones where batch entries have no key, no query, one, or all,
-// gradients by a bias among them; tensors hold NaN beyond the lengths, and gradients before.
+// gradients with respect to a bias among them; tensors hold NaN beyond the lengths, and gradients before.
 func TestLengthsOfNothing(t *testing.T) {
 	d := testDevice(t)
 	for _, causal := range []Causal{CausalNone, CausalBottomRight} {

@@ -201,8 +201,8 @@ func TestPackedIndirectInRows(t *testing.T) {
 	}
 }
 
-// TestPackedIndirectBackward is the same of the backward pass: its kernel of keys, that of queries and that of gradients by captured
-// tensors.
+// TestPackedIndirectBackward is the same of the backward pass: its kernel of keys, that of queries and that of gradients with respect to
+// captured tensors.
 func TestPackedIndirectBackward(t *testing.T) {
 	vktest.Long(t, "packed sequences of the conformance suite")
 	for _, tier := range []Tier{TierScalar, TierMatrix} {

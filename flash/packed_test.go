@@ -167,8 +167,8 @@ func TestPackedIsSequenceBySequence(t *testing.T) {
 	}
 }
 
-// TestPackedOnMatrices: kernels on matrices prove themselves on packed sequences, both passes and the gradient by a bias, in all forms:
-// their self-checks compare with float64 what comes of sequences of no, one, few and all rows.
+// TestPackedOnMatrices: kernels on matrices prove themselves on packed sequences, both passes and the gradient with respect to a bias, in
+// all forms: their self-checks compare with float64 what comes of sequences of no, one, few and all rows.
 func TestPackedOnMatrices(t *testing.T) {
 	d := testDevice(t)
 	for i, x := range []struct {

@@ -83,7 +83,7 @@ func (given *Captured) place(name string, p *Plan, to *[MaxCaptured]pipeline.Bin
 	return given.fits(name, false, p, to)
 }
 
-// placeGradients does so for the gradients by captured tensors, of which each may be left out, and tables have none.
+// placeGradients does so for the gradients with respect to captured tensors, of which each may be left out, and tables have none.
 func (given *Captured) placeGradients(name string, p *Plan, to *[MaxCaptured]pipeline.Binding) error {
 	return given.fits(name, true, p, to)
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/vkattn/vkattn/internal/kernel/scalar"
 )
 
-// scoreGradients is a backward program and, behind it, the gradients by what goes with scores: bias, sinks and what functions capture.
-// These are kernels of their own, which need of the others nothing but δ, and make that again where they run.
+// scoreGradients is a backward program and, behind it, the gradients with respect to what goes with scores: bias, sinks and what functions
+// capture. These are kernels of their own, which need of the others nothing but δ, and make that again where they run.
 type scoreGradients struct {
 	kernel.BackwardProgram
 	delta  *kernel.DeltaProgram
@@ -25,7 +25,7 @@ type scoreGradients struct {
 	first    int              // where the workspace of all this begins: delta, sums if there are any, tables
 }
 
-// biasGradient is a kernel that makes the gradient by a bias.
+// biasGradient is a kernel that makes the gradient with respect to a bias.
 type biasGradient struct {
 	of kernel.Bias
 	biasProgram
@@ -82,8 +82,8 @@ func withScoreGradients(e *kernel.Env, p *attn.Problem, program kernel.BackwardP
 	return s, note, nil
 }
 
-// planBias is the gradient by one bias: it takes the kernel on matrices for a program that is on matrices itself, unless the device cannot;
-// note says why it cannot.
+// planBias is the gradient with respect to one bias: it takes the kernel on matrices for a program that is on matrices itself, unless the
+// device cannot; note says why it cannot.
 func planBias(e *kernel.Env, p *attn.Problem, of kernel.Bias, tier kernel.Tier,
 	given map[string]int, sums []pass.Scratch) (_ biasProgram, note string, err error) {
 	if tier == kernel.TierMatrix {
@@ -104,7 +104,7 @@ func planBias(e *kernel.Env, p *attn.Problem, of kernel.Bias, tier kernel.Tier,
 	return bias, note, nil
 }
 
-// planCaptured fits the gradients by captured tensors that there are. Their pipelines are made where they are first wanted.
+// planCaptured fits the gradients with respect to captured tensors that there are. Their pipelines are made where they are first wanted.
 func (s *scoreGradients) planCaptured(e *kernel.Env, p *attn.Problem, of kernel.Implementation, counted bool) error {
 	all, err := p.Code().Captures()
 	if err != nil {

@@ -140,8 +140,8 @@ func TestSDPA(t *testing.T) {
 	}
 }
 
-// planned is what a plan makes of the sample with a call's options: o, lse, dq, dk, dv, and the gradients by bias, sinks and the first
-// captured tensor.
+// planned is what a plan makes of the sample with a call's options: o, lse, dq, dk, dv, and the gradients with respect to bias, sinks and
+// the first captured tensor.
 func (s *sample) planned(t *testing.T, d *Device, opts SDPAOptions, do []float32) (out [8][]float32) {
 	p := s.p
 	p.Causal, p.Window, p.Dropout, p.ScoreFunction, p.MaskFunction = opts.Causal, opts.Window, opts.Dropout, opts.ScoreFunction,

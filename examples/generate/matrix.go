@@ -39,7 +39,7 @@ func multiply(x []float32, w *param) []float32 {
 	return out
 }
 
-// multiplyBackward gives the gradient by x of a loss whose gradient by x·w is d, and adds to that by w.
+// multiplyBackward gives the gradient with respect to x of a loss whose gradient with respect to x·w is d, and adds to that by w.
 func multiplyBackward(x []float32, w *param, d []float32) []float32 {
 	dx := make([]float32, len(x))
 	n := len(x) / w.rows

@@ -97,7 +97,7 @@ func sample(tokens []int, t training, rng *rand.Rand) (in, want []int) {
 	return in, want
 }
 
-// loss is the mean cross-entropy of the characters that follow; its gradient by the logits takes their place.
+// loss is the mean cross-entropy of the characters that follow; its gradient with respect to the logits takes their place.
 func (m *model) loss(p *pass, want []int) float64 {
 	total := 0.0
 	for i, id := range want {
@@ -115,7 +115,7 @@ func (m *model) loss(p *pass, want []int) float64 {
 	return total / float64(len(want))
 }
 
-// step computes the loss of a batch and its gradients by all parameters: the forward pass's steps in the opposite order.
+// step computes the loss of a batch and its gradients with respect to all parameters: the forward pass's steps in the opposite order.
 func (m *model) step(ctx context.Context, a *wholeAttention, in, want []int) (float64, error) {
 	p, err := m.forward(ctx, a, in)
 	if err != nil {

@@ -58,7 +58,8 @@ func TestHeldOut(t *testing.T) {
 	require.Greater(t, nothing, 3.8) // ln 46 = 3.83: all characters alike
 }
 
-// TestGradients: along the gradient by a matrix, the loss grows as fast as the gradient is long. Windows of 6 keys cut the texts of 20.
+// TestGradients: along the gradient with respect to a matrix, the loss grows as fast as the gradient is long. Windows of 6 keys cut the
+// texts of 20.
 func TestGradients(t *testing.T) {
 	dev, ctx := open(t), context.Background()
 	c := config{width: 16, layers: 2, heads: 4, keyHeads: 2, dim: 8, hidden: 24, window: 6}

@@ -53,7 +53,7 @@ func TestLossFalls(t *testing.T) {
 	}
 }
 
-// TestGradients compares the gradients by attention's inputs, and by the matrices before it, with finite differences of the
+// TestGradients compares the gradients with respect to attention's inputs, and by the matrices before it, with finite differences of the
 // loss.
 func TestGradients(t *testing.T) {
 	dev, ctx := open(t), context.Background()
@@ -87,7 +87,7 @@ func TestGradients(t *testing.T) {
 			}
 		}
 
-		// Attention alone: L = Σ do·o, whose gradients by q, k and v are what it was asked for.
+		// Attention alone: L = Σ do·o, whose gradients with respect to q, k and v are what it was asked for.
 		q, k, v, do := append([]float64(nil), m.q...), append([]float64(nil), m.k...), append([]float64(nil), m.v...),
 			make([]float64, len(m.o))
 		for i := range do {

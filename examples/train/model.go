@@ -76,7 +76,7 @@ func (m *model) forward(ctx context.Context, a *attention, in []int) error {
 	return nil
 }
 
-// loss is the mean cross-entropy of the characters that follow; its gradient by the logits takes their place.
+// loss is the mean cross-entropy of the characters that follow; its gradient with respect to the logits takes their place.
 func (m *model) loss(want []int) float64 {
 	n, total := m.alphabet, 0.0
 	for i, id := range want {
@@ -97,7 +97,7 @@ func (m *model) loss(want []int) float64 {
 	return total / float64(len(want))
 }
 
-// step computes the loss of a batch and its gradients by all parameters.
+// step computes the loss of a batch and its gradients with respect to all parameters.
 func (m *model) step(ctx context.Context, a *attention, in, want []int) (float64, error) {
 	if err := m.forward(ctx, a, in); err != nil {
 		return 0, err
@@ -166,7 +166,7 @@ func multiply(x []float64, w *param) []float64 {
 	return out
 }
 
-// multiplyBackward gives the gradient by x of a loss whose gradient by x·w is d, and adds to that by w.
+// multiplyBackward gives the gradient with respect to x of a loss whose gradient with respect to x·w is d, and adds to that by w.
 func multiplyBackward(x []float64, w *param, d []float64) []float64 {
 	n := len(x) / w.rows
 	dx := make([]float64, len(x))

@@ -9,8 +9,8 @@ import (
 	"github.com/vkattn/vkattn/flash"
 )
 
-// Backward computes the gradients by the rank's queries, keys and values, as [flash.Backward] says of the whole. Tensors are the rank's
-// own, of the shapes of Plan.Local; O and LSE are what Forward wrote. Every rank calls it, with the same Accumulate.
+// Backward computes the gradients with respect to the rank's queries, keys and values, as [flash.Backward] says of the whole. Tensors are
+// the rank's own, of the shapes of Plan.Local; O and LSE are what Forward wrote. Every rank calls it, with the same Accumulate.
 //
 // Given o and lse over all keys, the gradients of pairs of blocks add up: dq stays with its queries and is summed in fp32. What a rank adds
 // to dk and dv of another goes home in the storage type, rounded once, and is summed there in fp32, by step. The order depends on the rank
@@ -86,7 +86,7 @@ func (w *pass) backward(b *flash.Backward) error {
 	return w.overAllQueries(g)
 }
 
-// wantedOfQueries are the tensors of a backward pass but for keys, values and gradients by them.
+// wantedOfQueries are the tensors of a backward pass but for keys, values and gradients with respect to them.
 func (w *pass) wantedOfQueries(b *flash.Backward, p *flash.Problem) []wanted {
 	all := []wanted{{"Q", b.Q, p.QShape()}, {"O", b.O, p.OShape()}, {"LSE", b.LSE, p.LSEShape()}, {"DO", b.DO, p.OShape()},
 		{"DQ", b.DQ, p.QShape()}}
@@ -221,7 +221,7 @@ func rule(parts *int) flash.AccumulateRule {
 	return flash.AccumulateAdd
 }
 
-// add adds rows of gradients by keys and values to rows of sums.
+// add adds rows of gradients with respect to keys and values to rows of sums.
 func (w *pass) add(parts *int, from pair, of Span, to pair, at Span) error {
 	r := rule(parts)
 	x, err := from.rows(of)
@@ -275,8 +275,8 @@ func (w *pass) gradientsOf(g *gradients, l *launch, block pair) (in flash.Backwa
 	return in, err
 }
 
-// launchGradients submits the backward pass of a launch: gradients by its keys and values go to `to`, and those by its queries are added to
-// their sums.
+// launchGradients submits the backward pass of a launch: gradients with respect to its keys and values go to `to`, and those of its queries
+// are added to their sums.
 func (w *pass) launchGradients(g *gradients, l *launch, block, to pair, arrived []ready) error {
 	if arrived != nil && l.pad > 0 { // rows are copied from it
 		if err := w.arrival(arrived[0]); err != nil {

@@ -15,7 +15,7 @@ import (
 const (
 	tagBlock       Tag = iota // pieces of keys and values
 	tagTaken                  // they were copied
-	tagGradients              // pieces of gradients by them
+	tagGradients              // pieces of gradients with respect to them
 	tagHome                   // they were copied
 	tagHeads                  // pieces of heads, to the rank that computes them
 	tagHeadsTaken             // they were copied

@@ -74,8 +74,8 @@ type Step struct {
 	Pairs    float64 // of queries and keys, of all heads
 	Received float64 // of the block: keys and values
 	Sent     float64 // of the rank's own block, to the rank that is as far away on the other side
-	Gave     float64 // of gradients by the block's keys and values, in a backward pass
-	Got      float64 // of gradients by the rank's own
+	Gave     float64 // of gradients with respect to the block's keys and values, in a backward pass
+	Got      float64 // of gradients with respect to the rank's own
 }
 
 // Steps are those of a rank, its own block's first. One that neither computes nor moves anything is left out. With heads over devices it is

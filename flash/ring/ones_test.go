@@ -43,7 +43,7 @@ func TestRanksOfOneToken(t *testing.T) {
 				devices := sharedDevices(t, c.ranks)
 				p := flash.Problem{Batch: 1, Heads: 2, QueryLen: c.queries, KeyLen: c.keys, HeadDim: 8, DType: flash.F32}
 				option.set(&p)
-				p.Sinks = true // gradients by a score that is alone in its row are 0, and judge nothing
+				p.Sinks = true // gradients with respect to a score that is alone in its row are 0, and judge nothing
 				s := newSample(t, rand.New(rand.NewPCG(uint64(i), uint64(j))), p)
 				comms, err := Local(c.ranks)
 				require.NoError(t, err)

@@ -109,7 +109,7 @@ func (x *more) close() (err error) {
 	return err
 }
 
-// download takes a rank's gradients by sinks and bias.
+// download takes a rank's gradients with respect to sinks and bias.
 func (x *more) download(ctx context.Context, p *Plan, to *results) error {
 	if x.dsinks != nil {
 		values := make([]float32, x.dsinks.Elements())
@@ -135,7 +135,7 @@ func (x *more) download(ctx context.Context, p *Plan, to *results) error {
 	return nil
 }
 
-// judgeMore compares gradients by sinks and bias.
+// judgeMore compares gradients with respect to sinks and bias.
 func (s *sample) judgeMore(t *testing.T, got *results) {
 	t.Helper()
 	if s.in.Sinks != nil {

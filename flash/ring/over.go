@@ -16,7 +16,8 @@ const (
 	// where both take as long. Bytes alone do not decide: what goes around a ring is hidden behind kernels, and the exchanges of heads are
 	// not. [Model.Moved] counts them.
 	Either Over = iota
-	// Keys sends keys and values around the ring, and gradients by them home (Liu, Zaharia and Abbeel, "Ring Attention", 2023).
+	// Keys sends keys and values around the ring, and gradients with respect to them home (Liu, Zaharia and Abbeel, "Ring Attention",
+	// 2023).
 	Keys
 	// Heads gives each rank all tokens of its share of the heads in one exchange of all with all, and brings results back in another
 	// (Jacobs et al., "DeepSpeed Ulysses", 2023, section 3). In between attention is that of one device. Rank r of W has query heads
@@ -102,8 +103,8 @@ func (m *Model) overHeads() bool { return m.over == Heads && m.sched.ranks > 1 }
 type Moved struct {
 	ForwardSent, ForwardReceived   float64
 	BackwardSent, BackwardReceived float64 // without DLSE; with it heads over devices move as much again as for LSE
-	// What it gets from all others besides, and gives to each: where packed sequences lie, and gradients by sinks and biases that ranks
-	// sum, where all are asked for.
+	// What it gets from all others besides, and gives to each: where packed sequences lie, and gradients with respect to sinks and biases
+	// that ranks sum, where all are asked for.
 	ForwardGathered, BackwardGathered float64
 }
 

@@ -9,7 +9,7 @@ import (
 )
 
 // What belongs to all queries: sinks (sinks.go), and biases that queries share, or sequences of several ranks. Every rank has them, and
-// every rank is given the whole gradient by them.
+// every rank is given the whole gradient with respect to them.
 
 // sharedBias says whether queries share the bias, so that its gradient is a sum over launches, and ranks.
 func (s *schedule) sharedBias() bool {
@@ -17,7 +17,7 @@ func (s *schedule) sharedBias() bool {
 	return b != flash.PerScore{} && (b.Queries == 1 && s.problem.QueryLen > 1 || s.packed != nil)
 }
 
-// beginBias begins the gradient by the bias: where queries share it a sum, else 0 wherever no launch writes.
+// beginBias begins the gradient with respect to the bias: where queries share it a sum, else 0 wherever no launch writes.
 func (g *gradients) beginBias(w *pass) (err error) {
 	if g.b.DBias == nil {
 		return nil
@@ -52,7 +52,8 @@ func (g *gradients) beginBias(w *pass) (err error) {
 	return nil
 }
 
-// biasGradient is where a launch writes its gradient by the bias: into the caller's tensor, where it need not be added to anything.
+// biasGradient is where a launch writes its gradient with respect to the bias: into the caller's tensor, where it need not be added to
+// anything.
 func (w *pass) biasGradient(g *gradients, l *launch) (*flash.Tensor, error) {
 	if g.b.DBias == nil {
 		return nil, nil
@@ -78,7 +79,7 @@ func (w *pass) likeBias(name string, dtype flash.DType, shape [4]int) (*flash.Te
 	return whole.View(0, dtype, shape, [4]int{})
 }
 
-// addBias adds a launch's gradient by the bias where it was not written in place.
+// addBias adds a launch's gradient with respect to the bias where it was not written in place.
 func (w *pass) addBias(g *gradients, l *launch, part *flash.Tensor) error {
 	switch {
 	case part == nil:
@@ -114,7 +115,7 @@ func (w *pass) addTo(to, part, sum *flash.Tensor) error {
 	return w.copies(sum, to)
 }
 
-// overAllQueries gives every rank the gradients by what all queries share: the sum of what ranks have, in the order of ranks.
+// overAllQueries gives every rank the gradients with respect to what all queries share: the sum of what ranks have, in the order of ranks.
 func (w *pass) overAllQueries(g *gradients) error {
 	if w.problem.Sinks {
 		var sum *flash.Tensor

@@ -237,7 +237,7 @@ func near(t *testing.T, got, want []float64, what string, a ...any) {
 	}
 }
 
-// TestBiasAccumulate: gradients by a bias and by sinks are added to what there is.
+// TestBiasAccumulate: gradients with respect to a bias and to sinks are added to what there is.
 func TestBiasAccumulate(t *testing.T) {
 	bias := func(queries int) flash.PerScore {
 		return flash.PerScore{DType: flash.F32, Batch: 1, Heads: 2, Queries: queries, Keys: 50}
@@ -265,7 +265,7 @@ func TestBiasAccumulate(t *testing.T) {
 	}
 }
 
-// TestEveryRankAsks: gradients by what all queries share are of every rank, or of none.
+// TestEveryRankAsks: gradients with respect to what all queries share are of every rank, or of none.
 func TestEveryRankAsks(t *testing.T) {
 	_, ranks := rings(t, 2)
 	p, err := flash.Problem{Batch: 1, Heads: 2, QueryLen: 20, HeadDim: 8, Sinks: true}.Normalize()

@@ -3,12 +3,12 @@ package ring
 import "github.com/vkattn/vkattn/flash"
 
 // Sinks are what sums over launches begin with, so that they count once: launches over keys know nothing of them. Two launches know: one
-// that tells rows of packed sequences that are used, whose lse is the sink at first, from those that are not; and one whose gradient by
-// sinks is the rank's, while nobody looks at its others.
+// that tells rows of packed sequences that are used, whose lse is the sink at first, from those that are not; and one whose gradient with
+// respect to sinks is the rank's, while nobody looks at its others.
 
 // sinksAlone is the problem of these: all of the rank's queries, and one key of zeros, since a problem has one at least. No packed sequence
-// has it, and the gradient by sinks depends on keys by lse and o alone, which are given. What a chunk has of a packed sequence is a
-// sequence here, in the order of the rank's rows.
+// has it, and the gradient with respect to sinks depends on keys by lse and o alone, which are given. What a chunk has of a packed sequence
+// is a sequence here, in the order of the rank's rows.
 func (s *schedule) sinksAlone(rank int) flash.Problem {
 	p, rows := &s.problem, s.queries.rows(rank)
 	alone := flash.Problem{Batch: p.Batch, Heads: p.Heads, KeyHeads: p.KeyHeads, QueryLen: rows, KeyLen: 1, HeadDim: p.HeadDim,
@@ -130,7 +130,7 @@ func (w *pass) sinkStatistics(f *flash.Forward) (lse *flash.Tensor, err error) {
 	return in.LSE, w.attend(&l, in)
 }
 
-// sinkGradient submits what the rank's queries give of the gradient by sinks, −Σ exp(sink − lse)·δ (flash.Backward), in fp32.
+// sinkGradient submits what the rank's queries give of the gradient with respect to sinks, −Σ exp(sink − lse)·δ (flash.Backward), in fp32.
 func (w *pass) sinkGradient(b *flash.Backward) (*flash.Tensor, error) {
 	l := launch{problem: w.sched.sinksAlone(w.ring.Rank())}
 	p := &w.problem

@@ -32,8 +32,8 @@ type StreamForward struct {
 	Offset                   uint32
 }
 
-// StreamBackward is the backward pass of a StreamForward: of [flash.Backward], with K and V, and the gradients by them, in memory of the
-// host. Every row of DK and DV is overwritten, of packed sequences those that these have.
+// StreamBackward is the backward pass of a StreamForward: of [flash.Backward], with K and V, and the gradients with respect to them, in
+// memory of the host. Every row of DK and DV is overwritten, of packed sequences those that these have.
 type StreamBackward struct {
 	StreamForward
 

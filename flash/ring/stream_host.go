@@ -7,7 +7,7 @@ import (
 	"github.com/vkattn/vkattn/flash/hostmem"
 )
 
-// hostPair is keys and values, or gradients by them, of all tokens in memory of the host.
+// hostPair is keys and values, or gradients with respect to them, of all tokens in memory of the host.
 type hostPair struct{ k, v *hostmem.Memory }
 
 // checkHost says which memory is missing or too short.

@@ -58,7 +58,7 @@ func byScore(name string, of func(*Problem) *PerScore) Operand {
 		Type: func(p *Problem) DType { return of(p).DType }, PerScore: of, Scores: true}
 }
 
-// gradient is the operand of the gradient by one that a problem may have.
+// gradient is the operand of the gradient with respect to one that a problem may have.
 func (o Operand) gradient() Operand {
 	o.Of, o.Name, o.Output, o.Optional = o.Name, "D"+o.Name, true, true
 	return o

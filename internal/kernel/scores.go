@@ -31,7 +31,7 @@ func (s *Scores) list() [scoreOperands]*Operand {
 
 const scoreOperands = 7
 
-// ScoreGradients are the gradients by such tensors that a pass may be asked for: without a buffer where one is not wanted.
+// ScoreGradients are the gradients with respect to such tensors that a pass may be asked for: without a buffer where one is not wanted.
 type ScoreGradients struct{ DBias, DSinks Operand }
 
 func (g *ScoreGradients) list() [scoreGradients]*Operand { return [...]*Operand{&g.DBias, &g.DSinks} }

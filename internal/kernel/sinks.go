@@ -7,7 +7,7 @@ import (
 	"github.com/vkattn/vkattn/pipeline"
 )
 
-// SinkGradient is the gradient by the sinks, for any tier: shaders/common/backward_sinks.comp.
+// SinkGradient is the gradient with respect to the sinks, for any tier: shaders/common/backward_sinks.comp.
 type SinkGradient struct {
 	env     *Env
 	problem attn.Problem

@@ -169,13 +169,13 @@ func (t *trialTensors) captured(p *attn.Problem, in *ref.Problem, to *[MostCaptu
 	return nil
 }
 
-// capturedTrial is the gradient by a captured tensor in a trial.
+// capturedTrial is the gradient with respect to a captured tensor in a trial.
 type capturedTrial struct {
 	Operand
 	elements int
 }
 
-// capturedGradient makes room for the gradient by the captured tensor of a name; nil where that is "".
+// capturedGradient makes room for the gradient with respect to the captured tensor of a name; nil where that is "".
 func (t *trialTensors) capturedGradient(p *attn.Problem, name string, g *Gradients) (*capturedTrial, error) {
 	if name == "" {
 		return nil, nil

@@ -34,7 +34,7 @@ func Backward(p Problem, do Tensor, dlse []float32) (*Gradients, error) {
 
 func (p *Problem) backward(do Tensor, dlse []float32) *Gradients {
 	g := p.newGradients()
-	var shared sync.Mutex // guards the gradients by biases, DSinks and DCaptured, which several heads may add to
+	var shared sync.Mutex // guards the gradients with respect to biases, DSinks and DCaptured, which several heads may add to
 	// A key head belongs to one call, which therefore owns its dk and dv.
 	parallel(p.K.B*p.K.H, func(n int) {
 		b, hk := n/p.K.H, n%p.K.H

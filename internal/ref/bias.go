@@ -7,7 +7,7 @@ type Biases struct {
 	Bias *Tensor // [B|1, Hq|1, Nq|1, Nk]
 }
 
-// BiasGradients are the gradients by them, of their shapes; empty where there is none.
+// BiasGradients are the gradients with respect to them, of their shapes; empty where there is none.
 type BiasGradients struct {
 	DBias Array
 }
@@ -59,7 +59,7 @@ func (s *Biases) newBiasGradients() (g BiasGradients) {
 	return g
 }
 
-// addTo adds the gradient by the score of a row and a key to those by its biases.
+// addTo adds the gradient with respect to the score of a row and a key to those by its biases.
 func (s *Biases) addTo(g *BiasGradients, r Row, j int, ds float64) {
 	for i, b := range s.all() {
 		if b != nil {

@@ -8,7 +8,7 @@ type BackwardSlabs struct {
 	Delta   string       `json:"delta"` // label of the dispatches that make δ
 	Weights BackwardTile `json:"weights"`
 	Behind  int          `json:"behind"`          // columns behind the last key of a block of queries, and before the first, that are zeros
-	DBias   bool         `json:"dbias,omitempty"` // that kernel writes the gradient by the bias too, where it is wanted
+	DBias   bool         `json:"dbias,omitempty"` // that kernel writes the gradient with respect to the bias too, where it is wanted
 	Values  Product      `json:"values"`          // dV: rows are keys, columns queries of a step of its loop
 	Queries Product      `json:"queries"`         // dQ: rows are queries, columns keys of a step
 	Keys    Product      `json:"keys"`            // dK: as dV

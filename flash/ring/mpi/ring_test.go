@@ -139,7 +139,7 @@ func (v *variant) compute(ctx context.Context, c Comm, r *ring.Ring) (err error)
 	return v.judge(&p, all, source, gathered)
 }
 
-// inputs are those of all tokens, and the gradient by o.
+// inputs are those of all tokens, and the gradient with respect to o.
 func (v *variant) inputs(p *flash.Problem, seed uint64) (*ref.Problem, *ref.Tensor) {
 	source := rand.New(rand.NewPCG(3, seed))
 	random := func(shape [4]int) ref.Tensor {

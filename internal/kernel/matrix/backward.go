@@ -78,8 +78,8 @@ func (s *BackwardProgram) prepare(t *kernel.Tuning) (err error) {
 	if s.rows, err = kernel.NewBackwardTables(e, p, t, s.Kv.Tile.blocks(), s.Kv.grid, s.Q.Tile.blocks(), s.Q.grid); err != nil {
 		return err
 	}
-	// The usual case, with and without the gradient by the bias where it is made here. On a device of the caller's, whose queue
-	// recording must leave alone, the other variants are looked at now too.
+	// The usual case, with and without the gradient with respect to the bias where it is made here. On a device of the caller's, whose
+	// queue recording must leave alone, the other variants are looked at now too.
 	var makes []func() error
 	s.variants(func(v BackwardVariant, usual bool) {
 		if usual || e.Attached {

@@ -10,7 +10,7 @@ import (
 	"github.com/vkattn/vkattn/pipeline"
 )
 
-// BiasGradient is the gradient by the bias on cooperative matrices: shaders/matrix/matrix_backward_bias.comp.
+// BiasGradient is the gradient with respect to the bias on cooperative matrices: shaders/matrix/matrix_backward_bias.comp.
 type BiasGradient struct {
 	env     *kernel.Env
 	problem attn.Problem

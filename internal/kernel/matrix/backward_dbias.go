@@ -7,12 +7,12 @@ import (
 	"github.com/vkattn/vkattn/internal/kernel"
 )
 
-// dBiasParameter is the tuning parameter that turns the gradient by the bias in matrix_backward_q off (0), so that matrix_backward_bias
-// makes it, or insists on it (1).
+// dBiasParameter is the tuning parameter that turns the gradient with respect to the bias in matrix_backward_q off (0), so that
+// matrix_backward_bias makes it, or insists on it (1).
 const dBiasParameter = "q_dbias"
 
-// BackwardVariant says what pipelines of a backward pass are built for: rows of 16 bytes, and whether the gradient by the bias is wanted,
-// gradients are added to what is there, and that by the bias is in rows of 16 bytes.
+// BackwardVariant says what pipelines of a backward pass are built for: rows of 16 bytes, and whether the gradient with respect to the bias
+// is wanted, gradients are added to what is there, and that by the bias is in rows of 16 bytes.
 type BackwardVariant struct{ Aligned, DBias, Accumulate, AlignedBias bool }
 
 // BackwardVariants is the number of them.
@@ -23,7 +23,7 @@ func (v BackwardVariant) Index() int {
 	return kernel.BoolInt(v.Aligned) + 2*kernel.BoolInt(v.DBias) + 4*kernel.BoolInt(v.Accumulate) + 8*kernel.BoolInt(v.AlignedBias)
 }
 
-// of is what a part of the pass has of it: the kernel of keys makes no gradient by the bias.
+// of is what a part of the pass has of it: the kernel of keys makes no gradient with respect to the bias.
 func (v BackwardVariant) of(part *BackwardPart) BackwardVariant {
 	if part.Keys {
 		v.DBias, v.AlignedBias = false, false
@@ -31,7 +31,7 @@ func (v BackwardVariant) of(part *BackwardPart) BackwardVariant {
 	return v
 }
 
-// ofBias are the specialization constants of a kernel that writes the gradient by the bias on its way:
+// ofBias are the specialization constants of a kernel that writes the gradient with respect to the bias on its way:
 // shaders/include/matrix_backward_dbias.glsl.
 func (v BackwardVariant) ofBias() kernel.Constants {
 	return kernel.Constants{"DBIAS": kernel.BoolInt(v.DBias), "ALIGNED_BIAS": kernel.BoolInt(v.AlignedBias)}
@@ -59,7 +59,7 @@ func (s *BackwardProgram) variant(g *kernel.Gradients) BackwardVariant {
 	return v
 }
 
-// MakesBias says that the kernel of queries writes the gradient by the bias on its way.
+// MakesBias says that the kernel of queries writes the gradient with respect to the bias on its way.
 func (s *BackwardProgram) MakesBias(of kernel.Bias) bool {
 	return of.Of(&s.Problem) == &s.Problem.Bias && s.Q.Tile.DBias
 }
@@ -74,7 +74,7 @@ func (s *BackwardProgram) takeBias(t *kernel.Tuning) error {
 	return nil
 }
 
-// lacksBias says why the kernel of queries cannot write the gradient by the bias on its way, "" where it can.
+// lacksBias says why the kernel of queries cannot write the gradient with respect to the bias on its way, "" where it can.
 func (t *BackwardTile) lacksBias(p *attn.Problem, c *kernel.Capabilities) string {
 	switch {
 	case p.Bias.None():

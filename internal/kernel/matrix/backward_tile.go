@@ -33,7 +33,7 @@ type BackwardTile struct {
 	ByLane        int // how weights find what dropout draws for them
 
 	ToMemory bool // P and dS go to memory, and nothing is summed: Weights
-	DBias    bool // then, and in the kernel of queries: dS leaves, where it is wanted, as the gradient by the bias
+	DBias    bool // then, and in the kernel of queries: dS leaves, where it is wanted, as the gradient with respect to the bias
 }
 
 // Ways in which weights find what dropout draws for them: BY_LANE in shaders/include/matrix_backward.glsl.

@@ -42,7 +42,7 @@ func (w *Weights) Compiled(p *attn.Problem, v BackwardVariant, heads, zero int) 
 	return kernel.Compiled{Module: weightsLabel + "." + p.DType.Suffix(), Constants: c}
 }
 
-// MakesBias says whether it writes the gradient by the bias: in form 1, of a bias with an element for each score.
+// MakesBias says whether it writes the gradient with respect to the bias: in form 1, of a bias with an element for each score.
 func (w *Weights) MakesBias() bool { return w.Tile.DBias }
 
 // BiasLies says whether the bias, if it is read two elements at a time, lies so.

@@ -63,7 +63,7 @@ type Bind struct {
 const (
 	Blocks    = "Blocks"    // the block mask
 	More      = "More"      // the further arguments
-	DCaptured = "DCaptured" // the gradient by captured tensor Pass.Captured
+	DCaptured = "DCaptured" // the gradient with respect to captured tensor Pass.Captured
 )
 
 // Args says which arguments a stage is given.

@@ -180,7 +180,8 @@ func (s *program) tryBackward(v Variant, of *ready, by kernel.GradientVariant) (
 	return s.Env.TryBackward(small.Problem, by, nil, small.Bytes(), p.backward)
 }
 
-// Gradient is a kernel behind a backward pass, which finds its row term in memory: the gradient by something beside q, k and v.
+// Gradient is a kernel behind a backward pass, which finds its row term in memory: the gradient with respect to something beside q, k and
+// v.
 type Gradient struct {
 	program
 	tried kernel.GradientVariant

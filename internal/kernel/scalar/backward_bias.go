@@ -8,7 +8,7 @@ import (
 	"github.com/vkattn/vkattn/internal/kernel/pass"
 )
 
-// BiasLabel is the label of the dispatches of the gradient by a bias in fp32 arithmetic, and the name of its module:
+// BiasLabel is the label of the dispatches of the gradient with respect to a bias in fp32 arithmetic, and the name of its module:
 // shaders/scalar/scalar_backward_bias.comp.
 const BiasLabel = "scalar_backward_bias"
 

@@ -12,8 +12,8 @@ import (
 	"github.com/vkattn/vkattn/pipeline"
 )
 
-// CapturedGradient is the gradient by a tensor that the score functions capture, in fp32 arithmetic and sums that do not depend on the
-// order: shaders/scalar/scalar_backward_captured.comp, between two dispatches of shaders/common/backward_captured.comp.
+// CapturedGradient is the gradient with respect to a tensor that the score functions capture, in fp32 arithmetic and sums that do not
+// depend on the order: shaders/scalar/scalar_backward_captured.comp, between two dispatches of shaders/common/backward_captured.comp.
 type CapturedGradient struct {
 	*pass.Gradient
 	Totals pass.Scratch // of sums, behind δ
@@ -148,7 +148,7 @@ func (s *captured) end(v pass.Variant, read bool) pass.Stage {
 		Args:      pass.Args{As: pass.AsBackward, Problem: s.problem}}
 }
 
-// NewScoreTables makes the table of packed sequences for the kernels of gradients by what goes with scores: with the blocks of
+// NewScoreTables makes the table of packed sequences for the kernels of gradients with respect to what goes with scores: with the blocks of
 // CapturedGradient, for one of those that the problem has, which all have the same tile and grid, or for none (nil). The others take of the
 // table where sequences lie alone.
 func NewScoreTables(e *kernel.Env, p *attn.Problem, of *CapturedGradient) (kernel.RowTables, error) {

@@ -202,7 +202,7 @@ func TestPasses(t *testing.T) {
 	}
 }
 
-// TestGradientPasses: the same of gradients by a bias and by what functions capture.
+// TestGradientPasses: the same of gradients with respect to a bias and to what functions capture.
 func TestGradientPasses(t *testing.T) {
 	env := &kernel.Env{Caps: *kerneltest.Hopper()}
 	f := score.RelativeBias(score.Capture("bias", 8, 2), score.T5Bucket(true, 8, 64))

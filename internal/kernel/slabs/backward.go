@@ -98,8 +98,8 @@ type program struct {
 	checked [32]atomic.Bool                                          // by variant
 }
 
-// variant is what pipelines are built for: GradientVariant for the products, and for the kernel of weights whether the gradient by the bias
-// is wanted.
+// variant is what pipelines are built for: GradientVariant for the products, and for the kernel of weights whether the gradient with
+// respect to the bias is wanted.
 type variant struct {
 	kernel.GradientVariant
 	dBias, alignedBias bool
@@ -109,7 +109,7 @@ func (v variant) index() int {
 	return v.Index() + 8*kernel.BoolInt(v.dBias) + 16*kernel.BoolInt(v.alignedBias)
 }
 
-// weights is that of the kernel of weights, which adds to nothing but the gradient by the bias.
+// weights is that of the kernel of weights, which adds to nothing but the gradient with respect to the bias.
 func (v variant) weights() matrix.BackwardVariant {
 	return matrix.BackwardVariant{Aligned: v.Aligned, DBias: v.dBias, Accumulate: v.Accumulate && v.dBias, AlignedBias: v.alignedBias}
 }
@@ -123,7 +123,7 @@ func (s *program) of(g *kernel.Gradients) variant {
 	return v
 }
 
-// MakesBias says that the kernel of weights writes the gradient by the bias on its way.
+// MakesBias says that the kernel of weights writes the gradient with respect to the bias on its way.
 func (s *program) MakesBias(of kernel.Bias) bool {
 	return of.Of(&s.problem) == &s.problem.Bias && s.weights.MakesBias()
 }

@@ -140,8 +140,8 @@ func TestHostScores(t *testing.T) {
 	}
 }
 
-// TestScoredRows: rows of every kind are timed and checked forward and backward, the gradients by bias and sinks too, and gradients
-// that are wrong are noticed.
+// TestScoredRows: rows of every kind are timed and checked forward and backward, the gradients with respect to bias and sinks too, and
+// gradients that are wrong are noticed.
 func TestScoredRows(t *testing.T) {
 	vktest.Long(t, "rows without scores in TestMeasure, and scores in the conformance suite")
 	ctx := context.Background()

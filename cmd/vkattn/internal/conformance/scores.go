@@ -64,7 +64,7 @@ func (c *Case) drawScores(p flash.Problem, r *rand.Rand) {
 	in.Captured = data
 }
 
-// scoreTensors are the tensors on a device that go with the scores of a case, and the gradients by them.
+// scoreTensors are the tensors on a device that go with the scores of a case, and the gradients with respect to them.
 type scoreTensors struct {
 	bias, mask, sinks *arena
 	lengths, starts   [2]*flash.Tensor // of keys and queries
@@ -162,13 +162,13 @@ func (c *Case) scoreTensors(ctx context.Context, dev *flash.Device) (s *scoreTen
 	return s, err
 }
 
-// scoreAnswers are the gradients by what goes with scores, but for what functions capture, as golden vectors call them.
+// scoreAnswers are the gradients with respect to what goes with scores, but for what functions capture, as golden vectors call them.
 var scoreAnswers = [...]string{"dbias", "dsinks"}
 
 // answers are their buffers, in that order.
 func (s *scoreTensors) answers() []*arena { return []*arena{s.dbias, s.dsinks} }
 
-// scoreGradients are the oracle's gradients by all that goes with scores, by name; nil where there is none.
+// scoreGradients are the oracle's gradients with respect to all that goes with scores, by name; nil where there is none.
 func scoreGradients(g *ref.Gradients) map[string][]float64 {
 	all := map[string][]float64{"dbias": g.DBias.Data, "dsinks": g.DSinks}
 	for name, x := range g.DCaptured {
@@ -206,7 +206,8 @@ func (s *scoreTensors) poison(ctx context.Context, run int) (err error) {
 	return err
 }
 
-// read compares the gradients by bias, sinks and what functions capture with what is right, and in later runs with the first in bits.
+// read compares the gradients with respect to bias, sinks and what functions capture with what is right, and in later runs with the first
+// in bits.
 func (s *scoreTensors) read(ctx context.Context, c *Case, run int, r *Result) error {
 	type gradient struct {
 		name  string
