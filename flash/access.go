@@ -10,7 +10,7 @@ import (
 	"github.com/vkattn/vkattn/pipeline"
 )
 
-// What flash/tune, flash/kvcache and flash/hostmem work with, and nobody else; see package access.
+// What flash/tune, flash/kvcache, flash/rows and flash/hostmem work with, and nobody else; see package access.
 func init() {
 	access.Give(access.Flash[*Device, *Plan, Problem, *Tensor]{
 		Env: func(d *Device) (*kernel.Env, error) {
@@ -62,10 +62,27 @@ func init() {
 			return t.dev, t.bytesAt(0, int(t.Bytes())), nil
 		},
 		Release: func(t *Tensor) { t.mem.busy.Add(-1) },
+		Place: func(d *Device, pass string, table []attn.Operand, p *attn.Problem, tensors []*Tensor, to []*kernel.Operand) error {
+			var all [mostHeld]given
+			for i, t := range tensors {
+				all[i] = given{t, to[i]}
+			}
+			return place(pass, table, all[:len(tensors)], d, p)
+		},
+		Pages: func(problem string, p attn.Pages) error { return Pages(p).check(problem) },
 		Record: func(d *Device, c access.Commands[*Tensor]) (access.Recording, error) {
-			r := &lentRecording{}
-			r.dev, r.name, r.tensors = d, c.Name, c.Tensors
-			if err := r.make(&c); err != nil {
+			r, err := lend(d, c, "")
+			if err != nil {
+				return nil, err
+			}
+			if err := r.Rewrite(func() error { return nil }); err != nil {
+				return nil, errors.Join(err, r.close())
+			}
+			return r, nil
+		},
+		Rewritable: func(d *Device, c access.Commands[*Tensor], first string) (access.Rewritable, error) {
+			r, err := lend(d, c, first)
+			if err != nil {
 				return nil, err
 			}
 			return r, nil
@@ -77,22 +94,33 @@ func init() {
 var recordings []func(recording any) *Device
 
 // lentRecording is a smallRecording in the hands of a package beside this one.
-type lentRecording struct{ smallRecording }
+type lentRecording struct {
+	smallRecording
+	write func(*kernel.Recorder) error
+}
 
-// make gives the recording its commands; after an error it is closed.
-func (r *lentRecording) make(c *access.Commands[*Tensor]) error {
-	if err := r.open(c.Info); err != nil {
+// lend makes a recording without commands.
+func lend(d *Device, c access.Commands[*Tensor], first string) (*lentRecording, error) {
+	r := &lentRecording{write: c.Write}
+	r.dev, r.name, r.first, r.tensors = d, c.Name, first, c.Tensors
+	return r, r.open(c.Info)
+}
+
+// Rewrite gives the recording its commands, in place of those that it has.
+func (r *lentRecording) Rewrite(place func() error) error {
+	if err := r.begin(); err != nil {
+		return err
+	}
+	defer r.mu.Unlock()
+	if err := place(); err != nil {
 		return err
 	}
 	err := r.reset()
 	if err == nil {
-		err = c.Write(&r.writer)
+		err = r.write(&r.writer)
 	}
-	if err != nil {
-		return errors.Join(r.dev.fail(err), r.close())
-	}
-	r.ready = true
-	return nil
+	r.ready = err == nil
+	return r.dev.fail(err)
 }
 
 func (r *lentRecording) Submit() error                  { return r.submit() }
@@ -107,10 +135,6 @@ func recorded(recording any) *Device {
 	case *Recording:
 		if r.made() == nil {
 			return r.plan.dev
-		}
-	case *RowRecording:
-		if r.made() == nil {
-			return r.dev
 		}
 	case *MergeRecording:
 		if r.made() == nil {

@@ -82,36 +82,6 @@ func BenchmarkRecordMerge(b *testing.B) {
 	b.ReportMetric(float64(host.Nanoseconds())/1e3/float64(b.N), "host-µs/op")
 }
 
-// BenchmarkRecordAppend measures the same of an append into quantised pages with queries that are turned.
-func BenchmarkRecordAppend(b *testing.B) {
-	d, err := Open(WithoutDiskCache())
-	if err != nil {
-		b.Skip(err)
-	}
-	defer d.Close()
-	plan, sets := appendOfAll(b, d)
-	r, err := plan.NewRecording()
-	require.NoError(b, err)
-	b.ReportAllocs()
-	b.ResetTimer()
-	var host time.Duration
-	for i := range b.N {
-		start := time.Now()
-		if err := r.Append(sets[i%2]); err != nil {
-			b.Fatal(err)
-		}
-		err := r.Submit()
-		host += time.Since(start)
-		if err != nil {
-			b.Fatal(err)
-		}
-		if err := r.Wait(bg); err != nil {
-			b.Fatal(err)
-		}
-	}
-	b.ReportMetric(float64(host.Nanoseconds())/1e3/float64(b.N), "host-µs/op")
-}
-
 // TestSteadyStateAllocatesNothing: recording, submitting and waiting again leave the garbage collector alone.
 func TestSteadyStateAllocatesNothing(t *testing.T) {
 	d := testDevice(t)

@@ -12,7 +12,8 @@
 //   - [Plan.Forward] and [Plan.Backward], whose arguments are the tensors of [Forward] and [Backward].
 //
 // The rest is for programs that have a renderer of their own ([Attach], [Device.TensorOn], [Tensor.Used], [Plan.RecordForward]), submit the
-// same work over and over ([Recording]), keep caches ([Cache]), want other masks and scores (package score), or measure.
+// same work over and over ([Recording]), keep caches (packages flash/rows and flash/kvcache), want other masks and scores (package score),
+// or measure.
 //
 // # Use
 //
@@ -68,9 +69,9 @@
 // # Caches of keys and values
 //
 // Batch entries may have lengths of their own, in device memory: [Problem].KeyLengths and QueryLengths. What a cache holds beyond them
-// costs nothing and is never used. [Device.PlanAppend] writes new keys and values where each entry's length says, into padded caches or
-// [Pages], with rotary position embedding, quantisation and the queries' rotation on the way, in one dispatch, and [Device.PlanRotate]
-// turns queries, and gradients back.
+// costs nothing and is never used. Package flash/rows writes new keys and values where each entry's length says, into padded caches or
+// [Pages], with rotary position embedding, quantisation and the queries' rotation on the way, in one dispatch, and turns queries, and
+// gradients back.
 //
 // Sequences of all lengths may lie one behind the other, as they do for training and in serving: [Packed]. Where each begins is in device
 // memory too, so one plan, and one recording, serves whatever is packed into its rows. Workgroups are started for all rows of a tensor,
@@ -119,5 +120,5 @@
 // Dao, Fu, Ermon, Rudra, Ré: FlashAttention, 2022 ([Flash1], [Blocks]); Dao: FlashAttention-2, 2023 ([Flash]); Milakov,
 // Gimelshein: Online normalizer calculation for softmax, 2018; Dao, Haziza, Massa, Sizov: Flash-Decoding for long-context
 // inference, 2023 (keys in parts); Salmon, Moraes, Dror, Shaw: Parallel random numbers: as easy as
-// 1, 2, 3, 2011 (the Philox generator of [Problem].Dropout); Su et al.: RoFormer, 2021 ([Rotary]).
+// 1, 2, 3, 2011 (the Philox generator of [Problem].Dropout).
 package flash

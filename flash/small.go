@@ -20,7 +20,7 @@ type smallPlan[R interface {
 	Close() error
 }] struct {
 	dev  *Device
-	name string // of the type that callers hold: RowPlan
+	name string // of the type that callers hold: MergePlan
 
 	mu     sync.Mutex
 	kept   R // of calls that record, submit and wait at once
@@ -77,7 +77,7 @@ func (p *smallPlan[R]) release() error {
 // latest submission.
 type smallRecording struct {
 	dev   *Device
-	name  string // of the type that callers hold: RowRecording
+	name  string // of the type that callers hold: MergeRecording
 	first string // what prepares it
 
 	mu       sync.Mutex

@@ -10,6 +10,6 @@ import (
 func TestNoMethodPanicsOnZero(t *testing.T) {
 	zerotest.Run(t, AccumulatePlan{}, AccumulateRecording{}, ArgumentError{}, BlockMask{}, Blocks{},
 		Causal(0), DType(0), Device{}, DeviceInfo{}, Implementation(0), Layout(0), MapRecording{}, MaskBlocks{}, MergePlan{},
-		MergeRecording{}, Pages{}, Pending{}, Plan{}, Pool(0), Problem{}, Recording{}, RowPlan{}, RowRecording{}, SDPAGradients{},
+		MergeRecording{}, Pages{}, Pending{}, Plan{}, Pool(0), Problem{}, Recording{}, SDPAGradients{},
 		Tensor{}, UnsupportedError{}, Weights{}, Window{})
 }

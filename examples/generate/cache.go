@@ -7,6 +7,7 @@ import (
 
 	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/flash/kvcache"
+	"github.com/vkattn/vkattn/flash/rows"
 )
 
 // cache keeps keys and values of all layers on the device, in pages of some characters each. A pass over new characters of some sequences
@@ -68,7 +69,7 @@ type lane struct {
 	qkv          packed
 	out, o       *flash.Tensor
 	batches      []*kvcache.Batch // of each group, as the plans
-	appending    []*flash.RowPlan
+	appending    []*rows.Plan
 	attending    []*flash.Plan
 	requests     []kvcache.Request
 }
@@ -127,19 +128,19 @@ func (c *cache) pagesOf(g *group) int {
 // pagesFor is the pages that so many characters take.
 func (c *cache) pagesFor(characters int) int { return (characters + c.page - 1) / c.page }
 
-func (c *cache) newLane(dev *flash.Device, rows, tokens int) (l *lane, err error) {
-	l = &lane{rows: rows, tokens: tokens}
-	if l.qkv, err = c.packed(dev, c.dtype, c.config, rows, tokens); err != nil {
+func (c *cache) newLane(dev *flash.Device, sequences, tokens int) (l *lane, err error) {
+	l = &lane{rows: sequences, tokens: tokens}
+	if l.qkv, err = c.packed(dev, c.dtype, c.config, sequences, tokens); err != nil {
 		return l, err
 	}
-	if l.out, err = c.rows(dev, c.dtype, rows, tokens, c.heads*c.dim); err != nil {
+	if l.out, err = c.rows(dev, c.dtype, sequences, tokens, c.heads*c.dim); err != nil {
 		return l, err
 	}
 	if l.o, err = headsOf(l.out, 0, c.heads, c.dim); err != nil {
 		return l, err
 	}
 	for _, g := range c.groups {
-		b, err := g.cache.NewBatch(rows, tokens)
+		b, err := g.cache.NewBatch(sequences, tokens)
 		if err != nil {
 			return l, err
 		}
@@ -148,7 +149,7 @@ func (c *cache) newLane(dev *flash.Device, rows, tokens int) (l *lane, err error
 			return l, err
 		}
 		// Keys are turned by their positions on their way into the cache, once, not whenever they are read; queries in the same dispatch.
-		appending, err := dev.PlanAppend(b.AppendProblem(flash.AppendProblem{Heads: c.heads, Rotary: &flash.Rotary{}}))
+		appending, err := rows.PlanAppend(dev, b.AppendProblem(rows.AppendProblem{Heads: c.heads, Rotary: &rows.Rotary{}}))
 		if err != nil {
 			return l, err
 		}
@@ -244,7 +245,7 @@ func (c *cache) attend(ctx context.Context, layer int, qkv, o []float32) error {
 		return err
 	}
 	b := l.batches[at.group]
-	if err := l.appending[at.group].Append(ctx, b.Append(at.layer, flash.Append{Q: l.qkv.q, K: l.qkv.k, V: l.qkv.v})); err != nil {
+	if err := l.appending[at.group].Append(ctx, b.Append(at.layer, rows.Append{Q: l.qkv.q, K: l.qkv.k, V: l.qkv.v})); err != nil {
 		return err
 	}
 	if err := l.attending[at.group].Forward(ctx, b.Forward(at.layer, flash.Forward{Q: l.qkv.q, O: l.o})); err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/vkattn/vkattn/examples/internal/sonnets"
 	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/flash/rows"
 	"github.com/vkattn/vkattn/internal/attn"
 )
 
@@ -60,7 +61,7 @@ func (a *rounded) attend(ctx context.Context, layer int, qkv, o []float32) error
 	if err := l.all.Upload(ctx, x); err != nil {
 		return err
 	}
-	if err := a.turn.Rotate(ctx, flash.Rotation{X: l.turned}); err != nil {
+	if err := a.turn.Rotate(ctx, rows.Rotation{X: l.turned}); err != nil {
 		return err
 	}
 	if err := l.all.Download(ctx, x); err != nil {

@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/flash/rows"
 )
 
 // owned closes what a part of this program made on the device, the latest first.
@@ -34,8 +35,8 @@ func (o *owned) plan(dev *flash.Device, p flash.Problem) (*flash.Plan, error) {
 	return plan, err
 }
 
-func (o *owned) rotation(dev *flash.Device, p flash.RotateProblem) (*flash.RowPlan, error) {
-	plan, err := dev.PlanRotate(p)
+func (o *owned) rotation(dev *flash.Device, p rows.RotateProblem) (*rows.Plan, error) {
+	plan, err := rows.PlanRotate(dev, p)
 	if err == nil {
 		*o = append(*o, plan)
 	}

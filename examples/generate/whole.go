@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/flash/rows"
 )
 
 // wholeAttention attends over whole sequences, all of one length, and gives the gradients: what training needs. It is fp32.
@@ -15,7 +16,7 @@ type wholeAttention struct {
 	config
 	owned
 	plans      []*flash.Plan // of each layer; layers with the same window share one
-	turn, back *flash.RowPlan
+	turn, back *rows.Plan
 	layers     []wholeLayer
 	do         [2]*flash.Tensor // as rows, and as heads
 	grad       packed
@@ -66,7 +67,7 @@ func newWholeAttention(dev *flash.Device, c config, batch, length int, dropout f
 	if a.grad, err = a.packed(dev, flash.F32, c, batch, length); err != nil {
 		return a, err
 	}
-	r := flash.RotateProblem{Batch: batch, Heads: c.heads + c.keyHeads, Rows: length, HeadDim: c.dim, DType: flash.F32}
+	r := rows.RotateProblem{Batch: batch, Heads: c.heads + c.keyHeads, Rows: length, HeadDim: c.dim, DType: flash.F32}
 	if a.turn, err = a.rotation(dev, r); err != nil {
 		return a, err
 	}
@@ -96,7 +97,7 @@ func (a *wholeAttention) attend(ctx context.Context, layer int, qkv, o []float32
 	if err := l.all.Upload(ctx, qkv); err != nil {
 		return err
 	}
-	if err := a.turn.Rotate(ctx, flash.Rotation{X: l.turned}); err != nil { // q and k at once: their heads are neighbours
+	if err := a.turn.Rotate(ctx, rows.Rotation{X: l.turned}); err != nil { // q and k at once: their heads are neighbours
 		return err
 	}
 	if err := a.plans[layer].Forward(ctx, a.forward(layer)); err != nil {
@@ -114,7 +115,7 @@ func (a *wholeAttention) differentiate(ctx context.Context, layer int, do, dqkv 
 	if err != nil {
 		return err
 	}
-	if err := a.back.Rotate(ctx, flash.Rotation{X: a.grad.turned}); err != nil {
+	if err := a.back.Rotate(ctx, rows.Rotation{X: a.grad.turned}); err != nil {
 		return err
 	}
 	return a.grad.all.Download(ctx, dqkv)

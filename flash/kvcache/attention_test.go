@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/flash/rows"
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/ref"
 )
@@ -16,7 +17,7 @@ import (
 // cachedLane is a batch of one layer's cache with plans and tensors, and the same attention over keys that lie as tensors.
 type cachedLane struct {
 	*Batch
-	append         *flash.RowRecording
+	append         *rows.Recording
 	attend         *flash.Recording
 	q, k, v, o     *flash.Tensor
 	plain          *flash.Plan
@@ -38,9 +39,9 @@ func (s *cachedSequence) fork(t *testing.T, c *Cache) *cachedSequence {
 	return &cachedSequence{f, slices.Clone(s.k), slices.Clone(s.v)}
 }
 
-func newCachedLane(t *testing.T, d *flash.Device, c *Cache, p flash.Problem, rows, tokens int) *cachedLane {
+func newCachedLane(t *testing.T, d *flash.Device, c *Cache, p flash.Problem, n, tokens int) *cachedLane {
 	o := c.Options()
-	l := &cachedLane{Batch: mustBatch(t, c, rows, tokens)}
+	l := &cachedLane{Batch: mustBatch(t, c, n, tokens)}
 	p = l.Problem(p)
 	plan, err := d.Plan(p, flash.WithTier(flash.TierScalar))
 	if errors.Is(err, flash.ErrUnsupported) && attn.DType(o.KeyType).Quantised() {
@@ -49,21 +50,21 @@ func newCachedLane(t *testing.T, d *flash.Device, c *Cache, p flash.Problem, row
 	require.NoError(t, err)
 	tensor := plainly(t, d)
 	l.q, l.o, l.plainO = tensor(o.DType, p.QShape()), tensor(o.DType, p.OShape()), tensor(o.DType, p.OShape())
-	l.k, l.v = tensor(o.DType, [4]int{rows, o.KeyHeads, tokens, o.HeadDim}), tensor(o.DType, [4]int{rows, o.KeyHeads, tokens, o.ValueDim})
+	l.k, l.v = tensor(o.DType, [4]int{n, o.KeyHeads, tokens, o.HeadDim}), tensor(o.DType, [4]int{n, o.KeyHeads, tokens, o.ValueDim})
 	l.attend, err = plan.NewRecording()
 	require.NoError(t, err)
 	require.NoError(t, l.attend.Forward(l.Forward(0, flash.Forward{Q: l.q, O: l.o})))
-	appending, err := d.PlanAppend(l.AppendProblem(flash.AppendProblem{}))
+	appending, err := rows.PlanAppend(d, l.AppendProblem(rows.AppendProblem{}))
 	require.NoError(t, err)
 	l.append, err = appending.NewRecording()
 	require.NoError(t, err)
-	require.NoError(t, l.append.Append(l.Append(0, flash.Append{K: l.k, V: l.v})))
+	require.NoError(t, l.append.Append(l.Append(0, rows.Append{K: l.k, V: l.v})))
 
 	p.Pages = flash.Pages{}
 	l.plain = mustPlan(t, d, p, flash.WithTier(flash.TierScalar), flash.WithTuning(plan.Tuning()))
 	require.Equal(t, plan.Kernel(), l.plain.Kernel())
 	l.plainK, l.plainV = tensor(o.KeyType, p.KShape()), tensor(o.ValueType, p.VShape())
-	l.lengths, l.queries = tensor(flash.Int32, [4]int{1, 1, 1, rows}), tensor(flash.Int32, [4]int{1, 1, 1, rows})
+	l.lengths, l.queries = tensor(flash.Int32, [4]int{1, 1, 1, n}), tensor(flash.Int32, [4]int{1, 1, 1, n})
 	return l
 }
 

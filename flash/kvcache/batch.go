@@ -7,6 +7,7 @@ import (
 	"math"
 
 	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/flash/rows"
 	"github.com/vkattn/vkattn/internal/access"
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
@@ -237,11 +238,11 @@ func (b *Batch) Table() *flash.Tensor { return b.views()[0] }
 // sequence have 0.
 func (b *Batch) Lengths() *flash.Tensor { return b.views()[1] }
 
-// At are the lengths before the step, and so the positions of the first new tokens, Int32 [1, 1, 1, rows]: At of [flash.Append]. Rows
+// At are the lengths before the step, and so the positions of the first new tokens, Int32 [1, 1, 1, rows]: At of [rows.Append]. Rows
 // without a sequence have 0.
 func (b *Batch) At() *flash.Tensor { return b.views()[2] }
 
-// Queries are the numbers of new tokens, Int32 [1, 1, 1, rows]: QueryLengths of [flash.Forward] and Counts of [flash.Append]. Rows without
+// Queries are the numbers of new tokens, Int32 [1, 1, 1, rows]: QueryLengths of [flash.Forward] and Counts of [rows.Append]. Rows without
 // a sequence have 0.
 func (b *Batch) Queries() *flash.Tensor { return b.views()[3] }
 
@@ -285,7 +286,7 @@ func (b *Batch) Forward(layer int, f flash.Forward) flash.Forward {
 
 // AppendProblem completes a problem that writes the new tokens' keys and values into the cache. Rotary, and Heads of queries to be turned
 // with the keys, are the caller's: positions are those in the sequences.
-func (b *Batch) AppendProblem(p flash.AppendProblem) flash.AppendProblem {
+func (b *Batch) AppendProblem(p rows.AppendProblem) rows.AppendProblem {
 	if b.made() != nil {
 		return p
 	}
@@ -298,7 +299,7 @@ func (b *Batch) AppendProblem(p flash.AppendProblem) flash.AppendProblem {
 
 // Append completes the tensors of a pass of [Batch.AppendProblem] for a layer. K, V, Q and tables of angles are the caller's: [rows,
 // heads, tokens, ·], of which the first new tokens of each row are used.
-func (b *Batch) Append(layer int, a flash.Append) flash.Append {
+func (b *Batch) Append(layer int, a rows.Append) rows.Append {
 	if b.made() != nil {
 		return a
 	}

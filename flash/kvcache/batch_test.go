@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/flash/rows"
 	"github.com/vkattn/vkattn/vk"
 )
 
@@ -390,7 +391,7 @@ func TestCacheScales(t *testing.T) {
 	f := b.Forward(1, flash.Forward{})
 	require.Equal(t, []float32{3, 4, 3, 4, 3, 4}, download(t, f.KeyScales))
 	require.Equal(t, []float32{1, 1, 1, 1, 1, 1}, download(t, f.ValueScales))
-	require.Equal(t, []float32{1, 2, 1, 2, 1, 2}, download(t, b.Append(0, flash.Append{}).KeyScales))
+	require.Equal(t, []float32{1, 2, 1, 2, 1, 2}, download(t, b.Append(0, rows.Append{}).KeyScales))
 	require.Nil(t, mustBatch(t, mustCache(t, d, smallCache), 3, 1).Forward(1, flash.Forward{}).KeyScales)
 }
 

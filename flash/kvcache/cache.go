@@ -264,7 +264,7 @@ func (c *Cache) allocate(l *poolLayout, put func(layer int, t *flash.Tensor)) er
 	return nil
 }
 
-// Pools are the pools of a layer, K and V of [flash.Forward], KeyCache and ValueCache of [flash.Append]: of shape [Pages, KeyHeads, Page,
+// Pools are the pools of a layer, K and V of [flash.Forward], KeyCache and ValueCache of [rows.Append]: of shape [Pages, KeyHeads, Page,
 // ·]. A page has one number in the pools of all layers. They are nil for a layer out of range. The cache closes them.
 func (c *Cache) Pools(layer int) (k, v *flash.Tensor) {
 	if c == nil || layer < 0 || layer >= len(c.pools) {

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/flash/rows"
 )
 
 // decoding decodes a token of each of some sequences in one layer: a step, the append of keys and values, with the queries turned in the
@@ -18,11 +19,11 @@ type decoding struct {
 	batch    *Batch
 	requests []Request
 	plan     *flash.Plan
-	appends  flash.Append
+	appends  rows.Append
 	forwards [2]flash.Forward // in turn, for a recording that is given the same tensors again stays as it is
 	merges   [2]flash.Merge
 	turn     int
-	add      *flash.RowRecording
+	add      *rows.Recording
 	attend   *flash.Recording
 	merging  *flash.MergeRecording
 	pending  flash.Pending
@@ -33,7 +34,7 @@ func newDecoding(t testing.TB, d *flash.Device, o Options) *decoding {
 	x.batch = mustBatch(t, x.cache, o.MaxSequences, 1)
 	x.plan = mustPlan(t, d, x.batch.Problem(flash.Problem{Heads: 4 * o.KeyHeads, Causal: flash.CausalBottomRight}))
 	p := x.plan.Problem()
-	appending, err := d.PlanAppend(x.batch.AppendProblem(flash.AppendProblem{Heads: p.Heads, Rotary: &flash.Rotary{}}))
+	appending, err := rows.PlanAppend(d, x.batch.AppendProblem(rows.AppendProblem{Heads: p.Heads, Rotary: &rows.Rotary{}}))
 	require.NoError(t, err)
 	merging, err := d.PlanMerge(flash.MergeProblem{Parts: 2, Batch: p.Batch, Heads: p.Heads, QueryLen: 1, ValueDim: p.ValueDim,
 		DType: o.DType})
@@ -45,9 +46,9 @@ func newDecoding(t testing.TB, d *flash.Device, o Options) *decoding {
 		require.NoError(t, err)
 		return out
 	}
-	other, rows := part(), [4]int{p.Batch, p.KeyHeads, 1, p.HeadDim}
+	other, shape := part(), [4]int{p.Batch, p.KeyHeads, 1, p.HeadDim}
 	q := tensor(o.DType, p.QShape())
-	x.appends = x.batch.Append(0, flash.Append{K: tensor(o.DType, rows), V: tensor(o.DType, rows), Q: q})
+	x.appends = x.batch.Append(0, rows.Append{K: tensor(o.DType, shape), V: tensor(o.DType, shape), Q: q})
 	for i := range x.forwards {
 		own := part()
 		x.forwards[i] = x.batch.Forward(0, flash.Forward{Q: q, O: own.O, LSE: own.LSE})

@@ -1,6 +1,6 @@
 // Package kvcache keeps the keys and values of sequences in pages of device memory, for programs that generate with a model and have no
 // cache of their own: which page holds which tokens, and what kernels have to be told of it. A program that has a cache needs none of it:
-// its pools and tables are tensors ([flash.Problem].Pages, [flash.Device.PlanAppend]).
+// its pools and tables are tensors ([flash.Problem].Pages, [rows.PlanAppend]).
 //
 // A [Cache] owns pages and the sequences in them, which are added, forked, truncated and freed; a [Batch] has the tensors that tell plans
 // of them. Plans and recordings are made once, whatever the lengths become.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/flash/kvcache"
+	"github.com/vkattn/vkattn/flash/rows"
 )
 
 // must gives a value that there is no going on without.
@@ -36,14 +37,14 @@ func ExampleCache() {
 
 	// Plans are made once, and serve sequences of all lengths.
 	attention := must(dev.Plan(batch.Problem(flash.Problem{Heads: heads, Causal: flash.CausalBottomRight})))
-	appending := must(dev.PlanAppend(batch.AppendProblem(flash.AppendProblem{})))
+	appending := must(rows.PlanAppend(dev, batch.AppendProblem(rows.AppendProblem{})))
 	p := attention.Problem()
 	zeros := func(s [4]int) *flash.Tensor {
 		return must(dev.TensorFrom(ctx, p.DType, make([]float32, s[0]*s[1]*s[2]*s[3]), s[0], s[1], s[2], s[3]))
 	}
 	q, o := zeros(p.QShape()), zeros(p.OShape())
-	rows := [4]int{2, 1, 3, dim} // batch, key heads, tokens, columns
-	k, v := zeros(rows), zeros(rows)
+	shape := [4]int{2, 1, 3, dim} // batch, key heads, tokens, columns
+	k, v := zeros(shape), zeros(shape)
 
 	// decode is one pass over new tokens, and gives what the last of each sequence attends to.
 	decode := func(requests []kvcache.Request, values [2][]float32) (out [2]float32) {
@@ -60,7 +61,7 @@ func ExampleCache() {
 		check(batch.Step(requests)) // an error that is kvcache.ErrOutOfPages: free a sequence, or wait
 		check(batch.Submit())
 		for layer := range cache.Options().Layers {
-			check(appending.Append(ctx, batch.Append(layer, flash.Append{K: k, V: v})))
+			check(appending.Append(ctx, batch.Append(layer, rows.Append{K: k, V: v})))
 			check(attention.Forward(ctx, batch.Forward(layer, flash.Forward{Q: q, O: o})))
 		}
 

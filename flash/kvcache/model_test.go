@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/flash/rows"
 	"github.com/vkattn/vkattn/internal/attn"
 )
 
@@ -35,8 +36,8 @@ type modelSequence struct {
 // modelLane is a batch with a plan that appends, and tensors of new rows for each layer.
 type modelLane struct {
 	*Batch
-	plan *flash.RowPlan
-	recs []*flash.RowRecording
+	plan *rows.Plan
+	recs []*rows.Recording
 	k, v []*flash.Tensor
 }
 
@@ -50,21 +51,21 @@ func newCacheModel(t testing.TB, d *flash.Device, o Options, lanes ...[2]int) *c
 	return m
 }
 
-func (m *cacheModel) lane(d *flash.Device, rows, tokens int) *modelLane {
-	b, err := m.c.NewBatch(rows, tokens)
+func (m *cacheModel) lane(d *flash.Device, n, tokens int) *modelLane {
+	b, err := m.c.NewBatch(n, tokens)
 	require.NoError(m.t, err)
 	l := &modelLane{Batch: b}
-	l.plan, err = d.PlanAppend(b.AppendProblem(flash.AppendProblem{}))
+	l.plan, err = rows.PlanAppend(d, b.AppendProblem(rows.AppendProblem{}))
 	require.NoError(m.t, err)
 	o := m.c.Options()
 	for layer := range o.Layers {
-		k, err := d.NewTensorBNHD(o.DType, rows, o.KeyHeads, tokens, o.HeadDim)
+		k, err := d.NewTensorBNHD(o.DType, n, o.KeyHeads, tokens, o.HeadDim)
 		require.NoError(m.t, err)
-		v, err := d.NewTensor(o.DType, rows, o.KeyHeads, tokens, o.ValueDim)
+		v, err := d.NewTensor(o.DType, n, o.KeyHeads, tokens, o.ValueDim)
 		require.NoError(m.t, err)
 		rec, err := l.plan.NewRecording()
 		require.NoError(m.t, err)
-		require.NoError(m.t, rec.Append(b.Append(layer, flash.Append{K: k, V: v})))
+		require.NoError(m.t, rec.Append(b.Append(layer, rows.Append{K: k, V: v})))
 		l.k, l.v, l.recs = append(l.k, k), append(l.v, v), append(l.recs, rec)
 	}
 	return l

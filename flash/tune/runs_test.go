@@ -10,6 +10,7 @@ import (
 
 	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/flash/kvcache"
+	"github.com/vkattn/vkattn/flash/rows"
 	"github.com/vkattn/vkattn/pipeline"
 	"github.com/vkattn/vkattn/vk"
 )
@@ -79,8 +80,8 @@ func (all together) Record(cmd uintptr) error {
 // TestTimeRunsOfAnyKind: an append, a merge, and both as one run are executed and timed like attention; what cannot be is refused by name.
 func TestTimeRunsOfAnyKind(t *testing.T) {
 	d := testDevice(t)
-	appending := func(d *flash.Device) (*flash.RowRecording, *flash.Tensor) {
-		plan, err := d.PlanAppend(flash.AppendProblem{Batch: 1, KeyHeads: 1, Rows: 1, CacheRows: 2, HeadDim: 2, DType: flash.F32,
+	appending := func(d *flash.Device) (*rows.Recording, *flash.Tensor) {
+		plan, err := rows.PlanAppend(d, rows.AppendProblem{Batch: 1, KeyHeads: 1, Rows: 1, CacheRows: 2, HeadDim: 2, DType: flash.F32,
 			KeysOnly: true})
 		require.NoError(t, err)
 		t.Cleanup(func() { plan.Close() })
@@ -91,7 +92,7 @@ func TestTimeRunsOfAnyKind(t *testing.T) {
 		at, err := d.NewTensor(flash.Int32, 1, 1, 1, 1)
 		require.NoError(t, err)
 		require.NoError(t, at.UploadBytes(t.Context(), []byte{1, 0, 0, 0}))
-		require.NoError(t, r.Append(flash.Append{K: tensor(t, d, flash.F32, [4]int{1, 1, 1, 2}, 7, 8), KeyCache: cache, At: at}))
+		require.NoError(t, r.Append(rows.Append{K: tensor(t, d, flash.F32, [4]int{1, 1, 1, 2}, 7, 8), KeyCache: cache, At: at}))
 		return r, cache
 	}
 	row, cache := appending(d)
@@ -131,7 +132,7 @@ func TestTimeRunsOfAnyKind(t *testing.T) {
 	foreign, _ := appending(testDevice(t))
 	for argument, runs := range map[string][]Commands{
 		"TimeRuns runs": nil, "TimeRuns runs[1]": {row, nil}, "TimeRuns runs[0]": {foreign, row},
-		"MergeRecording": {row, fresh}, "RowRecording": {(*flash.RowRecording)(nil)},
+		"MergeRecording": {row, fresh}, "Recording": {(*rows.Recording)(nil)},
 	} {
 		_, err = TimeRuns(bg, d, runs, 2)
 		requireRefused(t, argument, err)
@@ -156,10 +157,10 @@ func TestCommandsOfAnotherDevice(t *testing.T) {
 	maps, err := plan.NewMapRecording()
 	require.NoError(t, err)
 	closed(maps)
-	rows, err := other.PlanRotate(flash.RotateProblem{Batch: 1, Heads: 1, Rows: 1, HeadDim: 8})
+	turns, err := rows.PlanRotate(other, rows.RotateProblem{Batch: 1, Heads: 1, Rows: 1, HeadDim: 8})
 	require.NoError(t, err)
-	closed(rows)
-	rotation, err := rows.NewRecording()
+	closed(turns)
+	rotation, err := turns.NewRecording()
 	require.NoError(t, err)
 	closed(rotation)
 	merges, err := other.PlanMerge(flash.MergeProblem{Parts: 2, Batch: 1, Heads: 1, QueryLen: 1, ValueDim: 2})

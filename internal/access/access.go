@@ -1,7 +1,7 @@
-// Package access is how packages beside flash, flash/tune, flash/kvcache and flash/hostmem, reach what flash keeps to itself: the kernels'
-// environment of a device, the kernels of a plan, memory and commands that the device counts among its own. They need them, and no program
-// that computes does; so flash exports nothing for it, hands these functions over when it is initialised, and knows nothing of who calls
-// them.
+// Package access is how packages beside flash, flash/tune, flash/kvcache, flash/rows and flash/hostmem, reach what flash keeps to itself:
+// the kernels' environment of a device, the kernels of a plan, memory and commands that the device counts among its own. They need them,
+// and no program that computes does; so flash exports nothing for it, hands these functions over when it is initialised, and knows nothing
+// of who calls them.
 package access
 
 import (
@@ -42,8 +42,15 @@ type Flash[Device, Plan, Problem, Tensor any] struct {
 	// Hold keeps a tensor's memory from being freed until Release, and gives the tensor's device and its bytes.
 	Hold    func(Tensor) (Device, pipeline.Binding, error)
 	Release func(Tensor)
+	// Place checks tensors against the operands of a pass that they are given for, in the order of the table, and puts them where kernels
+	// find them. It does not allocate unless it fails.
+	Place func(d Device, pass string, table []attn.Operand, p *attn.Problem, given []Tensor, to []*kernel.Operand) error
+	// Pages checks the pages of a problem of that name.
+	Pages func(problem string, p attn.Pages) error
 	// Record makes commands that stay the same from one submission to the next.
 	Record func(Device, Commands[Tensor]) (Recording, error)
+	// Rewritable makes a recording without commands: errors say that it needs first what this names, which calls Rewrite.
+	Rewritable func(d Device, c Commands[Tensor], first string) (Rewritable, error)
 }
 
 // During is Named for what a function returns. It alone sees the pointer: what a function variable is given the address of is on the heap.
@@ -68,6 +75,14 @@ type Recording interface {
 	Idle() (bool, error)        // says without waiting whether the latest submission has ended
 	Wait(context.Context) error // for the latest submission, even when the context is cancelled
 	Close() error               // after waiting
+}
+
+// Rewritable is a Recording whose commands are written again and again.
+type Rewritable interface {
+	Recording
+	// Rewrite writes commands in place of what the recording held, after place has changed the tensors in Commands.Tensors.
+	// Where it fails the recording is empty, or, with flash.ErrInFlight, as it was and place has not been called. It does not allocate.
+	Rewrite(place func() error) error
 }
 
 var flash any

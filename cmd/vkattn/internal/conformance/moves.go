@@ -7,6 +7,7 @@ import (
 
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/onnx"
 	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/flash/rows"
 	"github.com/vkattn/vkattn/internal/ref"
 )
 
@@ -89,12 +90,12 @@ func (m *mover) rotate(of *onnx.Case) (got []float32, err error) {
 		return nil, err
 	}
 	x, dtype, cos, sin := r.X, flashType(r.Type), r.Cos, r.Sin
-	turn := flash.Rotary{Columns: 2 * r.Cos.D, Interleaved: r.Interleaved, PerToken: r.Positions == nil}
+	turn := rows.Rotary{Columns: 2 * r.Cos.D, Interleaved: r.Interleaved, PerToken: r.Positions == nil}
 	if r.Positions != nil {
 		cos, sin = r.CosCache, r.SinCache
 		turn.Table, turn.Positions = cos.N, true
 	}
-	plan, err := m.dev.PlanRotate(flash.RotateProblem{Batch: x.B, Heads: x.H, Rows: x.N, HeadDim: x.D, DType: dtype, Rotary: turn})
+	plan, err := rows.PlanRotate(m.dev, rows.RotateProblem{Batch: x.B, Heads: x.H, Rows: x.N, HeadDim: x.D, DType: dtype, Rotary: turn})
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +104,7 @@ func (m *mover) rotate(of *onnx.Case) (got []float32, err error) {
 	if r.Flat {
 		lay = m.dev.NewTensorBNHD
 	}
-	f := flash.Rotation{X: m.tensor(lay, dtype, shapeOf(x), x.Data), Y: m.tensor(lay, dtype, shapeOf(x), nil),
+	f := rows.Rotation{X: m.tensor(lay, dtype, shapeOf(x), x.Data), Y: m.tensor(lay, dtype, shapeOf(x), nil),
 		Cos: m.tensor(m.dev.NewTensor, flash.F32, shapeOf(cos), cos.Data),
 		Sin: m.tensor(m.dev.NewTensor, flash.F32, shapeOf(sin), sin.Data)}
 	if r.Positions != nil {
@@ -135,7 +136,7 @@ func (m *mover) scatter(of *onnx.Case) (got []float32, err error) {
 		return nil, err
 	}
 	dtype := flashType(s.Type)
-	plan, err := m.dev.PlanAppend(flash.AppendProblem{Batch: s.Cache.B, KeyHeads: s.Cache.H, Rows: s.Update.N, CacheRows: s.Cache.N,
+	plan, err := rows.PlanAppend(m.dev, rows.AppendProblem{Batch: s.Cache.B, KeyHeads: s.Cache.H, Rows: s.Update.N, CacheRows: s.Cache.N,
 		HeadDim: s.Cache.D,
 		DType:   dtype, Circular: s.Circular, KeysOnly: true})
 	if err != nil {
@@ -143,7 +144,7 @@ func (m *mover) scatter(of *onnx.Case) (got []float32, err error) {
 	}
 	defer func() { err = errors.Join(err, plan.Close()) }()
 	cache := m.tensor(m.dev.NewTensor, dtype, shapeOf(s.Cache), s.Cache.Data)
-	f := flash.Append{K: m.tensor(m.dev.NewTensor, dtype, shapeOf(s.Update), s.Update.Data), KeyCache: cache,
+	f := rows.Append{K: m.tensor(m.dev.NewTensor, dtype, shapeOf(s.Update), s.Update.Data), KeyCache: cache,
 		At: m.integers([4]int{1, 1, 1, s.Cache.B}, s.At)}
 	if m.err != nil {
 		return nil, m.err

@@ -8,6 +8,7 @@ import (
 	"math"
 
 	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/flash/rows"
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/ref"
 )
@@ -82,8 +83,8 @@ func (a *appending) room() [4]int {
 func prepareAppend(ctx context.Context, w *work, c Case) error {
 	a := &appending{Case: c}
 	w.sets = min(w.sets, c.CacheRows/c.Rows)
-	p := flash.AppendProblem{Batch: c.Batch, KeyHeads: c.Heads, Rows: c.Rows, CacheRows: c.CacheRows, HeadDim: c.Dim, DType: flash.F16,
-		Rotary: &flash.Rotary{}}
+	p := rows.AppendProblem{Batch: c.Batch, KeyHeads: c.Heads, Rows: c.Rows, CacheRows: c.CacheRows, HeadDim: c.Dim, DType: flash.F16,
+		Rotary: &rows.Rotary{}}
 	if c.Cache != "" {
 		p.KeyType, p.ValueType = flash.DType(c.stored()), flash.DType(c.stored())
 	}
@@ -93,7 +94,7 @@ func prepareAppend(ctx context.Context, w *work, c Case) error {
 			a.table = append(a.table, float32(page))
 		}
 	}
-	plan, err := w.dev.PlanAppend(p)
+	plan, err := rows.PlanAppend(w.dev, p)
 	if plan, err = own(w, plan, err); err != nil {
 		return err
 	}
@@ -122,7 +123,7 @@ func prepareAppend(ctx context.Context, w *work, c Case) error {
 			first[b] += c.Rows
 		}
 		a.at = append(a.at, at)
-		f := flash.Append{KeyCache: a.caches[0].tensor, ValueCache: a.caches[1].tensor, PageTable: table}
+		f := rows.Append{KeyCache: a.caches[0].tensor, ValueCache: a.caches[1].tensor, PageTable: table}
 		if f.At, err = w.ints(ctx, [4]int{1, 1, 1, c.Batch}, at); err != nil {
 			return err
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/flash/rows"
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/ref"
 )
@@ -14,8 +15,8 @@ const longest = 1 << 15
 
 // prepareRotate turns queries of each set, which lie side by side as a projection leaves them, by positions of each sequence's own.
 func prepareRotate(ctx context.Context, w *work, c Case) error {
-	plan, err := w.dev.PlanRotate(flash.RotateProblem{Batch: c.Batch, Heads: c.Heads, Rows: c.Rows, HeadDim: c.Dim, DType: flash.F16,
-		Rotary: flash.Rotary{Positions: true}})
+	plan, err := rows.PlanRotate(w.dev, rows.RotateProblem{Batch: c.Batch, Heads: c.Heads, Rows: c.Rows, HeadDim: c.Dim, DType: flash.F16,
+		Rotary: rows.Rotary{Positions: true}})
 	if plan, err = own(w, plan, err); err != nil {
 		return err
 	}
@@ -34,7 +35,7 @@ func prepareRotate(ctx context.Context, w *work, c Case) error {
 			}
 		}
 		x := w.normal(shape[0], shape[1], shape[2], shape[3])
-		var t flash.Rotation
+		var t rows.Rotation
 		if t.X, err = w.tensor(ctx, attn.F16, shape, true, inTokens(x)); err != nil {
 			return err
 		}

@@ -1,4 +1,4 @@
-package flash
+package rows
 
 import (
 	"math"
@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/ref"
 	"github.com/vkattn/vkattn/internal/vktest"
@@ -30,8 +31,9 @@ func TestAppendPages(t *testing.T) {
 			if last := len(table[4]) - 1; last > 0 {
 				table[4][last] = pages // just outside
 			}
-			c := appendCase{AppendProblem: AppendProblem{Batch: 6, KeyHeads: 2, Rows: rows, HeadDim: 5 + n, ValueDim: 3, DType: F16,
-				Pages: Pages{Size: size, Count: pages, PerSequence: attn.CeilDiv(3*size+rows, size)}}, at: at, table: table, layout: n}
+			c := appendCase{AppendProblem: AppendProblem{Batch: 6, KeyHeads: 2, Rows: rows, HeadDim: 5 + n, ValueDim: 3,
+				DType: flash.F16, Pages: flash.Pages{Size: size, Count: pages, PerSequence: attn.CeilDiv(3*size+rows, size)}},
+				at: at, table: table, layout: n}
 			if compressed {
 				c.Pages.PerSequence, c.Pages.Indices = 0, 2
 				for _, list := range table {
@@ -43,25 +45,25 @@ func TestAppendPages(t *testing.T) {
 	}
 	t.Run("shared", func(t *testing.T) { // two pages of three entries, that go on in pages of their own
 		table, pages := shuffledPages(r, 8, 2, 30, 20, 24)
-		c := appendCase{AppendProblem: AppendProblem{Batch: 3, KeyHeads: 3, Rows: 4, HeadDim: 8, DType: BF16,
-			Pages: Pages{Size: 8, Count: pages, PerSequence: 4}, Rotary: &Rotary{}}, at: []int{26, 16, 18}, table: table, layout: 1}
+		c := appendCase{AppendProblem: AppendProblem{Batch: 3, KeyHeads: 3, Rows: 4, HeadDim: 8, DType: flash.BF16,
+			Pages: flash.Pages{Size: 8, Count: pages, PerSequence: 4}, Rotary: &Rotary{}}, at: []int{26, 16, 18}, table: table, layout: 1}
 		c.run(t, 1)
 	})
 	t.Run("nonsense", func(t *testing.T) { // numbers at the ends of their range, starts that go back and beyond the table
-		c := appendCase{AppendProblem: AppendProblem{Batch: 4, KeyHeads: 1, Rows: 3, HeadDim: 4, DType: F32,
-			Pages: Pages{Size: 2, Count: 3, PerSequence: 2}},
+		c := appendCase{AppendProblem: AppendProblem{Batch: 4, KeyHeads: 1, Rows: 3, HeadDim: 4, DType: flash.F32,
+			Pages: flash.Pages{Size: 2, Count: 3, PerSequence: 2}},
 			at: []int{math.MaxInt32 - 1, math.MinInt32, -2, 3}, table: [][]int{{0, 1}, {2, 0}, {math.MinInt32, math.MaxInt32}, {1, 2}},
 			layout: 0}
 		c.run(t, 2)
 		d := testDevice(t)
 		p := c.AppendProblem
 		p.Pages.PerSequence, p.Pages.Indices = 0, 3
-		plan, err := d.PlanAppend(p)
+		plan, err := PlanAppend(d, p)
 		require.NoError(t, err)
 		defer plan.Close()
-		pool := newBytes(t, d, r, F32, [4]int{3, 1, 2, 4}, 2)
-		values := newBytes(t, d, r, F32, [4]int{3, 1, 2, 4}, 1)
-		rows := plainly(t, d)(F32, [4]int{4, 1, 3, 4})
+		pool := newBytes(t, d, r, flash.F32, [4]int{3, 1, 2, 4}, 2)
+		values := newBytes(t, d, r, flash.F32, [4]int{3, 1, 2, 4}, 1)
+		rows := plainly(t, d)(flash.F32, [4]int{4, 1, 3, 4})
 		f := Append{K: rows, V: rows, KeyCache: pool.tensor, ValueCache: values.tensor,
 			At:         integers(t, d, [4]int{1, 1, 1, 4}, []int{0, 0, 2, 0}),
 			PageTable:  integers(t, d, [4]int{1, 1, 1, 3}, []int{0, 1, 2}),
@@ -77,13 +79,13 @@ func TestAppendPages(t *testing.T) {
 func TestAppendTokens(t *testing.T) {
 	r := rand.New(rand.NewPCG(8, 8))
 	for n, p := range []AppendProblem{
-		{KeyHeads: 2, HeadDim: 8, DType: F16, Rotary: &Rotary{}, Heads: 4},
-		{KeyHeads: 1, HeadDim: 64, ValueDim: 32, DType: F32, KeyType: Q8_0, ValueType: Q4_0,
+		{KeyHeads: 2, HeadDim: 8, DType: flash.F16, Rotary: &Rotary{}, Heads: 4},
+		{KeyHeads: 1, HeadDim: 64, ValueDim: 32, DType: flash.F32, KeyType: flash.Q8_0, ValueType: flash.Q4_0,
 			Rotary: &Rotary{Columns: 32, Interleaved: true}},
-		{KeyHeads: 3, HeadDim: 7, DType: BF16, Rotary: &Rotary{Columns: 4, PerToken: true}, Heads: 3},
-		{KeyHeads: 2, HeadDim: 6, DType: F16, KeyType: F8E4M3, ValueType: F8E4M3, Rotary: &Rotary{Table: 30}},
+		{KeyHeads: 3, HeadDim: 7, DType: flash.BF16, Rotary: &Rotary{Columns: 4, PerToken: true}, Heads: 3},
+		{KeyHeads: 2, HeadDim: 6, DType: flash.F16, KeyType: flash.F8E4M3, ValueType: flash.F8E4M3, Rotary: &Rotary{Table: 30}},
 	} {
-		for _, where := range []Pages{{}, {Size: 4, PerSequence: 9}, {Size: 8, Indices: 20}} {
+		for _, where := range []flash.Pages{{}, {Size: 4, PerSequence: 9}, {Size: 8, Indices: 20}} {
 			c := appendCase{AppendProblem: p, layout: n, inPlace: n == 2}
 			c.Batch, c.Pages, c.CacheRows = 3, where, 33
 			for b := range c.Batch {
@@ -111,11 +113,10 @@ func TestAppendTokens(t *testing.T) {
 // TestAppendCounts: one plan serves entries with a chunk of a prompt, with one token, with none and with more than there are rows.
 func TestAppendCounts(t *testing.T) {
 	r := rand.New(rand.NewPCG(9, 9))
-	for n, where := range []Pages{{}, {Size: 4, PerSequence: 5}} {
-		c := appendCase{AppendProblem: AppendProblem{Batch: 5, KeyHeads: 2, Rows: 6, HeadDim: 32, DType: F16, KeyType: Q4_0, Counts: true,
-			Pages:     where,
-			CacheRows: 20, Rotary: &Rotary{}, Heads: 2}, at: []int{0, 5, 13, 2, 3}, counts: []int{6, 1, 0, -4, 100}, layout: n,
-			inPlace: n == 1}
+	for n, where := range []flash.Pages{{}, {Size: 4, PerSequence: 5}} {
+		c := appendCase{AppendProblem: AppendProblem{Batch: 5, KeyHeads: 2, Rows: 6, HeadDim: 32, DType: flash.F16,
+			KeyType: flash.Q4_0, Counts: true, Pages: where, CacheRows: 20, Rotary: &Rotary{}, Heads: 2},
+			at: []int{0, 5, 13, 2, 3}, counts: []int{6, 1, 0, -4, 100}, layout: n, inPlace: n == 1}
 		if where.Size > 0 {
 			c.CacheRows = 0
 			c.table, c.Pages.Count = shuffledPages(r, 4, 0, 20, 20, 20, 20, 20)
@@ -131,9 +132,9 @@ func TestAppendTypes(t *testing.T) {
 	vktest.Long(t, "two types in TestAppendTokens")
 	turns := []*Rotary{nil, {}, {Interleaved: true}, {Columns: 32}, {Columns: 24, Interleaved: true}, {Columns: 22, Table: 40},
 		{Columns: 30, PerToken: true, Interleaved: true}}
-	types := []DType{0, Q8_0, Q4_0, F8E4M3}
+	types := []flash.DType{0, flash.Q8_0, flash.Q4_0, flash.F8E4M3}
 	n := 0
-	for _, dtype := range []DType{F32, F16, BF16} {
+	for _, dtype := range []flash.DType{flash.F32, flash.F16, flash.BF16} {
 		for _, key := range types {
 			for i, turn := range turns {
 				if n++; testing.Short() && n%3 != 0 {
@@ -145,7 +146,7 @@ func TestAppendTypes(t *testing.T) {
 				if turn != nil {
 					c.Heads = 1 + n%3
 				}
-				if key == F8E4M3 || key == 0 { // which take any number of columns
+				if key == flash.F8E4M3 || key == 0 { // which take any number of columns
 					if c.HeadDim = 83; turn != nil && turn.Columns == 0 {
 						c.Rotary = &Rotary{Columns: 82, Interleaved: turn.Interleaved}
 					}
@@ -155,12 +156,14 @@ func TestAppendTypes(t *testing.T) {
 		}
 	}
 	for _, c := range []appendCase{
-		{AppendProblem: AppendProblem{HeadDim: 576, ValueDim: 512, DType: F16, Rotary: &Rotary{Columns: 64}}},
-		{AppendProblem: AppendProblem{HeadDim: 576, KeysOnly: true, DType: F32, Rotary: &Rotary{}, Heads: 16}},
-		{AppendProblem: AppendProblem{HeadDim: 576, ValueDim: 512, DType: F16, KeyType: Q8_0, Rotary: &Rotary{Columns: 64}}},
+		{AppendProblem: AppendProblem{HeadDim: 576, ValueDim: 512, DType: flash.F16, Rotary: &Rotary{Columns: 64}}},
+		{AppendProblem: AppendProblem{HeadDim: 576, KeysOnly: true, DType: flash.F32, Rotary: &Rotary{}, Heads: 16}},
+		{AppendProblem: AppendProblem{HeadDim: 576, ValueDim: 512, DType: flash.F16, KeyType: flash.Q8_0, Rotary: &Rotary{Columns: 64}}},
 		// More pairs than are kept.
-		{AppendProblem: AppendProblem{HeadDim: 2080, ValueDim: 33, DType: BF16, KeyType: Q4_0, ValueType: F8E4M3, Rotary: &Rotary{}}},
-		{AppendProblem: AppendProblem{HeadDim: 2083, ValueDim: 1, DType: F16, Rotary: &Rotary{Columns: 2082, Interleaved: true}, Heads: 1}},
+		{AppendProblem: AppendProblem{HeadDim: 2080, ValueDim: 33, DType: flash.BF16, KeyType: flash.Q4_0, ValueType: flash.F8E4M3,
+			Rotary: &Rotary{}}},
+		{AppendProblem: AppendProblem{HeadDim: 2083, ValueDim: 1, DType: flash.F16,
+			Rotary: &Rotary{Columns: 2082, Interleaved: true}, Heads: 1}},
 	} {
 		c.Batch, c.KeyHeads, c.Rows, c.CacheRows, c.at = 1, 1, 2, 7, []int{3}
 		t.Run(c.String(), func(t *testing.T) { c.run(t, 3) })
@@ -173,9 +176,9 @@ func TestAppendTypes(t *testing.T) {
 func TestAppendWide(t *testing.T) {
 	vktest.Long(t, "narrow rows in TestAppendTokens")
 	turns := []*Rotary{nil, {}, {Columns: 64}, {Columns: 20, Interleaved: true}, {Interleaved: true, PerToken: true}}
-	types := []DType{0, Q8_0, Q4_0, F8E4M3}
+	types := []flash.DType{0, flash.Q8_0, flash.Q4_0, flash.F8E4M3}
 	n := 0
-	for _, dtype := range []DType{F32, F16, BF16} {
+	for _, dtype := range []flash.DType{flash.F32, flash.F16, flash.BF16} {
 		for i, key := range types {
 			for j, turn := range turns {
 				if n++; testing.Short() && n%4 != 0 {
@@ -193,11 +196,12 @@ func TestAppendWide(t *testing.T) {
 		}
 	}
 	for _, c := range []appendCase{
-		{AppendProblem: AppendProblem{HeadDim: 2112, ValueDim: 512, DType: F16, KeyType: F8E4M3, Rotary: &Rotary{Columns: 2048}}},
+		{AppendProblem: AppendProblem{HeadDim: 2112, ValueDim: 512, DType: flash.F16, KeyType: flash.F8E4M3,
+			Rotary: &Rotary{Columns: 2048}}},
 		// Rows of blocks in several workgroups, the last of which is not full.
-		{AppendProblem: AppendProblem{HeadDim: 192, ValueDim: 128, DType: F16, KeyType: Q4_0, ValueType: Q8_0,
+		{AppendProblem: AppendProblem{HeadDim: 192, ValueDim: 128, DType: flash.F16, KeyType: flash.Q4_0, ValueType: flash.Q8_0,
 			Rotary: &Rotary{Columns: 64}}},
-		{AppendProblem: AppendProblem{HeadDim: 576, ValueDim: 64, DType: BF16, KeyType: Q8_0, Rotary: &Rotary{Columns: 64}}},
+		{AppendProblem: AppendProblem{HeadDim: 576, ValueDim: 64, DType: flash.BF16, KeyType: flash.Q8_0, Rotary: &Rotary{Columns: 64}}},
 	} {
 		c.Batch, c.KeyHeads, c.Rows, c.CacheRows, c.at, c.aligned = 1, 17, 2, 7, []int{3}, true
 		t.Run(c.String(), func(t *testing.T) { c.run(t, 3) })
@@ -206,8 +210,8 @@ func TestAppendWide(t *testing.T) {
 
 // TestAppendFarPositions: rows that stand at positions of all 31 bits are turned as near ones are.
 func TestAppendFarPositions(t *testing.T) {
-	for _, key := range []DType{0, Q8_0} {
-		c := appendCase{AppendProblem: AppendProblem{Batch: 2, KeyHeads: 1, Rows: 3, CacheRows: 8, HeadDim: 64, DType: F32,
+	for _, key := range []flash.DType{0, flash.Q8_0} {
+		c := appendCase{AppendProblem: AppendProblem{Batch: 2, KeyHeads: 1, Rows: 3, CacheRows: 8, HeadDim: 64, DType: flash.F32,
 			KeyType: key, Heads: 1,
 			Rotary: &Rotary{Base: 1e6, Positions: true}}, at: []int{0, 5},
 			positions: []int{1<<24 + 1, 1<<24 + 3, 1<<30 + 12345, math.MaxInt32, -(1 << 25) - 1, 16777217 * 3}}
@@ -218,10 +222,10 @@ func TestAppendFarPositions(t *testing.T) {
 // TestAppendManyTokens: of more rows than the device needs workgroups to be full, a workgroup has several steps.
 func TestAppendManyTokens(t *testing.T) {
 	r := rand.New(rand.NewPCG(10, 10))
-	for _, key := range []DType{0, Q8_0, F8E4M3} {
-		c := appendCase{AppendProblem: AppendProblem{Batch: 2, KeyHeads: 5, Rows: 300, HeadDim: 64, DType: F16, KeyType: key,
+	for _, key := range []flash.DType{0, flash.Q8_0, flash.F8E4M3} {
+		c := appendCase{AppendProblem: AppendProblem{Batch: 2, KeyHeads: 5, Rows: 300, HeadDim: 64, DType: flash.F16, KeyType: key,
 			ValueType: key,
-			Rotary:    &Rotary{}, Heads: 10, Pages: Pages{Size: 16, PerSequence: 21}}, at: []int{0, 35}, layout: 1}
+			Rotary:    &Rotary{}, Heads: 10, Pages: flash.Pages{Size: 16, PerSequence: 21}}, at: []int{0, 35}, layout: 1}
 		c.table, c.Pages.Count = shuffledPages(r, 16, 0, 300, 335)
 		t.Run(c.String(), func(t *testing.T) { c.run(t, 6) })
 	}
@@ -229,23 +233,23 @@ func TestAppendManyTokens(t *testing.T) {
 
 // TestAppendGGML: blocks are those that ggml's own library makes, byte for byte.
 func TestAppendGGML(t *testing.T) {
-	golden, _, err := ref.ReadSafetensors("../testdata/ggml/blocks.safetensors")
+	golden, _, err := ref.ReadSafetensors("../../testdata/ggml/blocks.safetensors")
 	require.NoError(t, err)
 	x, err := golden["x"].Floats()
 	require.NoError(t, err)
 	d := testDevice(t)
 	n := len(x) / 64
 	shape := [4]int{1, 1, n, 64}
-	rows := plainly(t, d)(F32, shape)
+	rows := plainly(t, d)(flash.F32, shape)
 	require.NoError(t, rows.Upload(t.Context(), x))
-	plan, err := d.PlanAppend(AppendProblem{Batch: 1, KeyHeads: 1, Rows: n, CacheRows: n, HeadDim: 64, DType: F32, KeyType: Q8_0,
-		ValueType: Q4_0})
+	plan, err := PlanAppend(d, AppendProblem{Batch: 1, KeyHeads: 1, Rows: n, CacheRows: n, HeadDim: 64, DType: flash.F32,
+		KeyType: flash.Q8_0, ValueType: flash.Q4_0})
 	require.NoError(t, err)
 	defer plan.Close()
-	f := Append{K: rows, V: rows, KeyCache: plainly(t, d)(Q8_0, shape), ValueCache: plainly(t, d)(Q4_0, shape),
+	f := Append{K: rows, V: rows, KeyCache: plainly(t, d)(flash.Q8_0, shape), ValueCache: plainly(t, d)(flash.Q4_0, shape),
 		At: integers(t, d, [4]int{1, 1, 1, 1}, []int{0})}
 	require.NoError(t, plan.Append(t.Context(), f))
-	for _, cache := range []*Tensor{f.KeyCache, f.ValueCache} {
+	for _, cache := range []*flash.Tensor{f.KeyCache, f.ValueCache} {
 		want := golden[cache.DType().String()].Data
 		got := make([]byte, len(want))
 		require.NoError(t, cache.DownloadBytes(t.Context(), got))
@@ -261,15 +265,15 @@ func TestAppendGGML(t *testing.T) {
 func TestAppendQuantisedExactly(t *testing.T) {
 	d := testDevice(t)
 	const rows, dim = 400, 64
-	for _, dtype := range []DType{F32, F16, BF16} {
-		for _, key := range []DType{Q8_0, Q4_0, F8E4M3} {
+	for _, dtype := range []flash.DType{flash.F32, flash.F16, flash.BF16} {
+		for _, key := range []flash.DType{flash.Q8_0, flash.Q4_0, flash.F8E4M3} {
 			t.Run(dtype.String()+" "+key.String(), func(t *testing.T) {
 				r := rand.New(rand.NewPCG(uint64(dtype), uint64(key)))
 				scale := float32(math.Exp(r.NormFloat64()))
 				x := make([]float32, rows*dim)
 				for i := range rows {
 					size := math.Exp2(float64(r.IntN(60) - 40))
-					if dtype != F16 && i%7 == 0 {
+					if dtype != flash.F16 && i%7 == 0 {
 						size = math.Exp2(float64(r.IntN(240) - 116)) // what fp16 cannot hold as d, and what is not a denormal fp32
 					}
 					for j := range dim {
@@ -279,7 +283,7 @@ func TestAppendQuantisedExactly(t *testing.T) {
 							v = size * float64(r.IntN(509)-254) / 2
 						case i%5 == 2 && j%3 > 0:
 							v = 0
-						case i%5 == 3 && key == F8E4M3: // between two neighbours, and near there
+						case i%5 == 3 && key == flash.F8E4M3: // between two neighbours, and near there
 							v = float64(scale) * math.Ldexp(float64(2*r.IntN(16)+1), r.IntN(20)-12) *
 								(1 + float64(r.IntN(3)-1)*math.Exp2(-23))
 						}
@@ -290,14 +294,14 @@ func TestAppendQuantisedExactly(t *testing.T) {
 				shape := [4]int{1, 1, rows, dim}
 				from := plainly(t, d)(dtype, shape)
 				require.NoError(t, from.Upload(t.Context(), x))
-				plan, err := d.PlanAppend(AppendProblem{Batch: 1, KeyHeads: 1, Rows: rows, CacheRows: rows, HeadDim: dim, DType: dtype,
+				plan, err := PlanAppend(d, AppendProblem{Batch: 1, KeyHeads: 1, Rows: rows, CacheRows: rows, HeadDim: dim, DType: dtype,
 					KeyType: key, KeysOnly: true})
 				require.NoError(t, err)
 				defer plan.Close()
 				f := Append{K: from, KeyCache: plainly(t, d)(key, shape), At: integers(t, d, [4]int{1, 1, 1, 1}, []int{0})}
 				want := make([]byte, attn.DType(key).Bytes(len(x)))
-				if key == F8E4M3 {
-					f.KeyScales = plainly(t, d)(F32, [4]int{1, 1, 1, 1})
+				if key == flash.F8E4M3 {
+					f.KeyScales = plainly(t, d)(flash.F32, [4]int{1, 1, 1, 1})
 					require.NoError(t, f.KeyScales.Upload(t.Context(), []float32{scale}))
 					for i := range x {
 						x[i] /= scale

@@ -1,4 +1,4 @@
-package flash
+package rows
 
 import (
 	"encoding/binary"
@@ -9,13 +9,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/ref"
 )
 
 // bytesTensor is a tensor somewhere in a buffer of noise, every byte of which is known.
 type bytesTensor struct {
-	whole, tensor *Tensor
+	whole, tensor *flash.Tensor
 	dtype         attn.DType
 	offset        int // bytes
 	shape         [4]int
@@ -25,11 +26,11 @@ type bytesTensor struct {
 
 // newBytes lays a tensor out without gaps, as [B, H, N, D] or [B, N, H, D] in memory, or with gaps, rows of types of a byte anywhere, or
 // with gaps that leave rows of 64s of columns aligned to 16 bytes and to blocks that begin at words.
-func newBytes(t *testing.T, d *Device, r *rand.Rand, dtype DType, shape [4]int, layout int) *bytesTensor {
+func newBytes(t *testing.T, d *flash.Device, r *rand.Rand, dtype flash.DType, shape [4]int, layout int) *bytesTensor {
 	t.Helper()
 	x := &bytesTensor{dtype: attn.DType(dtype), shape: shape}
 	unit := x.dtype.Block()
-	align := map[DType]int{F32: 4, F16: 2, BF16: 2, Q8_0: 2, Q4_0: 2, F8E4M3: 1}[dtype]
+	align := map[flash.DType]int{flash.F32: 4, flash.F16: 2, flash.BF16: 2, flash.Q8_0: 2, flash.Q4_0: 2, flash.F8E4M3: 1}[dtype]
 	switch layout % 4 {
 	case 0:
 		x.strides = attn.Contiguous(shape)
@@ -48,7 +49,7 @@ func newBytes(t *testing.T, d *Device, r *rand.Rand, dtype DType, shape [4]int, 
 		x.bytes[i] = byte(r.Uint32())
 	}
 	var err error
-	x.whole, err = d.NewTensor(Int32, 1, 1, 1, len(x.bytes)/4)
+	x.whole, err = d.NewTensor(flash.Int32, 1, 1, 1, len(x.bytes)/4)
 	require.NoError(t, err)
 	require.NoError(t, x.whole.UploadBytes(t.Context(), x.bytes))
 	x.tensor, err = x.whole.View(uint64(x.offset), dtype, shape, x.strides)
@@ -78,7 +79,7 @@ func (x *bytesTensor) expect(t *testing.T, name string) {
 }
 
 // integers is a tensor of them, guarded by others.
-func integers(t *testing.T, d *Device, shape [4]int, values []int) *Tensor {
+func integers(t *testing.T, d *flash.Device, shape [4]int, values []int) *flash.Tensor {
 	t.Helper()
 	const before = 3
 	raw := make([]byte, 0, 4*(len(values)+2*before))
@@ -89,10 +90,10 @@ func integers(t *testing.T, d *Device, shape [4]int, values []int) *Tensor {
 		}
 		raw = binary.LittleEndian.AppendUint32(raw, uint32(v))
 	}
-	whole, err := d.NewTensor(Int32, 1, 1, 1, len(raw)/4)
+	whole, err := d.NewTensor(flash.Int32, 1, 1, 1, len(raw)/4)
 	require.NoError(t, err)
 	require.NoError(t, whole.UploadBytes(t.Context(), raw))
-	x, err := whole.View(4*before, Int32, shape, [4]int{})
+	x, err := whole.View(4*before, flash.Int32, shape, [4]int{})
 	require.NoError(t, err)
 	return x
 }
@@ -151,7 +152,7 @@ func (c *appendCase) place(x token) (b, row int, ok bool) {
 	switch {
 	case x.entry < 0:
 		return 0, 0, false
-	case c.Pages != Pages{}:
+	case c.Pages != flash.Pages{}:
 		return ref.InPages(c.table[x.entry], c.Pages.Count, c.Pages.Size, x.place)
 	case c.Circular:
 		return x.entry, (x.place%c.CacheRows + c.CacheRows) % c.CacheRows, true
@@ -160,7 +161,7 @@ func (c *appendCase) place(x token) (b, row int, ok bool) {
 }
 
 // tableTensors are the table of pages of the case's form; lists shorter than a dense table's rows end in −1.
-func (c *appendCase) tableTensors(t *testing.T, d *Device, f *Append) {
+func (c *appendCase) tableTensors(t *testing.T, d *flash.Device, f *Append) {
 	if c.Pages.PerSequence > 0 {
 		var all []int
 		for _, list := range c.table {
@@ -187,7 +188,8 @@ func (c *appendCase) tableTensors(t *testing.T, d *Device, f *Append) {
 }
 
 // turnedBy is rows in fp32 after the turn of the case, by the kernel for rotations, which is compared with the oracle on the way.
-func (c *appendCase) turnedBy(t *testing.T, d *Device, x ref.Tensor, f *Append, angle func(x token, j int) (cos, sin float64)) ref.Tensor {
+func (c *appendCase) turnedBy(t *testing.T, d *flash.Device, x ref.Tensor, f *Append,
+	angle func(x token, j int) (cos, sin float64)) ref.Tensor {
 	t.Helper()
 	if c.Rotary == nil {
 		return x
@@ -201,11 +203,11 @@ func (c *appendCase) turnedBy(t *testing.T, d *Device, x ref.Tensor, f *Append, 
 	} else {
 		given.Frequencies = nil
 	}
-	p := RotateProblem{Batch: x.B, Heads: x.H, Rows: x.N, HeadDim: x.D, DType: F32, Rotary: given}
-	plan, err := d.PlanRotate(p)
+	p := RotateProblem{Batch: x.B, Heads: x.H, Rows: x.N, HeadDim: x.D, DType: flash.F32, Rotary: given}
+	plan, err := PlanRotate(d, p)
 	require.NoError(t, err)
 	defer plan.Close()
-	from, to := plainly(t, d)(F32, [4]int{x.B, x.H, x.N, x.D}), plainly(t, d)(F32, [4]int{x.B, x.H, x.N, x.D})
+	from, to := plainly(t, d)(flash.F32, [4]int{x.B, x.H, x.N, x.D}), plainly(t, d)(flash.F32, [4]int{x.B, x.H, x.N, x.D})
 	require.NoError(t, from.Upload(t.Context(), x.Data))
 	rotation := Rotation{X: from, Y: to, Cos: f.Cos, Sin: f.Sin}
 	all := c.tokens()
@@ -230,7 +232,7 @@ func (c *appendCase) turnedBy(t *testing.T, d *Device, x ref.Tensor, f *Append, 
 func (c *appendCase) run(t *testing.T, seed uint64) {
 	t.Helper()
 	d, r := testDevice(t), rand.New(rand.NewPCG(seed, 14))
-	plan, err := d.PlanAppend(c.AppendProblem)
+	plan, err := PlanAppend(d, c.AppendProblem)
 	require.NoError(t, err)
 	defer plan.Close()
 	all := c.tokens()
@@ -238,7 +240,7 @@ func (c *appendCase) run(t *testing.T, seed uint64) {
 	if c.Tokens > 0 {
 		b, n = 1, c.Tokens
 	}
-	stored := func(q DType) DType {
+	stored := func(q flash.DType) flash.DType {
 		if attn.DType(q).Quantised() {
 			return q
 		}
@@ -246,7 +248,7 @@ func (c *appendCase) run(t *testing.T, seed uint64) {
 	}
 	room := [2]int{c.Batch, c.CacheRows}
 	var f Append
-	if (c.Pages != Pages{}) {
+	if (c.Pages != flash.Pages{}) {
 		room = [2]int{c.Pages.Count, c.Pages.Size}
 		c.tableTensors(t, d, &f)
 	}
@@ -275,7 +277,7 @@ func (c *appendCase) run(t *testing.T, seed uint64) {
 			if turn.PerToken {
 				shape = [4]int{b, 1, n, turn.Columns / 2}
 			}
-			cos, sin := newGuarded(t, d, r, F32, shape, c.layout%3), newGuarded(t, d, r, F32, shape, (c.layout+1)%3)
+			cos, sin := newGuarded(t, d, r, flash.F32, shape, c.layout%3), newGuarded(t, d, r, flash.F32, shape, (c.layout+1)%3)
 			f.Cos, f.Sin = cos.tensor, sin.tensor
 			angle = func(x token, j int) (float64, float64) {
 				at := [2]int{x.b, x.i}
@@ -304,15 +306,15 @@ func (c *appendCase) run(t *testing.T, seed uint64) {
 			}
 		}
 	}
-	scales := func(q DType) (*Tensor, []float32) {
-		if q != F8E4M3 {
+	scales := func(q flash.DType) (*flash.Tensor, []float32) {
+		if q != flash.F8E4M3 {
 			return nil, nil
 		}
 		s := make([]float32, c.Batch*c.KeyHeads)
 		for i := range s {
 			s[i] = float32(math.Exp(r.NormFloat64()*3) / 100)
 		}
-		x := plainly(t, d)(F32, [4]int{1, 1, c.Batch, c.KeyHeads})
+		x := plainly(t, d)(flash.F32, [4]int{1, 1, c.Batch, c.KeyHeads})
 		require.NoError(t, x.Upload(t.Context(), s))
 		return x, s
 	}
@@ -390,7 +392,7 @@ func (c *appendCase) String() string {
 	text := fmt.Sprintf("%v keys %v values %v, %d of %d and %d heads of %d and %d", c.DType, attn.DType(c.KeyType), attn.DType(c.ValueType),
 		c.Batch, c.KeyHeads, c.Heads,
 		c.HeadDim, c.ValueDim)
-	if (c.Pages != Pages{}) {
+	if (c.Pages != flash.Pages{}) {
 		text += fmt.Sprint(", ", c.Pages)
 	}
 	return text

@@ -1,4 +1,4 @@
-package flash
+package rows
 
 import (
 	"fmt"
@@ -8,101 +8,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/internal/ref"
 )
-
-// guarded is a tensor somewhere in a buffer of noise, every element of which is known.
-type guarded struct {
-	whole, tensor *Tensor
-	shape         [4]int
-	strides       [4]int
-	offset        int
-	values        []float32 // of the buffer, as the type has them
-}
-
-var refTypes = map[DType]ref.DType{F32: ref.F32, F16: ref.F16, BF16: ref.BF16}
-
-// inUnits is a layout of newGuarded.
-const inUnits = 3
-
-// newGuarded lays a tensor out with gaps between rows, heads and batch entries, or heads and rows exchanged, or without any gap; inUnits
-// with heads and rows exchanged, gaps, and every row at 16 bytes.
-func newGuarded(t *testing.T, d *Device, r *rand.Rand, dtype DType, shape [4]int, layout int) *guarded {
-	t.Helper()
-	g := &guarded{shape: shape, offset: 4}
-	switch layout {
-	case 0:
-		g.strides = [4]int{shape[1] * shape[2] * shape[3], shape[2] * shape[3], shape[3], 1}
-	case 1:
-		row := shape[3] + 3
-		g.strides, g.offset = [4]int{shape[1]*(shape[2]*row+1) + 5, shape[2]*row + 1, row, 1}, 7
-	case inUnits:
-		column := (shape[3] + 7) / 8 * 8
-		row := shape[1]*column + 8
-		g.strides, g.offset = [4]int{shape[2]*row + 16, column, row, 1}, 8
-	default:
-		row := shape[1]*(shape[3]+1) + 2
-		g.strides, g.offset = [4]int{shape[2]*row + 7, shape[3] + 1, row, 1}, 5
-	}
-	last := g.offset
-	for i, s := range g.strides {
-		last += s * (shape[i] - 1)
-	}
-	g.values = make([]float32, last+9)
-	for i := range g.values {
-		g.values[i] = float32(r.NormFloat64())
-	}
-	if dtype == Int32 {
-		for i := range g.values {
-			g.values[i] = float32(r.IntN(1000) + 1000000)
-		}
-	} else {
-		refTypes[dtype].RoundAll(g.values)
-	}
-	var err error
-	g.whole, err = d.NewTensor(dtype, 1, 1, 1, len(g.values))
-	require.NoError(t, err)
-	g.tensor, err = g.whole.View(uint64(g.offset*dtype.Size()), dtype, shape, g.strides)
-	require.NoError(t, err)
-	g.send(t)
-	return g
-}
-
-func (g *guarded) send(t *testing.T) { require.NoError(t, g.whole.Upload(t.Context(), g.values)) }
-
-// row is where a row begins in the buffer.
-func (g *guarded) row(b, h, i int) int {
-	return g.offset + b*g.strides[0] + h*g.strides[1] + i*g.strides[2]
-}
-
-// elements are those of the tensor in the words of the oracle.
-func (g *guarded) elements() ref.Tensor {
-	x := ref.NewTensor(g.shape[0], g.shape[1], g.shape[2], g.shape[3])
-	for _, r := range ref.AllRows(x) {
-		copy(x.Row(r.B, r.H, r.I), g.values[g.row(r.B, r.H, r.I):])
-	}
-	return x
-}
-
-// expect compares the buffer with what should be in it: exactly, but where off says by how much an element may be off.
-func (g *guarded) expect(t *testing.T, want []float64, off map[int]float64) {
-	t.Helper()
-	got := make([]float32, len(g.values))
-	require.NoError(t, g.whole.Download(t.Context(), got))
-	for i, x := range got {
-		if math.Abs(float64(x)-want[i]) > off[i] || x != x {
-			t.Fatalf("element %d of the buffer is %v and should be %v, within %g", i, x, want[i], off[i])
-		}
-	}
-}
-
-func wide(values []float32) []float64 {
-	out := make([]float64, len(values))
-	for i, x := range values {
-		out[i] = float64(x)
-	}
-	return out
-}
 
 // turned is what is right of rows at positions at(b, i), with cos and sin of the angles as fp32 has them.
 func turned(t *testing.T, x ref.Tensor, turn Rotary, inverse bool, angle func(b, i, j int) (c, s float64)) ref.Array {
@@ -125,10 +33,10 @@ func turned(t *testing.T, x ref.Tensor, turn Rotary, inverse bool, angle func(b,
 }
 
 // allowed is how far an element of y may be off: roundings of fp32 products, cosines and sines, and of the result.
-func allowed(dtype DType, y float64) float64 { return 2e-6 + refTypes[dtype].Ulp(y) }
+func allowed(dtype flash.DType, y float64) float64 { return 2e-6 + refTypes[dtype].Ulp(y) }
 
 // put puts rows of y where they belong in a buffer.
-func (g *guarded) put(want []float64, off map[int]float64, y ref.Array, dtype DType, columns int, place func(b, i int) (int, bool)) {
+func (g *guarded) put(want []float64, off map[int]float64, y ref.Array, dtype flash.DType, columns int, place func(b, i int) (int, bool)) {
 	for b := range y.B {
 		for h := range y.H {
 			for i := range y.N {
@@ -167,13 +75,13 @@ func TestRotate(t *testing.T) {
 		{Rotary{PerToken: true, Interleaved: true}, 10, 0},
 		{Rotary{Positions: true, Interleaved: true}, 128, 0},
 	} {
-		for k, dtype := range []DType{F32, F16, BF16} {
+		for k, dtype := range []flash.DType{flash.F32, flash.F16, flash.BF16} {
 			for _, inverse := range []bool{false, true} {
 				t.Run(fmt.Sprint(n, dtype, inverse), func(t *testing.T) {
 					r := rand.New(rand.NewPCG(uint64(n), uint64(k)))
 					shape := [4]int{1 + n%3, 3, 6, c.dim}
 					p := RotateProblem{Batch: shape[0], Heads: 3, Rows: 6, HeadDim: c.dim, DType: dtype, Rotary: c.turn, Inverse: inverse}
-					plan, err := d.PlanRotate(p)
+					plan, err := PlanRotate(d, p)
 					require.NoError(t, err)
 					defer plan.Close()
 					turn, err := c.turn.check(c.dim)
@@ -182,7 +90,7 @@ func TestRotate(t *testing.T) {
 					f := Rotation{X: x.tensor, Y: y.tensor, First: c.first}
 					position := func(b, i int) int { return int(c.first) + i }
 					if turn.Positions {
-						at := newGuarded(t, d, r, Int32, [4]int{1, 1, shape[0], 6}, 0)
+						at := newGuarded(t, d, r, flash.Int32, [4]int{1, 1, shape[0], 6}, 0)
 						for i := range shape[0] * 6 {
 							at.values[at.offset+i] = float32(r.IntN(40)) - 5
 						}
@@ -200,7 +108,7 @@ func TestRotate(t *testing.T) {
 						if turn.PerToken {
 							rows = [4]int{shape[0], 1, 6, turn.Columns / 2}
 						}
-						cos, sin := newGuarded(t, d, r, F32, rows, 1), newGuarded(t, d, r, F32, rows, 0)
+						cos, sin := newGuarded(t, d, r, flash.F32, rows, 1), newGuarded(t, d, r, flash.F32, rows, 0)
 						f.Cos, f.Sin = cos.tensor, sin.tensor
 						angle = func(b, i, j int) (float64, float64) {
 							if !turn.PerToken {
@@ -235,11 +143,11 @@ func TestRotateBackIsTheAdjoint(t *testing.T) {
 	shape := [4]int{2, 2, 9, 24}
 	var in, out [2]*guarded
 	for i, inverse := range []bool{false, true} {
-		p := RotateProblem{Batch: 2, Heads: 2, Rows: 9, HeadDim: 24, DType: F32, Rotary: Rotary{Columns: 20}, Inverse: inverse}
-		plan, err := d.PlanRotate(p)
+		p := RotateProblem{Batch: 2, Heads: 2, Rows: 9, HeadDim: 24, DType: flash.F32, Rotary: Rotary{Columns: 20}, Inverse: inverse}
+		plan, err := PlanRotate(d, p)
 		require.NoError(t, err)
 		defer plan.Close()
-		in[i], out[i] = newGuarded(t, d, r, F32, shape, i), newGuarded(t, d, r, F32, shape, 0)
+		in[i], out[i] = newGuarded(t, d, r, flash.F32, shape, i), newGuarded(t, d, r, flash.F32, shape, 0)
 		require.NoError(t, plan.Rotate(t.Context(), Rotation{X: in[i].tensor, Y: out[i].tensor, First: 123}))
 		require.NoError(t, out[i].whole.Download(t.Context(), out[i].values))
 	}
@@ -271,18 +179,18 @@ func TestAppend(t *testing.T) {
 		{6, 6, 4, 0, [3]int{1, 2, 5}, true, &Rotary{Positions: true, Scale: 2}},
 		{9, 4, 6, 6, [3]int{0, -2, -5}, false, &Rotary{PerToken: true}}, // more than there is room for
 	} {
-		for k, dtype := range []DType{F32, F16, BF16} {
+		for k, dtype := range []flash.DType{flash.F32, flash.F16, flash.BF16} {
 			t.Run(fmt.Sprint(n, dtype), func(t *testing.T) {
 				r := rand.New(rand.NewPCG(uint64(n), uint64(k)))
 				p := AppendProblem{Batch: 3, KeyHeads: 2, Rows: c.rows, CacheRows: c.cache, HeadDim: c.dim, ValueDim: c.valueDim,
 					DType: dtype, Circular: c.circular,
 					KeysOnly: c.valueDim == 0, Rotary: c.turn}
-				plan, err := d.PlanAppend(p)
+				plan, err := PlanAppend(d, p)
 				require.NoError(t, err)
 				defer plan.Close()
 				keys := newGuarded(t, d, r, dtype, [4]int{3, 2, c.rows, c.dim}, (n+1)%3)
 				cache := newGuarded(t, d, r, dtype, [4]int{3, 2, c.cache, c.dim}, n%3)
-				at := newGuarded(t, d, r, Int32, [4]int{1, 1, 1, 3}, 0)
+				at := newGuarded(t, d, r, flash.Int32, [4]int{1, 1, 1, 3}, 0)
 				for b, x := range c.at {
 					at.values[at.offset+b] = float32(x)
 				}
@@ -303,7 +211,7 @@ func TestAppend(t *testing.T) {
 					columns = turn.Columns
 					position := func(b, i int) int { return c.at[b] + i }
 					if turn.Positions {
-						given := newGuarded(t, d, r, Int32, [4]int{1, 1, 3, c.rows}, 0)
+						given := newGuarded(t, d, r, flash.Int32, [4]int{1, 1, 3, c.rows}, 0)
 						for i := range 3 * c.rows {
 							given.values[given.offset+i] = float32(r.IntN(90))
 						}
@@ -320,7 +228,7 @@ func TestAppend(t *testing.T) {
 						if turn.PerToken {
 							shape = [4]int{3, 1, c.rows, columns / 2}
 						}
-						cos, sin := newGuarded(t, d, r, F32, shape, 2), newGuarded(t, d, r, F32, shape, 1)
+						cos, sin := newGuarded(t, d, r, flash.F32, shape, 2), newGuarded(t, d, r, flash.F32, shape, 1)
 						f.Cos, f.Sin = cos.tensor, sin.tensor
 						angle = func(b, i, j int) (float64, float64) {
 							if !turn.PerToken {
@@ -358,17 +266,18 @@ func TestAppend(t *testing.T) {
 func TestRowRecordings(t *testing.T) {
 	d := testDevice(t)
 	turn := Rotary{Positions: true}
-	plan, err := d.PlanAppend(AppendProblem{Batch: 1, KeyHeads: 2, Rows: 3, CacheRows: 8, HeadDim: 4, DType: F16, Rotary: &turn})
+	plan, err := PlanAppend(d, AppendProblem{Batch: 1, KeyHeads: 2, Rows: 3, CacheRows: 8, HeadDim: 4, DType: flash.F16, Rotary: &turn})
 	require.NoError(t, err)
 	r := rand.New(rand.NewPCG(1, 1))
 	rows, cache := [4]int{1, 2, 3, 4}, [4]int{1, 2, 8, 4}
-	f := Append{K: newGuarded(t, d, r, F16, rows, 0).tensor, V: newGuarded(t, d, r, F16, rows, 1).tensor,
-		KeyCache: newGuarded(t, d, r, F16, cache, 2).tensor, ValueCache: newGuarded(t, d, r, F16, cache, 0).tensor,
-		At: newGuarded(t, d, r, Int32, [4]int{1, 1, 1, 1}, 0).tensor, Positions: newGuarded(t, d, r, Int32, [4]int{1, 1, 1, 3}, 0).tensor}
+	f := Append{K: newGuarded(t, d, r, flash.F16, rows, 0).tensor, V: newGuarded(t, d, r, flash.F16, rows, 1).tensor,
+		KeyCache: newGuarded(t, d, r, flash.F16, cache, 2).tensor, ValueCache: newGuarded(t, d, r, flash.F16, cache, 0).tensor,
+		At:        newGuarded(t, d, r, flash.Int32, [4]int{1, 1, 1, 1}, 0).tensor,
+		Positions: newGuarded(t, d, r, flash.Int32, [4]int{1, 1, 1, 3}, 0).tensor}
 	rec, err := plan.NewRecording()
 	require.NoError(t, err)
-	requireRefused(t, "RowRecording", rec.Submit())
-	requireRefused(t, "RowRecording", rec.Rotate(Rotation{}))
+	requireRefused(t, "Recording", rec.Submit())
+	requireRefused(t, "Recording", rec.Rotate(Rotation{}))
 	run := func() {
 		require.NoError(t, rec.Append(f))
 		require.NoError(t, rec.Submit())
@@ -382,12 +291,12 @@ func TestRowRecordings(t *testing.T) {
 	}))
 	require.NoError(t, rec.Append(f))
 	require.NoError(t, rec.Submit())
-	require.ErrorIs(t, rec.Append(f), ErrInFlight)
+	require.ErrorIs(t, rec.Append(f), flash.ErrInFlight)
 	require.NoError(t, rec.Close())
-	require.ErrorIs(t, rec.Append(f), ErrClosed)
+	require.ErrorIs(t, rec.Append(f), flash.ErrClosed)
 	require.NoError(t, plan.Append(t.Context(), f))
 	require.NoError(t, plan.Close())
-	require.ErrorIs(t, plan.Append(t.Context(), f), ErrClosed)
+	require.ErrorIs(t, plan.Append(t.Context(), f), flash.ErrClosed)
 }
 
 // TestBadRows: what cannot be is refused with the argument's name.
@@ -402,9 +311,9 @@ func TestBadRows(t *testing.T) {
 		{"AppendProblem.Rows", AppendProblem{Batch: 1, KeyHeads: 1, Rows: 3, CacheRows: 2, HeadDim: 2, Circular: true}},
 		{"AppendProblem.ValueDim", AppendProblem{Batch: 1, KeyHeads: 1, Rows: 3, CacheRows: 3, HeadDim: 2, ValueDim: 2, KeysOnly: true}},
 		{"AppendProblem.ValueDim", AppendProblem{Batch: 1, KeyHeads: 1, Rows: 3, CacheRows: 3, HeadDim: 2, ValueDim: -2}},
-		{"AppendProblem.DType", AppendProblem{Batch: 1, KeyHeads: 1, Rows: 3, CacheRows: 3, HeadDim: 2, DType: Int32}},
+		{"AppendProblem.DType", AppendProblem{Batch: 1, KeyHeads: 1, Rows: 3, CacheRows: 3, HeadDim: 2, DType: flash.Int32}},
 	} {
-		_, err := d.PlanAppend(c.p)
+		_, err := PlanAppend(d, c.p)
 		requireRefused(t, c.argument, err)
 	}
 	for _, c := range []struct {
@@ -419,14 +328,14 @@ func TestBadRows(t *testing.T) {
 		{"Rotary.Base", Rotary{Columns: 2, Frequencies: []float64{1}, Base: 3}},
 		{"Rotary.Base", Rotary{Base: -1}}, {"Rotary.Scale", Rotary{Scale: math.Inf(1)}},
 	} {
-		_, err := d.PlanRotate(RotateProblem{Batch: 1, Heads: 1, Rows: 1, HeadDim: 8, Rotary: c.turn})
+		_, err := PlanRotate(d, RotateProblem{Batch: 1, Heads: 1, Rows: 1, HeadDim: 8, Rotary: c.turn})
 		requireRefused(t, c.argument, err)
 	}
-	plan, err := d.PlanRotate(RotateProblem{Batch: 1, Heads: 1, Rows: 2, HeadDim: 8, DType: F16, Rotary: Rotary{Table: 5}})
+	plan, err := PlanRotate(d, RotateProblem{Batch: 1, Heads: 1, Rows: 2, HeadDim: 8, DType: flash.F16, Rotary: Rotary{Table: 5}})
 	require.NoError(t, err)
 	defer plan.Close()
 	r := rand.New(rand.NewPCG(1, 1))
-	x, table := newGuarded(t, d, r, F16, [4]int{1, 1, 2, 8}, 0).tensor, newGuarded(t, d, r, F32, [4]int{1, 1, 5, 4}, 0).tensor
+	x, table := newGuarded(t, d, r, flash.F16, [4]int{1, 1, 2, 8}, 0).tensor, newGuarded(t, d, r, flash.F32, [4]int{1, 1, 5, 4}, 0).tensor
 	good := Rotation{X: x, Cos: table, Sin: table}
 	require.NoError(t, plan.Rotate(t.Context(), good))
 	for argument, spoil := range map[string]func(*Rotation){
@@ -440,7 +349,7 @@ func TestBadRows(t *testing.T) {
 		spoil(&f)
 		requireRefused(t, argument, plan.Rotate(t.Context(), f))
 	}
-	var none *RowPlan
-	requireRefused(t, "RowPlan", none.Rotate(t.Context(), good))
-	requireRefused(t, "RowRecording", plan.Append(t.Context(), Append{}))
+	var none *Plan
+	requireRefused(t, "Plan", none.Rotate(t.Context(), good))
+	requireRefused(t, "Recording", plan.Append(t.Context(), Append{}))
 }

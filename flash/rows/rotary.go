@@ -1,7 +1,9 @@
-package flash
+package rows
 
 import (
 	"math"
+
+	"github.com/vkattn/vkattn/flash"
 )
 
 // Rotary says how rows are turned by their positions (rotary position embedding). Of the first Columns columns, R, pair j is (2j, 2j+1) if
@@ -102,11 +104,11 @@ func frequencies(columns int, base float64) []float64 {
 //	base' = base · factor^(R/(R−2))
 //
 // which leaves the first pair as it is and divides the last one's frequency by factor ("NTK-aware" scaling). Columns is R, even; linear
-// scaling, which divides all of them, is Rotary.Scale 1/factor. The error is an [*ArgumentError].
+// scaling, which divides all of them, is Rotary.Scale 1/factor. The error is a [*flash.ArgumentError].
 //
 // Source: Peng et al., YaRN: Efficient Context Window Extension of Large Language Models (2023), definition 1.
 func NTKFrequencies(columns int, base, factor float64) (_ []float64, err error) {
-	defer during("NTKFrequencies", &err)
+	defer within.During("NTKFrequencies", &err)
 	if err := checkScaling(columns, base, factor); err != nil {
 		return nil, err
 	}
@@ -126,12 +128,12 @@ func NTKFrequencies(columns int, base, factor float64) (_ []float64, err error) 
 //
 // so that what turns more often than high times keeps its frequency, and what turns less often than low times is divided by factor. Llama
 // 3.1 and later have base 500000, factor 8 (3.2: 32), length 8192, low 1 and high 4 (rope_scaling "llama3": low_freq_factor and
-// high_freq_factor); YaRN low 1 and high 32, and scales scores by (0.1·ln factor + 1)² besides, which is a matter of Problem.Scale. The
-// error is an [*ArgumentError].
+// high_freq_factor); YaRN low 1 and high 32, and scales scores by (0.1·ln factor + 1)² besides, which is a matter of flash.Problem.Scale.
+// The error is a [*flash.ArgumentError].
 //
 // Source: Peng et al., YaRN (2023), definition 2 (NTK-by-parts), with α = low and β = high.
 func ByPartsFrequencies(columns int, base, factor float64, length int, low, high float64) (_ []float64, err error) {
-	defer during("ByPartsFrequencies", &err)
+	defer within.During("ByPartsFrequencies", &err)
 	if err := checkScaling(columns, base, factor); err != nil {
 		return nil, err
 	}
@@ -167,7 +169,7 @@ func checkScaling(columns int, base, factor float64) error {
 // gradient of a rotation is that by the negative angle.
 type RotateProblem struct {
 	Batch, Heads, Rows, HeadDim int
-	DType                       DType
+	DType                       flash.DType
 	Rotary                      Rotary
 	Inverse                     bool // by the negative angle
 }

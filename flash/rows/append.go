@@ -1,9 +1,10 @@
-package flash
+package rows
 
 import (
 	"context"
 	"math"
 
+	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
 )
@@ -27,9 +28,9 @@ import (
 // With Pages the caches are pools: row p of entry b is row p mod Size of the page that the table has for b at p / Size. Rows beyond the
 // table, and of pages whose number is outside of the pool, are not written.
 //
-// Caches of KeyType and ValueType Q8_0, Q4_0 and F8E4M3 hold rows as [DType] says, made of their fp32 values after the turn: blocks to the
-// bit as ggml's, of F8E4M3 x/scale to nearest even. Blocks of numbers that are all below 2⁻¹¹⁸ are zeros; what becomes of blocks with
-// infinities or NaNs is undefined.
+// Caches of KeyType and ValueType Q8_0, Q4_0 and F8E4M3 hold rows as [flash.DType] says, made of their fp32 values after the turn: blocks
+// to the bit as ggml's, of F8E4M3 x/scale to nearest even. Blocks of numbers that are all below 2⁻¹¹⁸ are zeros; what becomes of blocks
+// with infinities or NaNs is undefined.
 //
 // With Heads > 0, queries Q [Batch, Heads, Rows, HeadDim], or [1, Heads, Tokens, HeadDim], are turned at the same positions in the same
 // dispatch, those of rows that are not written too; rows that no entry has (Counts, TokenBatch) stay what they were.
@@ -39,31 +40,31 @@ type AppendProblem struct {
 	Tokens             int // packed rows in all; 0: there are Rows of each entry
 	CacheRows          int // of each entry; 0 with Pages
 	HeadDim, ValueDim  int // ValueDim 0 means HeadDim
-	DType              DType
-	KeyType, ValueType DType   // of the caches, where they are not of DType: Q8_0, Q4_0 or F8E4M3; 0 means DType
-	Pages              Pages   // the caches are pools of pages; zero: tensors
-	Circular           bool    // the cache begins again where it ends; Rows ≤ CacheRows
-	Counts             bool    // entries have numbers of rows of their own
-	KeysOnly           bool    // there are no values
-	Rotary             *Rotary // nil: nothing is turned
-	Heads              int     // of queries that are turned too, 0 for none
+	DType              flash.DType
+	KeyType, ValueType flash.DType // of the caches, where they are not of DType: Q8_0, Q4_0 or F8E4M3; 0 means DType
+	Pages              flash.Pages // the caches are pools of pages; zero: tensors
+	Circular           bool        // the cache begins again where it ends; Rows ≤ CacheRows
+	Counts             bool        // entries have numbers of rows of their own
+	KeysOnly           bool        // there are no values
+	Rotary             *Rotary     // nil: nothing is turned
+	Heads              int         // of queries that are turned too, 0 for none
 }
 
 // Append names the tensors of new rows and the caches that they are written into. K, V, Q and RotatedQ, caches, Cos and Sin may have any
 // strides whose last is 1, the others are in row-major order. What the problem does not have is nil.
 type Append struct {
-	K, V *Tensor // inputs; V is nil with KeysOnly
+	K, V *flash.Tensor // inputs; V is nil with KeysOnly
 	// [Batch, KeyHeads, CacheRows, ·] or pools [Pages.Count, KeyHeads, Pages.Size, ·]; they overlap no other tensor
-	KeyCache, ValueCache *Tensor
-	At                   *Tensor // first row that is written, for each batch entry: Int32 [1, 1, 1, Batch]; nil with Tokens
-	Counts               *Tensor // rows of each batch entry: Int32 [1, 1, 1, Batch]
-	TokenBatch           *Tensor // batch entry of each token: Int32 [1, 1, 1, Tokens]
-	Cos, Sin, Positions  *Tensor // as of Rotation; Positions are Int32 [1, 1, 1, Tokens] with Tokens, and always given then
+	KeyCache, ValueCache *flash.Tensor
+	At                   *flash.Tensor // first row that is written, for each batch entry: Int32 [1, 1, 1, Batch]; nil with Tokens
+	Counts               *flash.Tensor // rows of each batch entry: Int32 [1, 1, 1, Batch]
+	TokenBatch           *flash.Tensor // batch entry of each token: Int32 [1, 1, 1, Tokens]
+	Cos, Sin, Positions  *flash.Tensor // as of Rotation; Positions are Int32 [1, 1, 1, Tokens] with Tokens, and always given then
 
-	PageTable, PageStarts  *Tensor // as Pages says
-	KeyScales, ValueScales *Tensor // of F8E4M3: F32 [1, 1, Batch, KeyHeads]
+	PageTable, PageStarts  *flash.Tensor // as Pages says
+	KeyScales, ValueScales *flash.Tensor // of F8E4M3: F32 [1, 1, Batch, KeyHeads]
 
-	Q, RotatedQ *Tensor // queries, and where they go turned; RotatedQ nil: Q is turned in place
+	Q, RotatedQ *flash.Tensor // queries, and where they go turned; RotatedQ nil: Q is turned in place
 }
 
 // PlanAppend builds the kernel that writes rows into caches. Errors are as of PlanRotate. Quantised caches need the device's
@@ -71,8 +72,8 @@ type Append struct {
 //
 // Which rows are moved sixteen columns at a time is as PlanRotate says, of ValueDim as of HeadDim; rows of quantised caches must begin at
 // multiples of 4 bytes for it, of 8 if a row is a multiple of 8 bytes long.
-func (d *Device) PlanAppend(p AppendProblem) (_ *RowPlan, err error) {
-	defer during("PlanAppend", &err)
+func PlanAppend(d *flash.Device, p AppendProblem) (_ *Plan, err error) {
+	defer within.During("PlanAppend", &err)
 	if p.ValueDim == 0 && !p.KeysOnly {
 		p.ValueDim = p.HeadDim
 	}
@@ -86,11 +87,11 @@ func (d *Device) PlanAppend(p AppendProblem) (_ *RowPlan, err error) {
 	if p.Tokens != 0 {
 		r.Rows, r.Packed, r.Positions = p.Tokens, true, true
 	}
-	return d.planRows("Append", "AppendProblem", r, p.Rotary)
+	return plan(d, "Append", "AppendProblem", r, p.Rotary)
 }
 
 // storedAs is the type of a cache.
-func storedAs(t, dtype DType) attn.DType {
+func storedAs(t, dtype flash.DType) attn.DType {
 	if q := attn.DType(t); q.Quantised() {
 		return q
 	}
@@ -99,9 +100,9 @@ func storedAs(t, dtype DType) attn.DType {
 
 // check checks what does not hold of a rotation too.
 func (p *AppendProblem) check() error {
-	paged := p.Pages != Pages{}
+	paged := p.Pages != flash.Pages{}
 	if paged {
-		if err := p.Pages.check("AppendProblem"); err != nil {
+		if err := within.Pages("AppendProblem", attn.Pages(p.Pages)); err != nil {
 			return err
 		}
 	}
@@ -130,13 +131,15 @@ func (p *AppendProblem) check() error {
 	case p.Heads > 0 && p.Rotary == nil:
 		return badArgument("AppendProblem.Heads", p.Heads, "must be 0 without Rotary: there is nothing to do with queries")
 	}
-	if err := checkStored("AppendProblem.KeyType", p.KeyType, p.DType, "AppendProblem.HeadDim", p.HeadDim); err != nil {
-		return err
+	if err := attn.CheckStored("AppendProblem.KeyType", attn.DType(p.KeyType), attn.DType(p.DType), "AppendProblem.HeadDim",
+		p.HeadDim); err != nil {
+		return within.Public(err)
 	}
-	return checkStored("AppendProblem.ValueType", p.ValueType, p.DType, "AppendProblem.ValueDim", p.ValueDim)
+	return within.Public(attn.CheckStored("AppendProblem.ValueType", attn.DType(p.ValueType), attn.DType(p.DType), "AppendProblem.ValueDim",
+		p.ValueDim))
 }
 
-// appendOperands lists the tensors of an append, in the order in which RowRecording.Append gives them.
+// appendOperands lists the tensors of an append, in the order in which Recording.Append gives them.
 func appendOperands(r *kernel.Rows, entries int, turning []attn.Operand, inPlace bool) []attn.Operand {
 	values, queries := when(r.ValueDim > 0), when(r.QueryHeads > 0)
 	room := [3]int{r.Batch, r.Heads, r.CacheRows}
@@ -171,36 +174,19 @@ func appendOperands(r *kernel.Rows, entries int, turning []attn.Operand, inPlace
 }
 
 // Append writes rows into caches and waits.
-func (p *RowPlan) Append(ctx context.Context, t Append) (err error) {
-	defer during("Append", &err)
-	if err := p.made(); err != nil {
-		return err
-	}
-	return p.run(ctx, p.recording, func(r *RowRecording) error { return r.Append(t) })
+func (p *Plan) Append(ctx context.Context, t Append) (err error) {
+	defer within.During("Append", &err)
+	return p.run(ctx, func(r *Recording) error { return r.Append(t) })
 }
 
 // Append is Rotate for a plan of PlanAppend.
-func (r *RowRecording) Append(t Append) (err error) {
-	defer during("RowRecording.Append", &err)
-	if err := r.start("Append"); err != nil {
+func (r *Recording) Append(t Append) (err error) {
+	defer within.During("Recording.Append", &err)
+	if err := r.is("Append"); err != nil {
 		return err
 	}
-	defer r.mu.Unlock()
-	o, table := &r.ops, r.plan.table
-	all := [...]given{{t.K, &o.K}, {t.V, &o.V}, {t.KeyCache, &o.X}, {t.ValueCache, &o.Y}, {t.At, &o.At}, {t.Counts, &o.Counts},
-		{t.TokenBatch, &r.entries}, {t.PageTable, &o.Table}, {t.PageStarts, &o.Starts}, {t.KeyScales, &o.KeyScales},
-		{t.ValueScales, &o.ValueScales}, {t.Q, &o.Q}, {t.RotatedQ, &o.Z}, {t.Cos, &o.Cos}, {t.Sin, &o.Sin}, {t.Positions, &o.Positions}}
-	if o.QueriesInPlace = t.RotatedQ == nil; o.QueriesInPlace {
-		table = r.plan.inPlace
-	}
-	if err := place("Append", table, all[:], r.plan.dev, &r.plan.problem); err != nil {
-		return err
-	}
-	if o.QueriesInPlace {
-		o.Z = o.Q
-	}
-	if r.plan.rows.Packed {
-		o.At = r.entries
-	}
-	return r.write(all[:])
+	r.given = [mostGiven]*flash.Tensor{t.K, t.V, t.KeyCache, t.ValueCache, t.At, t.Counts, t.TokenBatch, t.PageTable, t.PageStarts,
+		t.KeyScales, t.ValueScales, t.Q, t.RotatedQ, t.Cos, t.Sin, t.Positions}
+	r.inPlace = t.RotatedQ == nil
+	return r.commands.Rewrite(r.placing)
 }

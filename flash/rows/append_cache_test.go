@@ -1,4 +1,4 @@
-package flash
+package rows
 
 import (
 	"math"
@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/internal/ref"
 )
 
@@ -16,26 +17,26 @@ import (
 func TestDecodingWithACache(t *testing.T) {
 	d := testDevice(t)
 	const batch, heads, keyHeads, room, dim = 3, 4, 2, 70, 8
-	p := Problem{Batch: batch, Heads: heads, KeyHeads: keyHeads, QueryLen: 1, KeyLen: room, HeadDim: dim, DType: F32,
-		Causal: CausalBottomRight, KeyLengths: true}
+	p := flash.Problem{Batch: batch, Heads: heads, KeyHeads: keyHeads, QueryLen: 1, KeyLen: room, HeadDim: dim, DType: flash.F32,
+		Causal: flash.CausalBottomRight, KeyLengths: true}
 	plan := mustPlan(t, d, p)
 	turn := Rotary{Base: 1000}
-	appending, err := d.PlanAppend(AppendProblem{Batch: batch, KeyHeads: keyHeads, Rows: 1, CacheRows: room, HeadDim: dim, DType: F32,
-		Rotary: &turn})
+	appending, err := PlanAppend(d, AppendProblem{Batch: batch, KeyHeads: keyHeads, Rows: 1, CacheRows: room, HeadDim: dim,
+		DType: flash.F32, Rotary: &turn})
 	require.NoError(t, err)
 	defer appending.Close()
 	turn.Positions = true
-	rotating, err := d.PlanRotate(RotateProblem{Batch: batch, Heads: heads, Rows: 1, HeadDim: dim, DType: F32, Rotary: turn})
+	rotating, err := PlanRotate(d, RotateProblem{Batch: batch, Heads: heads, Rows: 1, HeadDim: dim, DType: flash.F32, Rotary: turn})
 	require.NoError(t, err)
 	defer rotating.Close()
 
-	tensor := func(dtype DType, shape [4]int) *Tensor {
+	tensor := func(dtype flash.DType, shape [4]int) *flash.Tensor {
 		x, err := d.NewTensor(dtype, shape[0], shape[1], shape[2], shape[3])
 		require.NoError(t, err)
 		return x
 	}
-	ints := func(values [batch]int, more int, shape [4]int) *Tensor {
-		x, floats := tensor(Int32, shape), make([]float32, batch)
+	ints := func(values [batch]int, more int, shape [4]int) *flash.Tensor {
+		x, floats := tensor(flash.Int32, shape), make([]float32, batch)
 		for b, n := range values {
 			floats[b] = float32(n + more)
 		}
@@ -51,8 +52,8 @@ func TestDecodingWithACache(t *testing.T) {
 		return x
 	}
 	one, row := [4]int{batch, heads, 1, dim}, [4]int{batch, keyHeads, 1, dim}
-	q, o, k, v := tensor(F32, one), tensor(F32, one), tensor(F32, row), tensor(F32, row)
-	keys, values := tensor(F32, p.KShape()), tensor(F32, p.VShape())
+	q, o, k, v := tensor(flash.F32, one), tensor(flash.F32, one), tensor(flash.F32, row), tensor(flash.F32, row)
+	keys, values := tensor(flash.F32, p.KShape()), tensor(flash.F32, p.VShape())
 	in := ref.Problem{Q: ref.NewTensor(batch, heads, 1, dim), K: draw(p.KShape()), V: draw(p.VShape())}
 	in.Causal = ref.BottomRight
 	lengths := [batch]int{0, 31, 68}
@@ -77,7 +78,7 @@ func TestDecodingWithACache(t *testing.T) {
 			return math.Cos(a), math.Sin(a)
 		}
 		newQ, newK, newV := draw(one), draw(row), draw(row)
-		for x, of := range map[*Tensor]ref.Tensor{q: newQ, k: newK, v: newV} {
+		for x, of := range map[*flash.Tensor]ref.Tensor{q: newQ, k: newK, v: newV} {
 			require.NoError(t, x.Upload(t.Context(), of.Data))
 		}
 		for i, x := range turned(t, newQ, full, false, angle).Data {
@@ -101,7 +102,7 @@ func TestDecodingWithACache(t *testing.T) {
 		require.NoError(t, appending.Append(t.Context(), Append{K: k, V: v, KeyCache: keys, ValueCache: values, At: at}))
 		require.NoError(t, rotating.Rotate(t.Context(), Rotation{X: q, Positions: ints(lengths, 0, [4]int{1, 1, batch, 1})}))
 		require.NoError(t, plan.Forward(t.Context(),
-			Forward{Q: q, K: keys, V: values, O: o, KeyLengths: ints(lengths, 1, [4]int{1, 1, 1, batch})}))
+			flash.Forward{Q: q, K: keys, V: values, O: o, KeyLengths: ints(lengths, 1, [4]int{1, 1, 1, batch})}))
 		got := make([]float32, len(want.Data))
 		require.NoError(t, o.Download(t.Context(), got))
 		require.InDeltaSlice(t, wide(got), want.Data, 1e-5)

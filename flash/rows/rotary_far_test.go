@@ -1,4 +1,4 @@
-package flash
+package rows
 
 import (
 	"encoding/binary"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/internal/kernel"
 )
 
@@ -82,15 +83,15 @@ func TestRotaryFarAway(t *testing.T) {
 			for _, inverse := range []bool{false, true} {
 				t.Run(fmt.Sprint(columns, interleaved, inverse), func(t *testing.T) {
 					turn := Rotary{Columns: columns, Interleaved: interleaved, Frequencies: frequencies[:columns/2], Positions: true}
-					p := RotateProblem{Batch: 1, Heads: 1, Rows: len(positions), HeadDim: columns, DType: F32, Rotary: turn,
+					p := RotateProblem{Batch: 1, Heads: 1, Rows: len(positions), HeadDim: columns, DType: flash.F32, Rotary: turn,
 						Inverse: inverse}
-					plan, err := d.PlanRotate(p)
+					plan, err := PlanRotate(d, p)
 					require.NoError(t, err)
 					defer plan.Close()
-					x, err := d.NewTensor(F32, 1, 1, len(positions), columns)
+					x, err := d.NewTensor(flash.F32, 1, 1, len(positions), columns)
 					require.NoError(t, err)
 					defer x.Close()
-					at, err := d.NewTensor(Int32, 1, 1, 1, len(positions))
+					at, err := d.NewTensor(flash.Int32, 1, 1, 1, len(positions))
 					require.NoError(t, err)
 					defer at.Close()
 					var raw []byte
