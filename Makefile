@@ -53,6 +53,7 @@ race:
 	@tools/setup.sh
 	@tools/test.sh -race -short $(TESTFLAGS) ./vk ./pipeline
 	@tools/test.sh -race -short -run 'BesideUse|EndsWaits|UseAfterClose|Verdicts|Transfers|TestZeroValues|KnownFile' $(TESTFLAGS) ./flash
+	@tools/test.sh -race -short -run 'Goroutines|StepInFlight|Moves|Misuse' $(TESTFLAGS) ./flash/kvcache ./flash/hostmem
 
 shaders:
 	tools/glslc.sh
