@@ -1,5 +1,5 @@
 # make bench    set up what is missing, then measure attention on this machine
-# make test     set up what is missing, then test every kernel and form, and every option once, some ten minutes on two CPU cores (TESTFLAGS: more flags of go test)
+# make test     set up what is missing, then test every kernel and form, and every option once, some twelve minutes on two CPU cores (TESTFLAGS: more flags of go test)
 # make test-all the same with the whole suite, a quarter to three quarters of an hour where a CPU is the device
 # make race     tests of what goroutines share, under the race detector
 # make build    bin/vkattn

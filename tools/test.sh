@@ -2,7 +2,7 @@
 # go test on this machine's Vulkan driver, the GPU's or the one that setup.sh unpacked.
 #
 #   tools/test.sh                     every package, the whole suite: a quarter to three quarters of an hour where a CPU is the device
-#   tools/test.sh -short              the same kernels and forms, each option once instead of all together: some ten minutes
+#   tools/test.sh -short              the same kernels and forms, each option once instead of all together: some twelve minutes
 #   tools/test.sh -run Golden ./flash any arguments of go test
 #
 # Tests skip what the machine lacks, and say so; these turn such skips into failures:
