@@ -2,6 +2,7 @@ package tune
 
 import (
 	"errors"
+	"sync/atomic"
 
 	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/pipeline"
@@ -23,8 +24,8 @@ func List[C Commands](d *flash.Device, record func() (C, error)) (_ *pipeline.Li
 	if record == nil {
 		return nil, badArgument(operation+" record", nil, "must be a function that makes commands")
 	}
-	var last *pipeline.Listing
-	env.Ctx.List(func(l *pipeline.Listing) { last = l })
+	var last atomic.Pointer[pipeline.Listing] // self-checks, which a plan may make on several goroutines, are listed too
+	env.Ctx.List(last.Store)
 	defer env.Ctx.List(nil)
 	commands, err := record()
 	if err != nil {
@@ -42,8 +43,15 @@ func List[C Commands](d *flash.Device, record func() (C, error)) (_ *pipeline.Li
 		err = cmd.Begin(true)
 	}
 	if err == nil {
-		last = nil // of a plan's self-checks, say
+		last.Store(nil)
 		err = errors.Join(commands.Record(cmd.Handle()), cmd.End())
 	}
-	return last, within.Fail(d, errors.Join(err, pool.Close()))
+	if err = errors.Join(err, pool.Close()); err != nil {
+		return nil, within.Fail(d, err)
+	}
+	l := last.Load()
+	if l == nil {
+		return nil, badArgument(operation+" record", "commands that were there before", "must make new ones in this call")
+	}
+	return l, nil
 }

@@ -40,7 +40,12 @@ func TestList(t *testing.T) {
 	got := make([]float32, len(marked))
 	require.NoError(t, f.O.Download(t.Context(), got))
 	require.Equal(t, marked, got)
-	require.NoError(t, r.Close())
+	old, err := plan.NewRecording()
+	require.NoError(t, err)
+	require.NoError(t, old.Forward(f))
+	_, err = List(d, func() (*flash.Recording, error) { return old, nil })
+	require.ErrorIs(t, err, flash.ErrArgument, "it was made before, and nobody listed it")
+	require.NoError(t, errors.Join(old.Close(), r.Close()))
 
 	_, err = List[*flash.Recording](d, nil)
 	require.ErrorIs(t, err, flash.ErrArgument)
