@@ -11,23 +11,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vkattn/vkattn/flash"
-	"github.com/vkattn/vkattn/internal/vktest"
+	"github.com/vkattn/vkattn/internal/flashtest"
 	"github.com/vkattn/vkattn/vk"
 )
 
 var bg = context.Background()
 
-// testDevice opens a device with the validation layers, whose every message fails the test.
-func testDevice(t testing.TB) *flash.Device {
-	t.Helper()
-	vktest.Budget(t)
-	return vktest.Opened(t, func(onMessage func(flash.Message)) (*flash.Device, error) {
-		if onMessage == nil {
-			return flash.Open(flash.WithoutDiskCache())
-		}
-		return flash.Open(flash.WithoutDiskCache(), flash.WithValidation(onMessage))
-	})
-}
+var testDevice = flashtest.Device
 
 func devOf(t *testing.T, d *flash.Device) *vk.Device {
 	t.Helper()

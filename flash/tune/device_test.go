@@ -7,29 +7,17 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vkattn/vkattn/flash"
-	"github.com/vkattn/vkattn/internal/vktest"
+	"github.com/vkattn/vkattn/internal/flashtest"
 )
 
 var bg = context.Background()
 
-// testDevice opens a device with the validation layers, whose every message fails the test.
-func testDevice(t testing.TB) *flash.Device {
-	t.Helper()
-	vktest.Budget(t)
-	return vktest.Opened(t, func(onMessage func(flash.Message)) (*flash.Device, error) {
-		if onMessage == nil {
-			return flash.Open(flash.WithoutDiskCache())
-		}
-		return flash.Open(flash.WithoutDiskCache(), flash.WithValidation(onMessage))
-	})
-}
-
-func mustPlan(t testing.TB, d *flash.Device, p flash.Problem, opts ...flash.PlanOption) *flash.Plan {
-	t.Helper()
-	plan, err := d.Plan(p, opts...)
-	require.NoError(t, err)
-	return plan
-}
+// What tests of packages beside flash share.
+var (
+	testDevice     = flashtest.Device
+	mustPlan       = flashtest.Plan
+	requireRefused = flashtest.Refused
+)
 
 // tensor makes a tensor of values, of those that repeat where there are fewer than it has elements.
 func tensor(t testing.TB, d *flash.Device, dtype flash.DType, shape [4]int, values ...float32) *flash.Tensor {
@@ -59,16 +47,6 @@ func download(t testing.TB, x *flash.Tensor) []float32 {
 	out := make([]float32, x.Elements())
 	require.NoError(t, x.Download(bg, out))
 	return out
-}
-
-// requireRefused: the error is of this argument.
-func requireRefused(t *testing.T, argument string, err error) {
-	t.Helper()
-	var arg *flash.ArgumentError
-	require.ErrorAs(t, err, &arg)
-	require.Equal(t, argument, arg.Argument)
-	require.NotEmpty(t, arg.Value)
-	require.NotEmpty(t, arg.Rule)
 }
 
 // few is a problem that any device computes at once.
