@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -33,21 +34,38 @@ func TestMain(m *testing.M) {
 			panic(err)
 		}
 	}
-	os.Exit(m.Run())
+	os.Exit(testShared.Main(m))
 }
 
-// testDevice opens a device with the validation layers, whose every message fails the test. Without a device the test is
-// skipped, or fails where VKATTN_REQUIRE_DEVICE says that there must be one. Without the layers it runs all the same, and
-// fails with VKATTN_REQUIRE_VALIDATION.
+// testShared is the device below those of the tests.
+var testShared = vktest.Shared[*Device]{Open: openTest}
+
+// openTest opens a device with the validation layers, or without them where there is nothing to take messages.
+func openTest(onMessage func(Message)) (*Device, error) {
+	if onMessage == nil {
+		return Open(WithoutDiskCache())
+	}
+	return Open(WithoutDiskCache(), WithValidation(onMessage))
+}
+
+// sharedQueue lets devices of one test, which all submit to one queue, take turns.
+var sharedQueue sync.Mutex
+
+// testDevice gives a device with the validation layers, whose every message fails the test. It has nothing of an earlier test but the
+// VkDevice below. Without a device the test is skipped, or fails where VKATTN_REQUIRE_DEVICE says that there must be one. Without the
+// layers it runs all the same, and fails with VKATTN_REQUIRE_VALIDATION.
 func testDevice(t testing.TB) *Device {
 	t.Helper()
 	vktest.Budget(t)
-	return vktest.Opened(t, func(onMessage func(Message)) (*Device, error) {
-		if onMessage == nil {
-			return Open(WithoutDiskCache())
-		}
-		return Open(WithoutDiskCache(), WithValidation(onMessage))
-	})
+	owner := testShared.Device(t)
+	external := owner.External()
+	external.QueueLock = &sharedQueue
+	d, err := Attach(external, WithoutDiskCache())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, d.Close()) })
+	// Not one of a caller: kernels prove themselves when they are first used.
+	d.env.Attached, d.fallback, d.info = false, owner.fallback, owner.info
+	return d
 }
 
 // runTile runs the sample's problem on the scalar tier with a forced tile, and checks the outputs.

@@ -23,7 +23,7 @@ func TestLayerThatDoesNotLoad(t *testing.T) {
 	require.ErrorContains(t, err, "but did not load")
 	require.NotErrorIs(t, err, ErrNoDevice)
 	for range 2 {
-		d := testDevice(t)
+		d := vktest.Opened(t, openTest)
 		x, err := d.NewTensor(F32, 1, 1, 1, 4)
 		require.NoError(t, err)
 		require.NoError(t, x.Upload(bg, []float32{1, 2, 3, 4}))
@@ -32,7 +32,7 @@ func TestLayerThatDoesNotLoad(t *testing.T) {
 	require.True(t, strings.HasSuffix(err.Error(), said()[0]), said()[0])
 	t.Setenv(vktest.RequireValidation, "1")
 	r := &failingTB{TB: t}
-	require.Panics(t, func() { testDevice(r) })
+	require.Panics(t, func() { vktest.Opened(r, openTest) })
 	require.Contains(t, r.why, "but did not load")
 }
 

@@ -17,7 +17,7 @@ import (
 
 var bg = context.Background()
 
-var testDevice = flashtest.Device
+var testDevice = flashtest.Own // bytes move from one VkDevice to another
 
 func devOf(t *testing.T, d *flash.Device) *vk.Device {
 	t.Helper()

@@ -2,10 +2,7 @@ package kvcache
 
 import (
 	"context"
-	"flag"
-	"fmt"
 	"os"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -26,18 +23,7 @@ var (
 	requireRefused = flashtest.Refused
 )
 
-// TestMain leaves the example out where there is no device: unlike tests it cannot skip itself.
-func TestMain(m *testing.M) {
-	flag.Parse()
-	if _, err := flash.Devices(); err != nil && os.Getenv("VKATTN_REQUIRE_DEVICE") != "1" {
-		fmt.Fprintln(os.Stderr, "the example is left out:", err)
-		skip := flag.Lookup("test.skip")
-		if err := skip.Value.Set(strings.TrimPrefix(skip.Value.String()+"|^Example", "|")); err != nil {
-			panic(err)
-		}
-	}
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { os.Exit(flashtest.Main(m)) }
 
 // decodeDevice is a test device that scalar_decode runs on.
 func decodeDevice(t *testing.T) *flash.Device {

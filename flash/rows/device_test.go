@@ -2,6 +2,7 @@ package rows
 
 import (
 	"context"
+	"os"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -21,6 +22,8 @@ var (
 	randomValues   = flashtest.Values
 	requireRefused = flashtest.Refused
 )
+
+func TestMain(m *testing.M) { os.Exit(flashtest.Main(m)) }
 
 // envOf is what kernels of a device are built with.
 func envOf(t testing.TB, d *flash.Device) *kernel.Env {

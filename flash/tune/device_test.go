@@ -2,6 +2,7 @@ package tune
 
 import (
 	"context"
+	"os"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -18,6 +19,8 @@ var (
 	mustPlan       = flashtest.Plan
 	requireRefused = flashtest.Refused
 )
+
+func TestMain(m *testing.M) { os.Exit(flashtest.Main(m)) }
 
 // tensor makes a tensor of values, of those that repeat where there are fewer than it has elements.
 func tensor(t testing.TB, d *flash.Device, dtype flash.DType, shape [4]int, values ...float32) *flash.Tensor {

@@ -3,26 +3,74 @@
 package flashtest
 
 import (
+	"flag"
+	"fmt"
 	"math/rand/v2"
+	"os"
+	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/internal/access"
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/vktest"
 )
 
-// Device opens a device with the validation layers, whose every message fails the test.
+// within is what flash keeps to itself.
+var within = access.Get[*flash.Device, *flash.Plan, flash.Problem, *flash.Tensor]()
+
+// shared is the device below those of the tests.
+var shared = vktest.Shared[*flash.Device]{Open: open}
+
+// open opens a device with the validation layers, or without them where there is nothing to take messages.
+func open(onMessage func(flash.Message)) (*flash.Device, error) {
+	if onMessage == nil {
+		return flash.Open(flash.WithoutDiskCache())
+	}
+	return flash.Open(flash.WithoutDiskCache(), flash.WithValidation(onMessage))
+}
+
+// sharedQueue lets devices of one test, which all submit to one queue, take turns.
+var sharedQueue sync.Mutex
+
+// Device gives a device with the validation layers, whose every message fails the test. It has nothing of an earlier test but the VkDevice
+// below.
 func Device(t testing.TB) *flash.Device {
 	t.Helper()
 	vktest.Budget(t)
-	return vktest.Opened(t, func(onMessage func(flash.Message)) (*flash.Device, error) {
-		if onMessage == nil {
-			return flash.Open(flash.WithoutDiskCache())
+	external := shared.Device(t).External()
+	external.QueueLock = &sharedQueue
+	d, err := flash.Attach(external, flash.WithoutDiskCache())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, d.Close()) })
+	env, err := within.Env(d)
+	require.NoError(t, err)
+	env.Attached = false // not one of a caller: kernels prove themselves when they are first used
+	return d
+}
+
+// Own is Device with a VkDevice that no other has.
+func Own(t testing.TB) *flash.Device {
+	t.Helper()
+	vktest.Budget(t)
+	return vktest.Opened(t, open)
+}
+
+// Main runs a package's tests and closes their device. It is for TestMain, and gives the status to exit with. Examples are left out where
+// there is no device: unlike tests they cannot skip themselves.
+func Main(m *testing.M) int {
+	flag.Parse()
+	if _, err := flash.Devices(); err != nil && os.Getenv("VKATTN_REQUIRE_DEVICE") != "1" {
+		fmt.Fprintln(os.Stderr, "examples are left out:", err)
+		skip := flag.Lookup("test.skip")
+		if err := skip.Value.Set(strings.TrimPrefix(skip.Value.String()+"|^Example", "|")); err != nil {
+			panic(err)
 		}
-		return flash.Open(flash.WithoutDiskCache(), flash.WithValidation(onMessage))
-	})
+	}
+	return shared.Main(m)
 }
 
 // Plan makes a plan that there must be.

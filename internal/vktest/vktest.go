@@ -7,6 +7,7 @@ package vktest
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"strings"
@@ -60,25 +61,34 @@ func Instance(t testing.TB, o Options) *vk.Instance {
 // PhysicalDevice returns the device that tests use.
 func PhysicalDevice(t testing.TB, in *vk.Instance) *vk.PhysicalDevice {
 	t.Helper()
-	devices, err := in.PhysicalDevices()
+	d, err := FirstDevice(in)
+	if errors.Is(err, errNoDevice) {
+		missing(t, err.Error())
+	}
 	if err != nil {
 		t.Fatal(err)
+	}
+	return d
+}
+
+var errNoDevice = errors.New("the Vulkan loader found no device of version 1.1 or more")
+
+// FirstDevice is PhysicalDevice outside of a test.
+func FirstDevice(in *vk.Instance) (*vk.PhysicalDevice, error) {
+	devices, err := in.PhysicalDevices()
+	if err != nil {
+		return nil, err
 	}
 	want := os.Getenv("VKATTN_TEST_DEVICE")
 	for _, d := range devices {
 		if strings.Contains(d.Facts().Name, want) {
-			return d
+			return d, nil
 		}
 	}
 	if want != "" {
-		t.Fatalf("VKATTN_TEST_DEVICE=%s: none of the %d devices has such a name", want, len(devices))
+		return nil, fmt.Errorf("VKATTN_TEST_DEVICE=%s: none of the %d devices has such a name", want, len(devices))
 	}
-	reason := "the Vulkan loader found no device of version 1.1 or more"
-	if err := errors.Join(in.Skipped()...); err != nil {
-		reason += ": " + err.Error()
-	}
-	missing(t, reason)
-	return nil
+	return nil, errors.Join(append([]error{errNoDevice}, in.Skipped()...)...)
 }
 
 // Device opens a validated device for the length of the test. Whatever is made from it and not closed is closed with it.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"image"
 	"math"
+	"os"
 	"slices"
 	"testing"
 	"time"
@@ -39,6 +40,34 @@ func TestModules(t *testing.T) {
 	}
 }
 
+// shared is the device of the rigs.
+var shared = vktest.Shared[device]{Open: func(onMessage func(vk.Message)) (device, error) {
+	layers := onMessage != nil
+	in, err := vk.NewInstance(vk.InstanceOptions{Validation: layers, SyncValidation: layers, OnMessage: onMessage})
+	if err != nil {
+		return device{}, err
+	}
+	d, err := vktest.FirstDevice(in)
+	if err != nil {
+		return device{}, errors.Join(err, in.Close())
+	}
+	dev, err := d.Open(vk.DeviceOptions{})
+	if err != nil {
+		return device{}, errors.Join(err, in.Close())
+	}
+	return device{dev, in}, nil
+}}
+
+// device is closed with its instance.
+type device struct {
+	*vk.Device
+	in *vk.Instance
+}
+
+func (d device) Close() error { return errors.Join(d.Device.Close(), d.in.Close()) }
+
+func TestMain(m *testing.M) { os.Exit(shared.Main(m)) }
+
 // rig draws a subject off screen.
 type rig struct {
 	*Offscreen
@@ -47,8 +76,7 @@ type rig struct {
 
 func newRig(t *testing.T, subject *view.Subject, width, height int) *rig {
 	t.Helper()
-	dev := vktest.Open(t, vktest.Options{SyncValidation: true})
-	r, err := New(dev, subject, Options{DType: flash.F32})
+	r, err := New(shared.Device(t).Device, subject, Options{DType: flash.F32})
 	require.NoError(t, err)
 	o, err := NewOffscreen(r)
 	require.NoError(t, err)
