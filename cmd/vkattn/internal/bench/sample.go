@@ -40,12 +40,12 @@ func (d *Device) sample(b budget, run func(n int) (tune.RunTimes, error)) (s Sam
 		return Samples{}, err
 	}
 	s.one = res.Mean()
-	warm := warmUp
+	began, awake := time.Now(), time.Duration(0)
 	if !d.cpu && b.began.Sub(d.busy) > leftAlone {
-		warm = wakeUp
+		awake = wakeUp
 	}
 	defer func() { d.busy = time.Now() }()
-	for spent := s.one; spent < warm && b.fits(s.one); {
+	for spent := s.one; (spent < warmUp || time.Since(began) < awake) && b.fits(s.one); {
 		if res, err = run(batch(s.one)); err != nil {
 			return Samples{}, err
 		}
@@ -53,7 +53,8 @@ func (d *Device) sample(b budget, run func(n int) (tune.RunTimes, error)) (s Sam
 		spent += s.one * time.Duration(res.N)
 	}
 	var spent time.Duration
-	for len(s.Ms) == 0 || (spent < leastTime || len(s.Ms) < leastRuns) && b.fits(s.one) {
+	began = time.Now()
+	for len(s.Ms) == 0 || (spent < leastTime && time.Since(began) < enoughWall || len(s.Ms) < leastRuns) && b.fits(s.one) {
 		n := batch(s.one)
 		if b.limit > 0 && len(s.Ms) > 0 && !b.fits(s.one*time.Duration(n)) {
 			n = 1
