@@ -113,7 +113,7 @@ func TestMapCover(t *testing.T) {
 		require.True(t, have[option] || !real, "no maps have %s", option)
 	}
 	require.Greater(t, len(want), 60)
-	require.Greater(t, len(picked), 20)
+	require.Greater(t, len(picked), 10) // a GPU of three targets has 20
 	t.Logf("%d options, %d maps", len(want), len(picked))
 }
 
