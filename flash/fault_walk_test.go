@@ -246,7 +246,7 @@ func TestFaultWalkOpen(t *testing.T) {
 		spared = append(spared, "vkEnumerateDeviceExtensionProperties") // another device is opened
 	}
 	for _, k := range walkResults {
-		n := vktest.Walk{Faults: f, Kind: k.kind, Result: k.result, Stride: shortStride(5), Run: use,
+		n := vktest.Walk{Faults: f, Kind: k.kind, Result: k.result, Stride: shortStride(10), Run: use,
 			Check: func(t testing.TB, n int, call string, err error) {
 				if err == nil {
 					require.Contains(t, append(doesWithout(facts, k.result), spared...), call)
@@ -326,7 +326,7 @@ func TestFaultWalkAttach(t *testing.T) {
 	require.NoError(t, use())
 	require.Empty(t, f.Live())
 	for _, k := range walkResults {
-		n := vktest.Walk{Faults: f, Kind: k.kind, Result: k.result, Stride: shortStride(5), Run: use,
+		n := vktest.Walk{Faults: f, Kind: k.kind, Result: k.result, Stride: shortStride(10), Run: use,
 			Check: func(t testing.TB, n int, call string, err error) {
 				if err == nil {
 					require.Contains(t, append(doesWithout(facts, k.result), "vkQueueWaitIdle"), call)

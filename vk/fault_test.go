@@ -182,8 +182,8 @@ func TestFaultWalk(t *testing.T) {
 				if k.Name == "any" {
 					continue
 				}
-				if i > 0 {
-					stride = 4
+				if stride = 2; i > 0 {
+					stride = 8
 				}
 			}
 			c := check(r)

@@ -111,7 +111,7 @@ func TestNoSuchDevice(t *testing.T) {
 // tiny is a sweep of two shapes that any device runs in a moment.
 func tiny(more ...string) []string {
 	return append([]string{"bench", "--batch", "1", "--heads", "4", "--kv-heads", "2", "--seq", "48,80", "--head-dim", "8", "--causal",
-		"--rounds", "1"}, more...)
+		"--rounds", "1", "--limit", "50ms"}, more...)
 }
 
 // itself is a shell command line that starts this test binary in a role.
@@ -139,7 +139,7 @@ func TestBenchEndToEnd(t *testing.T) {
 	needDevice(t)
 	out := filepath.Join(t.TempDir(), "out.jsonl")
 
-	status, stdout, stderr := call(tiny("--out", out)...)
+	status, stdout, stderr := call(tiny("--out", out, "--limit", "1m")...)
 	require.Zero(t, status, stderr)
 	require.Contains(t, stdout, "flash2 is ")
 	require.Contains(t, stdout, "all rows: float16 · head dim 8 · emb dim 32 · batch 1 · 4 on 2 heads · causal")
@@ -410,7 +410,7 @@ func TestTune(t *testing.T) {
 	t.Setenv(tune.FileEnv, path)
 	// few queries: few tiles
 	small := []string{"tune", "--batch", "1", "--heads", "2", "--seq", "9", "--head-dim", "8", "--tier", "scalar", "--dtype", "fp32",
-		"--causal", "--rounds", "1"}
+		"--causal", "--rounds", "1", "--limit", "50ms"}
 	status, stdout, stderr := call(append(small, "--dry-run")...)
 	require.Zero(t, status, stderr)
 	require.Contains(t, stdout, "float32 B1 H2 N9 D8 causal, scalar_forward")

@@ -128,7 +128,7 @@ func TestKilledBench(t *testing.T) {
 	needDevice(t)
 	h := newHome(t)
 	sweep := []string{"bench", "--impl", "flash", "--tier", "scalar", "--batch", "1", "--heads", "2", "--head-dim", "8", "--causal",
-		"--rounds", "1", "--seq", "16,17,18,19,20,21"}
+		"--rounds", "1", "--seq", "16,17,18,19,20,21", "--limit", "50ms"}
 	longest := h.took(t, sweep...)
 	h = newHome(t)
 	out, sweeps := filepath.Join(h.dir, "0.jsonl"), 1

@@ -86,6 +86,7 @@ The file: ` + tuningFileText(),
 	deviceFlags(cmd, &f.device)
 	fl.StringVar(&f.tier, "tier", "", "kernel `tier`: scalar or matrix (default: the fastest that can)")
 	fl.IntVar(&f.rounds, "rounds", 3, "measure so many `times`, interleaved; medians count")
+	fl.DurationVar(&f.limit, "limit", time.Minute, "time limit of measuring a tile once: fewer runs where they take longer, 0 for no limit")
 	fl.StringVar(&pass, "pass", "fwd", "whose tiles: those of `fwd` or bwd, of which nothing is stored")
 	fl.BoolVar(&dry, "dry-run", false, "store nothing")
 	fl.BoolVar(&list, "list", false, "print what is stored, for all devices")
@@ -210,6 +211,7 @@ func runTune(cmd *cobra.Command, f *benchFlags, given bench.Grid, reset, dry, ba
 		opts = append(opts, flash.WithTier(flash.Tier(f.tier)))
 	}
 	measurer := bench.NewDevice(dev, version(), bench.Peaks{}, opts...)
+	measurer.Limit = f.limit
 	stored, failed := 0, 0
 	for _, c := range cases {
 		bar := f.bar(stderr)

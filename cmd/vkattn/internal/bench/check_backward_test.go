@@ -14,7 +14,7 @@ import (
 // TestBackwardRow: backward is timed, its gradients are checked, and gradients that are not those of the inputs are noticed.
 func TestBackwardRow(t *testing.T) {
 	ctx := context.Background()
-	d := NewDevice(testDevice(t), "test", Peaks{})
+	d := quick(testDevice(t), Peaks{})
 	for _, c := range []Case{
 		{DType: "float16", B: 2, H: 4, Hkv: 2, Nq: 33, N: 40, D: 16, Dv: 24, Causal: true},
 		{DType: "float32", B: 1, H: 4, Hkv: 2, Nq: 400, N: 400, D: 16, Dv: 16, Dropout: 0.2},
@@ -75,7 +75,7 @@ func TestBackwardRow(t *testing.T) {
 // the gradients are.
 func TestBackwardAlone(t *testing.T) {
 	ctx := context.Background()
-	d := NewDevice(testDevice(t), "test", Peaks{})
+	d := quick(testDevice(t), Peaks{})
 	bwd := Passes{Bwd: true}
 	c := Case{Impl: "flash2", DType: "float16", B: 1, H: 2, Hkv: 2, Nq: 20, N: 20, D: 16, Dv: 16}
 	shape, err := d.Shape(ctx, c, bwd)
@@ -143,7 +143,7 @@ func TestParsePasses(t *testing.T) {
 // and its gradients are compared with those of the masked reference, which those of another mask are not.
 func TestBlockSparseBackwardRow(t *testing.T) {
 	ctx := context.Background()
-	d := NewDevice(testDevice(t), "test", Peaks{})
+	d := quick(testDevice(t), Peaks{})
 	c := Case{Impl: BlockSparse, DType: "float32", B: 1, H: 2, Hkv: 1, Nq: 300, N: 300, D: 16, Dv: 16, Density: 0.5}
 	shape, err := d.Shape(ctx, c, both)
 	require.NoError(t, err)

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -120,11 +121,18 @@ func testDevice(t *testing.T, opts ...flash.DeviceOption) *flash.Device {
 	return dev
 }
 
+// quick is NewDevice for rows whose times do not count.
+func quick(dev *flash.Device, peaks Peaks, opts ...flash.PlanOption) *Device {
+	d := NewDevice(dev, "test", peaks, opts...)
+	d.Limit = 50 * time.Millisecond
+	return d
+}
+
 // TestPeakIsTheUsers: what the library's self-check allocates at the first plan of a tier does not count.
 func TestPeakIsTheUsers(t *testing.T) {
 	dev := testDevice(t, flash.WithoutDiskCache()) // which would know the self-check's verdict
 	c := Case{DType: "float16", B: 1, H: 1, Hkv: 1, Nq: 24, N: 24, D: 8, Dv: 8}
-	shape, err := NewDevice(dev, "test", Peaks{}).Shape(context.Background(), c, Passes{})
+	shape, err := quick(dev, Peaks{}).Shape(context.Background(), c, Passes{})
 	require.NoError(t, err)
 	defer shape.Close()
 	for _, tier := range dev.Info().Tiers {
@@ -152,7 +160,9 @@ func TestDeviceRow(t *testing.T) {
 	s := shape.(*deviceShape)
 	require.Len(t, s.sets, mostSets, "small inputs rotate")
 
+	began := time.Now()
 	row := shape.Measure(context.Background(), job(c, "flash2"), true)
+	took := time.Since(began)
 	require.Empty(t, row.Error)
 	require.Equal(t, "vkattn test", row.Library)
 	require.Equal(t, 2*4*33, row.ErrRows)
@@ -162,7 +172,7 @@ func TestDeviceRow(t *testing.T) {
 	for _, ms := range row.samples {
 		total += ms
 	}
-	require.GreaterOrEqual(t, total, 99.9, "100 ms of runs")
+	require.True(t, total >= 99.9 || took > enoughWall, "100 ms of runs, or a second: %v ms in %v", total, took)
 	lse := float64(2*4*33*4) / (1 << 20)
 	require.GreaterOrEqual(t, *row.Fwd.PeakMiB, lse)
 	require.LessOrEqual(t, *row.Fwd.PeakMiB, lse+0.01, "flash needs nothing besides lse")
@@ -236,7 +246,7 @@ func TestDeviceRow(t *testing.T) {
 }
 
 func TestLimitMeansFewerRuns(t *testing.T) {
-	d := NewDevice(testDevice(t), "test", Peaks{})
+	d := quick(testDevice(t), Peaks{})
 	d.Limit = 1
 	c := Case{DType: "float32", B: 1, H: 2, Hkv: 2, Nq: 64, N: 64, D: 16, Dv: 16}
 	shape, err := d.Shape(context.Background(), c, Passes{})

@@ -68,7 +68,7 @@ func TestDensityIsAnAxisOfBlockSparse(t *testing.T) {
 // TestMeasureBlockSparse: rows with a block mask are checked against attention with that mask, and count its operations and bytes.
 func TestMeasureBlockSparse(t *testing.T) {
 	dev := testDevice(t)
-	d := NewDevice(dev, "test", Peaks{})
+	d := quick(dev, Peaks{})
 	c := Case{DType: "float32", B: 1, H: 2, Hkv: 2, Nq: 300, N: 300, D: 16, Dv: 16}
 	shape, err := d.Shape(context.Background(), c, Passes{})
 	require.NoError(t, err)
@@ -137,7 +137,7 @@ func TestMeasureBlockSparse(t *testing.T) {
 func TestClassedRows(t *testing.T) {
 	ctx := context.Background()
 	dev := testDevice(t)
-	d := NewDevice(dev, "test", Peaks{})
+	d := quick(dev, Peaks{})
 	d.Limit = 1
 	c := Case{Impl: "flash2", DType: "float32", B: 1, H: 2, Hkv: 1, Nq: 300, N: 300, D: 8, Dv: 8, Causal: true, Mask: "documents=2"}
 	shape, err := d.Shape(ctx, c, both)

@@ -108,7 +108,7 @@ func TestFaultsWhileTuning(t *testing.T) {
 		result vk.Result
 	}{{"submit", 40, vk.ErrUnknown}, {"pipeline", 3, vk.ErrUnknown}, {"submit", 60, vk.ErrDeviceLost}} {
 		dev := faultyDevice(t, f)
-		d := NewDevice(dev, "test", Peaks{}, flash.WithTier(flash.TierScalar))
+		d := quick(dev, Peaks{}, flash.WithTier(flash.TierScalar))
 		d.Limit = time.Nanosecond
 		require.NoError(t, f.Arm(fault.kind, fault.n, fault.result))
 		tuned, err := d.Tune(ctx, c, 1, nil)

@@ -12,7 +12,7 @@ import (
 
 // TestFiguresFollowFromTheTime: operations a second are the papers' count of operations over the median, in both passes.
 func TestFiguresFollowFromTheTime(t *testing.T) {
-	d := NewDevice(testDevice(t), "test", Peaks{})
+	d := quick(testDevice(t), Peaks{})
 	d.Limit = 1
 	c := Case{DType: "float32", B: 1, H: 2, Hkv: 2, Nq: 64, N: 64, D: 16, Dv: 16}
 	passes := Passes{Fwd: true, Bwd: true}

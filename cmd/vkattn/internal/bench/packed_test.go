@@ -84,7 +84,7 @@ func TestPackedCases(t *testing.T) {
 // are noticed.
 func TestPackedRows(t *testing.T) {
 	ctx := context.Background()
-	d := NewDevice(testDevice(t), "test", Peaks{})
+	d := quick(testDevice(t), Peaks{})
 	d.Limit = 1
 	base := Case{Impl: "flash2", DType: "float32", B: 5, H: 4, Hkv: 2, Nq: 40, N: 40, D: 16, Dv: 16}
 	for _, set := range []func(*Case){
@@ -182,7 +182,7 @@ func TestUsedKeys(t *testing.T) {
 // TestUsedRows: caches that are used in part are timed and checked, and gradients of padded batches: rows that nobody uses are NaN.
 func TestUsedRows(t *testing.T) {
 	ctx := context.Background()
-	d := NewDevice(testDevice(t), "test", Peaks{CopyGBps: 1})
+	d := quick(testDevice(t), Peaks{CopyGBps: 1})
 	d.Limit = 1
 	base := Case{Impl: "flash2", DType: "float32", B: 5, H: 4, Hkv: 2, Nq: 3, N: 40, D: 16, Dv: 16, Used: "mixed"}
 	for _, set := range []func(*Case){

@@ -34,7 +34,7 @@ func inTensor(values []float32, shape [4]int) lookUp {
 // TestTensorsHoldTheirStreams: whatever the type and wherever rows lie, what is downloaded is the stream that outputs are checked against,
 // value by value, found as kernels find it; what is no row is NaN.
 func TestTensorsHoldTheirStreams(t *testing.T) {
-	d := NewDevice(testDevice(t), "test", Peaks{})
+	d := quick(testDevice(t), Peaks{})
 	base := Case{Impl: "flash2", DType: "float16", B: 3, H: 4, Hkv: 2, Nq: 5, N: 37, D: 64, Dv: 32}
 	for _, set := range []func(*Case){
 		func(*Case) {},

@@ -145,7 +145,7 @@ func TestHostScores(t *testing.T) {
 func TestScoredRows(t *testing.T) {
 	vktest.Long(t, "rows without scores in TestMeasure, and scores in the conformance suite")
 	ctx := context.Background()
-	d := NewDevice(testDevice(t), "test", Peaks{})
+	d := quick(testDevice(t), Peaks{})
 	d.Limit = 1
 	wide := Case{B: 2, H: 4, Hkv: 2, Nq: 33, N: 40, D: 16, Dv: 16, DType: "float16"}
 	long := Case{B: 2, H: 4, Hkv: 2, Nq: 256, N: 320, D: 16, Dv: 16, DType: "float16"} // checked by samples

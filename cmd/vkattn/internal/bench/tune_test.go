@@ -38,7 +38,7 @@ func TestRank(t *testing.T) {
 }
 
 func TestTune(t *testing.T) {
-	d := NewDevice(testDevice(t), "test", Peaks{}, flash.WithTier(flash.TierScalar))
+	d := quick(testDevice(t), Peaks{}, flash.WithTier(flash.TierScalar))
 	c := Case{Impl: "flash2", DType: "float32", B: 1, H: 2, Hkv: 2, Nq: 4, N: 32, D: 8, Dv: 8} // few queries: few tiles
 	steps := 0
 	got, err := d.Tune(context.Background(), c, 2, func(step, total int, what string) {
