@@ -46,6 +46,8 @@ type Context struct {
 		*timeline
 	}
 
+	flights flights // submissions of several recordings
+
 	timestampBits uint32
 	// life is read-locked by every use of what was made from the context and locked by Close, so that nothing is freed under a
 	// use. Uses must not nest.
@@ -167,7 +169,7 @@ func (c *Context) Close() error {
 		r.(*Recording).close()
 		return true
 	})
-	err = errors.Join(err, c.own.timeline.close())
+	err = errors.Join(err, c.flights.close(), c.own.timeline.close())
 	c.kernels.close()
 	c.closeBuffers()
 	return err

@@ -19,6 +19,15 @@ type ownRun struct {
 	inFlight bool
 	finished bool      // the last submission was waited for
 	began    time.Time // the last submission, of kernels that had not run before
+	flight   *flight   // the submission in flight that other recordings are in too; nil: its own
+}
+
+// done is the fence of the submission in flight.
+func (o *ownRun) done() *vk.Fence {
+	if o.flight != nil {
+		return o.flight.fence
+	}
+	return o.fence
 }
 
 func (o *ownRun) make(dev *vk.Device) (err error) {
@@ -153,7 +162,7 @@ func (p *Pending) Done() (bool, error) {
 	if !p.rec.run.inFlight {
 		return true, p.err
 	}
-	return p.rec.run.fence.Signaled()
+	return p.rec.run.done().Signaled()
 }
 
 // wait is finish for those who have not entered.
@@ -179,9 +188,13 @@ func (p *Pending) finish() error {
 	if !o.inFlight {
 		return p.err
 	}
-	err := p.rec.ctx.Await(o.fence)
+	err := p.rec.ctx.Await(o.done())
 	if err != nil && !errors.Is(err, vk.ErrDeviceLost) && !errors.Is(err, vk.ErrClosed) {
 		return err // still in flight for all we know
+	}
+	if x := o.flight; x != nil {
+		o.flight = nil
+		x.left(&p.rec.ctx.flights)
 	}
 	o.inFlight, o.finished = false, err == nil
 	if err == nil {
