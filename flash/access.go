@@ -2,7 +2,6 @@ package flash
 
 import (
 	"context"
-	"errors"
 
 	"github.com/vkattn/vkattn/internal/access"
 	"github.com/vkattn/vkattn/internal/attn"
@@ -12,7 +11,7 @@ import (
 
 // What flash/tune, flash/kvcache, flash/rows and flash/hostmem work with, and nobody else; see package access.
 func init() {
-	access.Give(access.Flash[*Device, *Plan, Problem, *Tensor]{
+	access.Give(access.Flash[*Device, *Plan, Problem, *Tensor, *Recording]{
 		Env: func(d *Device) (*kernel.Env, error) {
 			if err := d.usable(); err != nil {
 				return nil, err
@@ -69,49 +68,38 @@ func init() {
 			}
 			return place(pass, table, all[:len(tensors)], d, p)
 		},
-		Pages: func(problem string, p attn.Pages) error { return Pages(p).check(problem) },
-		Record: func(d *Device, c access.Commands[*Tensor]) (access.Recording, error) {
-			r, err := lend(d, c, "")
-			if err != nil {
-				return nil, err
-			}
-			if err := r.Rewrite(func() error { return nil }); err != nil {
-				return nil, errors.Join(err, r.close())
-			}
-			return r, nil
-		},
-		Rewritable: func(d *Device, c access.Commands[*Tensor], first string) (access.Rewritable, error) {
-			r, err := lend(d, c, first)
-			if err != nil {
-				return nil, err
-			}
-			return r, nil
-		},
+		Pages:        func(problem string, p attn.Pages) error { return Pages(p).check(problem) },
+		NewRecording: lend,
+		Rewrite:      rewrite,
+		Idle:         (*Recording).idle,
+		Wait:         (*Recording).waitFor,
 	})
 }
 
 // recordings know the devices of recordings of packages beside this one.
 var recordings []func(recording any) *Device
 
-// lentRecording is a smallRecording in the hands of a package beside this one.
-type lentRecording struct {
-	smallRecording
-	write func(*kernel.Recorder) error
+// lend makes a recording without commands for a package beside this one.
+func lend(d *Device, c access.Commands[*Tensor], first string) (*Recording, error) {
+	r := &Recording{dev: d, name: c.Name, first: first, tensors: c.Tensors, write: c.Write}
+	options, _ := c.Options.([]RecordingOption)
+	var err error
+	if c.Info.Timestamps, err = timestampsOf(options); err != nil {
+		return nil, err
+	}
+	if err := r.open(c.Info); err != nil {
+		return nil, err
+	}
+	return r, nil
 }
 
-// lend makes a recording without commands.
-func lend(d *Device, c access.Commands[*Tensor], first string) (*lentRecording, error) {
-	r := &lentRecording{write: c.Write}
-	r.dev, r.name, r.first, r.tensors = d, c.Name, first, c.Tensors
-	return r, r.open(c.Info)
-}
-
-// Rewrite gives the recording its commands, in place of those that it has.
-func (r *lentRecording) Rewrite(place func() error) error {
-	if err := r.begin(); err != nil {
+// rewrite gives a lent recording its commands, in place of those that it has.
+func rewrite(r *Recording, place func() error) error {
+	if err := r.begin("", r.write != nil); err != nil {
 		return err
 	}
 	defer r.mu.Unlock()
+	r.ready = false
 	if err := place(); err != nil {
 		return err
 	}
@@ -123,31 +111,31 @@ func (r *lentRecording) Rewrite(place func() error) error {
 	return r.dev.fail(err)
 }
 
-func (r *lentRecording) Submit() error                  { return r.submit() }
-func (r *lentRecording) Record(cmd uintptr) error       { return r.record(cmd) }
-func (r *lentRecording) Idle() (bool, error)            { return r.idle() }
-func (r *lentRecording) Wait(ctx context.Context) error { return r.waitFor(ctx) }
-func (r *lentRecording) Close() error                   { return r.close() }
+// idle says without waiting whether the device has finished with the latest submission.
+func (r *Recording) idle() (bool, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.inFlight == nil {
+		return true, nil
+	}
+	if done, err := r.inFlight.Done(); err != nil || !done {
+		return false, r.dev.fail(err)
+	}
+	return true, r.wait()
+}
+
+// waitFor waits for the latest submission, whichever it is.
+func (r *Recording) waitFor(ctx context.Context) error {
+	r.mu.Lock()
+	p := Pending{rec: r, submit: r.submits}
+	r.mu.Unlock()
+	return p.Wait(ctx)
+}
 
 // recorded is the device of a recording; nil of what is none, and of those that say themselves what is wrong with them.
 func recorded(recording any) *Device {
-	switch r := recording.(type) {
-	case *Recording:
-		if r.made() == nil {
-			return r.plan.dev
-		}
-	case *MergeRecording:
-		if r.made() == nil {
-			return r.dev
-		}
-	case *MapRecording:
-		if r.made() == nil {
-			return r.dev
-		}
-	case *AccumulateRecording:
-		if r.made() == nil {
-			return r.dev
-		}
+	if r, ok := recording.(*Recording); ok && r.made() == nil {
+		return r.dev
 	}
 	for _, of := range recordings {
 		if d := of(recording); d != nil {

@@ -88,7 +88,7 @@ type Accumulate struct {
 
 // AccumulatePlan accumulates on a device. It may be used from several goroutines.
 type AccumulatePlan struct {
-	smallPlan[*AccumulateRecording]
+	smallPlan
 	problem AccumulateProblem
 	program *kernel.AccumulateProgram
 	table   []attn.Operand
@@ -139,7 +139,8 @@ func (p *AccumulatePlan) Accumulate(ctx context.Context, a Accumulate) (err erro
 	if err := p.made(); err != nil {
 		return err
 	}
-	return p.run(ctx, p.recording, func(r *AccumulateRecording) error { return r.Accumulate(a) })
+	return p.run(ctx, func() (*Recording, error) { return p.recording(false) },
+		func(r *Recording) error { return r.Accumulate(a) })
 }
 
 // Close frees what the plan keeps, after waiting for what it has in flight. Closing again does nothing.
@@ -152,17 +153,15 @@ func (p *AccumulatePlan) Close() (err error) {
 	return p.release()
 }
 
-// AccumulateRecording holds the commands, with descriptors of its own. It can be written into any number of command buffers, or submitted
-// by itself again and again, one submission at a time. It belongs to one goroutine at a time.
-type AccumulateRecording struct {
-	smallRecording
+// accumulateCommands is what a recording of an [AccumulatePlan] has beside others.
+type accumulateCommands struct {
 	plan *AccumulatePlan
 	ops  kernel.AccumulateOperands
 	all  [5]given
 }
 
-// NewRecording makes an empty recording. It lives until its own Close, or the device's.
-func (p *AccumulatePlan) NewRecording() (_ *AccumulateRecording, err error) {
+// NewRecording makes an empty recording for [Recording.Accumulate].
+func (p *AccumulatePlan) NewRecording(opts ...RecordingOption) (_ *Recording, err error) {
 	defer during("NewRecording", &err)
 	if err := p.made(); err != nil {
 		return nil, err
@@ -170,40 +169,37 @@ func (p *AccumulatePlan) NewRecording() (_ *AccumulateRecording, err error) {
 	if err := p.usable(); err != nil {
 		return nil, err
 	}
-	return p.recording()
+	timestamps, err := timestampsOf(opts)
+	if err != nil {
+		return nil, err
+	}
+	return p.recording(timestamps)
 }
 
-func (p *AccumulatePlan) recording() (*AccumulateRecording, error) {
-	r := &AccumulateRecording{plan: p}
-	r.dev, r.name, r.first, r.tensors = p.dev, "AccumulateRecording", "Accumulate", make([]*Tensor, len(r.all))
+func (p *AccumulatePlan) recording(timestamps bool) (*Recording, error) {
+	c := &accumulateCommands{plan: p}
+	r := &Recording{dev: p.dev, name: "Recording", first: "Accumulate", adding: c, tensors: make([]*Tensor, len(c.all))}
 	n := p.program.Dispatches()
-	if err := r.open(pipeline.RecordingInfo{MaxDispatches: n, MaxBindings: kernel.AccumulateBindings * n}); err != nil {
+	info := pipeline.RecordingInfo{MaxDispatches: n, MaxBindings: kernel.AccumulateBindings * n, Timestamps: timestamps}
+	if err := r.open(info); err != nil {
 		return nil, err
 	}
 	return r, nil
 }
 
-// made says why a recording that no plan made cannot be used.
-func (r *AccumulateRecording) made() error {
-	if r == nil || r.plan == nil {
-		return badArgument("AccumulateRecording", "nil or zero", "must come from AccumulatePlan.NewRecording")
-	}
-	return nil
-}
-
-// Accumulate prepares the recording for these tensors, in place of what it held before. After the first time it allocates nothing.
-func (r *AccumulateRecording) Accumulate(a Accumulate) (err error) {
-	defer during("AccumulateRecording.Accumulate", &err)
-	if err := r.made(); err != nil {
-		return err
-	}
-	if err := r.begin(); err != nil {
+// Accumulate prepares a recording of an [AccumulatePlan] for these tensors, in place of what it held before. After the first time it
+// allocates nothing.
+func (r *Recording) Accumulate(a Accumulate) (err error) {
+	defer during("Recording.Accumulate", &err)
+	if err := r.begin("AccumulatePlan.NewRecording", r != nil && r.adding != nil); err != nil {
 		return err
 	}
 	defer r.mu.Unlock()
-	o := &r.ops
-	r.all = [...]given{{a.X, &o.X}, {a.Y, &o.Y}, {a.XLSE, &o.XLSE}, {a.YLSE, &o.YLSE}, {a.LSE, &o.NewLSE}}
-	if err := place("Accumulate", r.plan.table, r.all[:], r.dev, nil); err != nil {
+	r.ready = false
+	c := r.adding
+	o := &c.ops
+	c.all = [...]given{{a.X, &o.X}, {a.Y, &o.Y}, {a.XLSE, &o.XLSE}, {a.YLSE, &o.YLSE}, {a.LSE, &o.NewLSE}}
+	if err := place("Accumulate", c.plan.table, c.all[:], r.dev, nil); err != nil {
 		return err
 	}
 	if t := a.XLSE; t != nil {
@@ -211,49 +207,12 @@ func (r *AccumulateRecording) Accumulate(a Accumulate) (err error) {
 			return badArgument("Accumulate.XLSE", t, "must have the rows of a head one behind the other")
 		}
 	}
-	for i := range r.all {
-		r.tensors[i] = r.all[i].tensor
+	for i := range c.all {
+		r.tensors[i] = c.all[i].tensor
 	}
 	if err = r.reset(); err == nil {
-		err = r.plan.program.Record(&r.writer, o)
+		err = c.plan.program.Record(&r.writer, o)
 	}
 	r.ready = err == nil
 	return r.dev.fail(err)
-}
-
-// Record writes the commands into a command buffer of the caller's, as [Recording.Record] does.
-func (r *AccumulateRecording) Record(cmd uintptr) (err error) {
-	defer during("AccumulateRecording.Record", &err)
-	if err := r.made(); err != nil {
-		return err
-	}
-	return r.record(cmd)
-}
-
-// Submit runs the commands on the device's queue and returns without waiting; Wait waits for them.
-func (r *AccumulateRecording) Submit() (err error) {
-	defer during("AccumulateRecording.Submit", &err)
-	if err := r.made(); err != nil {
-		return err
-	}
-	return r.submit()
-}
-
-// Wait waits for the latest submission. A cancelled context makes it return the context's error, but not before the device has finished
-// with the memory. Without a submission it returns at once.
-func (r *AccumulateRecording) Wait(ctx context.Context) (err error) {
-	defer during("AccumulateRecording.Wait", &err)
-	if err := r.made(); err != nil {
-		return err
-	}
-	return r.waitFor(ctx)
-}
-
-// Close frees descriptors, after waiting for the recording's own submission. Closing again, or nil, does nothing.
-func (r *AccumulateRecording) Close() (err error) {
-	defer during("AccumulateRecording.Close", &err)
-	if r.made() != nil {
-		return nil
-	}
-	return r.close()
 }

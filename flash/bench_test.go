@@ -70,12 +70,12 @@ func BenchmarkRecordMerge(b *testing.B) {
 		if err := r.Merge(sets[i%2]); err != nil {
 			b.Fatal(err)
 		}
-		err := r.Submit()
+		pending, err := r.Submit()
 		host += time.Since(start)
 		if err != nil {
 			b.Fatal(err)
 		}
-		if err := r.Wait(bg); err != nil {
+		if err := pending.Wait(bg); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -101,7 +101,7 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 		}
 	})
 	require.Zero(t, n)
-	plan := r.plan
+	plan := r.pass.plan
 	f := sets[0]
 	n = testing.AllocsPerRun(50, func() {
 		if err := plan.Forward(bg, f); err != nil {

@@ -32,6 +32,7 @@ type Device struct {
 	fallback bool // a CPU that nobody asked for
 
 	selections selections // what Plan chose before
+	joint      joint      // of Submit
 
 	// submitting is read-locked from where a recording's tensors are found open until they count as busy, and locked where one is
 	// closed: so a tensor that is closed was either busy, and is waited for, or is no tensor that a submission begins to use.

@@ -25,6 +25,7 @@
 //   - runs without waiting: [Plan.SubmitForward], [Plan.SubmitBackward];
 //   - writes its commands into a command buffer of the caller's: [Plan.RecordForward], [Plan.RecordBackward];
 //   - or makes a [Recording], which keeps descriptors and workspace and so records and submits again without allocating.
+//     [Device.Submit] runs several in one submission: what a layer rotates, appends, attends and merges.
 //
 // [Attention] does all of it in one call, on Go slices.
 //
@@ -95,7 +96,7 @@
 // # Pictures of weights
 //
 // [Plan.Map] pools the weights of heads into the cells of a picture, at any length, without the matrix, and gives the entropy and mean
-// distance of each query. A [MapRecording] makes one after another.
+// distance of each query; a recording of [Plan.NewMapRecording] makes one after another.
 //
 // # Tuning and measuring
 //

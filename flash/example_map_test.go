@@ -36,8 +36,7 @@ func ExamplePlan_Map() {
 	m.Queries, m.Keys, m.Entropy, m.Distance = flash.Range{Begin: 6, End: 8}, flash.Range{Begin: 6, End: 8}, nil, nil
 	m.Out = must(m.Out.View(0, flash.F32, [4]int{1, 1, 2, 2}, [4]int{}))
 	check(frame.Map(m))
-	check(frame.Submit())
-	check(frame.Wait(ctx))
+	check(must(frame.Submit()).Wait(ctx))
 	fmt.Printf("%.3f\n", downloaded(m.Out))
 	// Output:
 	// [0.500 0.000 0.000 0.000]

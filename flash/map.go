@@ -3,7 +3,6 @@ package flash
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
@@ -78,7 +77,7 @@ type Map struct {
 }
 
 // mapOperands are the tensors of a map, in the order of Map.given; those of which the map itself has the shape come first.
-func mapOperands(r *MapRecording) []attn.Operand {
+func mapOperands(r *mapCommands) []attn.Operand {
 	f32 := func(*attn.Problem) attn.DType { return attn.F32 }
 	rows := func(*attn.Problem) [4]int { return [4]int{r.m.Batches, r.m.Heads, r.m.Queries, 1} }
 	table := []attn.Operand{
@@ -168,8 +167,8 @@ func (p *Plan) Map(ctx context.Context, m Map) (err error) {
 	if err := p.usable(); err != nil {
 		return err
 	}
-	return p.maps.run(ctx, func() (*MapRecording, error) { return p.newMapRecording(recordingOptions{}) },
-		func(r *MapRecording) error { return r.Map(m) })
+	return p.maps.run(ctx, func() (*Recording, error) { return p.newMapRecording(false) },
+		func(r *Recording) error { return r.Map(m) })
 }
 
 // MapInfo is how a plan makes maps.
@@ -192,10 +191,8 @@ func (p *Plan) MapInfo() (_ MapInfo, err error) {
 	return MapInfo{Tier: Tier(program.Tier), Kernel: program.String(), WhyNotFaster: append([]string(nil), reasons...)}, nil
 }
 
-// MapRecording holds the commands of a map, with descriptors and workspace of its own. It can be written into any number of command
-// buffers, or submitted by itself again and again, one submission at a time. It belongs to one goroutine at a time.
-type MapRecording struct {
-	smallRecording
+// mapCommands is what a recording of maps has beside others.
+type mapCommands struct {
 	plan    *Plan
 	program *kernel.MapProgram
 	table   []attn.Operand
@@ -204,49 +201,37 @@ type MapRecording struct {
 	pieces  *pipeline.Buffer // workspace of maps whose cells are cut
 }
 
-// NewMapRecording makes an empty recording. It lives until its own Close, or the device's.
-func (p *Plan) NewMapRecording(opts ...RecordingOption) (_ *MapRecording, err error) {
+// NewMapRecording makes an empty recording for [Recording.Map].
+func (p *Plan) NewMapRecording(opts ...RecordingOption) (_ *Recording, err error) {
 	defer during("NewMapRecording", &err)
-	var o recordingOptions
-	for _, opt := range opts {
-		if opt != nil {
-			if err := opt(&o); err != nil {
-				return nil, err
-			}
-		}
-	}
-	if o.pass != passForward {
-		return nil, badArgument("ForBackward", "given", "is not for maps")
+	timestamps, err := timestampsOf(opts)
+	if err != nil {
+		return nil, err
 	}
 	if err := p.usable(); err != nil {
 		return nil, err
 	}
-	return p.newMapRecording(o)
+	return p.newMapRecording(timestamps)
 }
 
-func (p *Plan) newMapRecording(o recordingOptions) (*MapRecording, error) {
+func (p *Plan) newMapRecording(timestamps bool) (*Recording, error) {
 	program, _, err := p.mapping()
 	if err != nil {
 		return nil, err
 	}
-	d := p.dev
 	sizes := program.Scratch()
-	if err := d.roomFor("workspace", sizes); err != nil {
+	if err := p.dev.roomFor("workspace", sizes); err != nil {
 		return nil, err
 	}
-	r := &MapRecording{plan: p, program: program}
-	r.table = mapOperands(r)
-	r.dev, r.name, r.first, r.tensors = d, "MapRecording", "Map", make([]*Tensor, mapHeld)
+	c := &mapCommands{plan: p, program: program}
+	c.table = mapOperands(c)
+	r := &Recording{dev: p.dev, name: "Recording", first: "Map", mapping: c, tensors: make([]*Tensor, mapHeld)}
 	n := program.Dispatches()
-	if err := r.open(pipeline.RecordingInfo{MaxDispatches: n, MaxBindings: n * program.Bindings(), Timestamps: o.timestamps}); err != nil {
+	if err := r.open(pipeline.RecordingInfo{MaxDispatches: n, MaxBindings: n * program.Bindings(), Timestamps: timestamps}); err != nil {
 		return nil, err
 	}
-	for _, size := range sizes {
-		b, err := r.own("workspace", size, vk.DeviceLocal)
-		if err != nil {
-			return nil, err
-		}
-		r.writer.Scratch = append(r.writer.Scratch, b.All())
+	if err := r.workspace(sizes); err != nil {
+		return nil, err
 	}
 	if kernel.NeedsMore(&program.Problem) {
 		if r.writer.More, err = r.own("arguments", kernel.MoreBytes, vk.Upload); err != nil {
@@ -256,45 +241,36 @@ func (p *Plan) newMapRecording(o recordingOptions) (*MapRecording, error) {
 	return r, nil
 }
 
-// made says why a recording that no plan made cannot be used.
-func (r *MapRecording) made() error {
-	if r == nil || r.plan == nil {
-		return badArgument("MapRecording", "nil or zero", "must come from Plan.NewMapRecording")
-	}
-	return nil
-}
-
-// Map prepares the recording for these tensors and ranges, in place of what it held before. After the first time of a shape it allocates
-// nothing.
-func (r *MapRecording) Map(m Map) (err error) {
-	defer during("MapRecording.Map", &err)
-	if err := r.made(); err != nil {
-		return err
-	}
-	if err := r.begin(); err != nil {
+// Map prepares a recording of maps for these tensors and ranges, in place of what it held before. After the first time of a shape it
+// allocates nothing.
+func (r *Recording) Map(m Map) (err error) {
+	defer during("Recording.Map", &err)
+	if err := r.begin("Plan.NewMapRecording", r != nil && r.mapping != nil); err != nil {
 		return err
 	}
 	defer r.mu.Unlock()
-	p := &r.program.Problem
-	if r.m, err = m.shape(p); err != nil {
+	r.ready = false
+	c := r.mapping
+	p := &c.program.Problem
+	if c.m, err = m.shape(p); err != nil {
 		return err
 	}
-	all := m.given(&r.ops)
-	if err := place("Map", r.table, all[:], r.dev, p); err != nil {
+	all := m.given(&c.ops)
+	if err := place("Map", c.table, all[:], r.dev, p); err != nil {
 		return err
 	}
-	if err := m.Captured.place("Map.Captured", r.plan, &r.ops.Captured); err != nil {
+	if err := m.Captured.place("Map.Captured", c.plan, &c.ops.Captured); err != nil {
 		return err
 	}
-	if err := m.Captured.apart("Map", r.table, all[:]); err != nil {
+	if err := m.Captured.apart("Map", c.table, all[:]); err != nil {
 		return err
 	}
 	if !p.Blocks.None() || m.Blocks != nil {
-		if err := m.Blocks.place("Map.Blocks", r.dev, &r.plan.problem, &r.ops.Blocks); err != nil {
+		if err := m.Blocks.place("Map.Blocks", r.dev, &c.plan.problem, &c.ops.Blocks); err != nil {
 			return err
 		}
 	}
-	if err := r.room(); err != nil {
+	if err := r.roomForPieces(); err != nil {
 		return err
 	}
 	clear(r.tensors)
@@ -308,23 +284,24 @@ func (r *MapRecording) Map(m Map) (err error) {
 		r.tensors[mapBlocks+1+i] = t
 	}
 	var pieces pipeline.Binding
-	if r.pieces != nil {
-		pieces = r.pieces.All()
+	if c.pieces != nil {
+		pieces = c.pieces.All()
 	}
 	if err = r.reset(); err == nil {
-		err = r.program.Record(&r.writer, &r.m, &r.ops, pieces)
+		err = c.program.Record(&r.writer, &c.m, &c.ops, pieces)
 	}
 	if err != nil {
-		return r.dev.fail(refused(err, "maps of "+r.plan.problem.String(), Tier(r.program.Tier)))
+		return r.dev.fail(refused(err, "maps of "+c.plan.problem.String(), Tier(c.program.Tier)))
 	}
 	r.ready = true
 	return nil
 }
 
-// room allocates the workspace that a map of this shape needs, unless an earlier one needed as much.
-func (r *MapRecording) room() error {
-	size, err := r.program.Pieces(&r.m)
-	if err != nil || size == 0 || r.pieces != nil && r.pieces.Size() >= size {
+// roomForPieces allocates the workspace that a map of this shape needs, unless an earlier one needed as much.
+func (r *Recording) roomForPieces() error {
+	c := r.mapping
+	size, err := c.program.Pieces(&c.m)
+	if err != nil || size == 0 || c.pieces != nil && c.pieces.Size() >= size {
 		return r.dev.fail(err)
 	}
 	if err := r.dev.roomFor("workspace", []uint64{size}); err != nil {
@@ -335,60 +312,6 @@ func (r *MapRecording) room() error {
 		return r.dev.fail(err)
 	}
 	r.rec.Own(b)
-	r.pieces = b
+	c.pieces = b
 	return nil
-}
-
-// Record writes the commands into a command buffer of the caller's, as [Recording.Record] does.
-func (r *MapRecording) Record(cmd uintptr) (err error) {
-	defer during("MapRecording.Record", &err)
-	if err := r.made(); err != nil {
-		return err
-	}
-	return r.record(cmd)
-}
-
-// Submit runs the commands on the device's queue and returns without waiting; Wait waits for them.
-func (r *MapRecording) Submit() (err error) {
-	defer during("MapRecording.Submit", &err)
-	if err := r.made(); err != nil {
-		return err
-	}
-	return r.submit()
-}
-
-// Wait waits for the latest submission. A cancelled context makes it return the context's error, but not before the device has finished
-// with the memory. Without a submission it returns at once.
-func (r *MapRecording) Wait(ctx context.Context) (err error) {
-	defer during("MapRecording.Wait", &err)
-	if err := r.made(); err != nil {
-		return err
-	}
-	return r.waitFor(ctx)
-}
-
-// Done says without waiting whether the device has finished with the latest submission.
-func (r *MapRecording) Done() (_ bool, err error) {
-	defer during("MapRecording.Done", &err)
-	if err := r.made(); err != nil {
-		return true, err
-	}
-	return r.idle()
-}
-
-// GPUTime is the device time of the latest execution, as [Recording.GPUTime]; false without WithTimestamps.
-func (r *MapRecording) GPUTime() (time.Duration, bool) {
-	if r.made() != nil {
-		return 0, false
-	}
-	return r.gpuTime()
-}
-
-// Close frees descriptors and workspace, after waiting for the recording's own submission. Closing again, or nil, does nothing.
-func (r *MapRecording) Close() (err error) {
-	defer during("MapRecording.Close", &err)
-	if r.made() != nil {
-		return nil
-	}
-	return r.close()
 }

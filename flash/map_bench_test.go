@@ -55,8 +55,7 @@ func BenchmarkMap(b *testing.B) {
 				require.NoError(b, r.Map(m))
 				var times []time.Duration
 				for range max(b.N, 8) {
-					require.NoError(b, r.Submit())
-					require.NoError(b, r.Wait(bg))
+					require.NoError(b, finish(r.Submit()))
 					if t, ok := r.GPUTime(); ok {
 						times = append(times, t)
 					}

@@ -24,7 +24,7 @@ var mapKernels = []struct {
 
 // mapChoice is how a plan makes maps, chosen when it is first asked for.
 type mapChoice struct {
-	smallPlan[*MapRecording]
+	smallPlan
 	choosing sync.Mutex
 	program  *kernel.MapProgram
 	reasons  []string

@@ -146,7 +146,7 @@ func TestMapRecording(t *testing.T) {
 	require.NoError(t, err)
 	_, err = plan.NewMapRecording(ForBackward())
 	requireRefused(t, "ForBackward", err)
-	requireRefused(t, "MapRecording", r.Submit())
+	requireRefused(t, "Recording", finish(r.Submit()))
 	whole := newMapping(t, d, rng, s, &f, Map{Pool: PoolSum}, 1, 1, 0) // in pieces
 	part := newMapping(t, d, rng, s, &f, Map{Keys: Range{10, 30}}, 20, 4, 1)
 	for _, x := range []*mapping{whole, part, whole} {
@@ -154,11 +154,12 @@ func TestMapRecording(t *testing.T) {
 			g.send(t)
 		}
 		require.NoError(t, r.Map(x.m))
+		var pending Pending
 		for range 3 {
-			require.NoError(t, r.Submit())
-			require.NoError(t, r.Wait(bg))
+			pending, err = r.Submit()
+			require.NoError(t, finish(pending, err))
 		}
-		done, err := r.Done()
+		done, err := pending.Done()
 		require.NoError(t, err)
 		require.True(t, done)
 		if took, ok := r.GPUTime(); ok {
@@ -261,8 +262,7 @@ func TestMapAttached(t *testing.T) {
 	defer r.Close()
 	x := newMapping(t, d, rand.New(rand.NewPCG(1, 9)), s, &f, Map{Pool: PoolMax}, 7, 30, 2)
 	require.NoError(t, r.Map(x.m))
-	require.NoError(t, r.Submit())
-	require.NoError(t, r.Wait(bg))
+	require.NoError(t, finish(r.Submit()))
 	x.check(t, 1e-4)
 	require.NoError(t, plan.Close())
 }

@@ -9,7 +9,6 @@ import (
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/pipeline"
-	"github.com/vkattn/vkattn/vk"
 )
 
 // MergeProblem puts attention over disjoint keys together. With o_n and lse_n of part n as a forward pass over its keys alone gives them,
@@ -147,7 +146,7 @@ func (d *Device) Merge(ctx context.Context, m Merge) (err error) {
 
 // MergePlan merges on a device. It may be used from several goroutines.
 type MergePlan struct {
-	smallPlan[*MergeRecording]
+	smallPlan
 	problem MergeProblem
 	program *kernel.MergeProgram
 	table   []attn.Operand
@@ -219,7 +218,7 @@ func (p *MergePlan) Merge(ctx context.Context, m Merge) (err error) {
 	if err := p.made(); err != nil {
 		return err
 	}
-	return p.run(ctx, p.recording, func(r *MergeRecording) error { return r.Merge(m) })
+	return p.run(ctx, func() (*Recording, error) { return p.recording(false) }, func(r *Recording) error { return r.Merge(m) })
 }
 
 // Close frees what the plan keeps, after waiting for what it has in flight. Closing again does nothing.
@@ -232,17 +231,15 @@ func (p *MergePlan) Close() (err error) {
 	return p.release()
 }
 
-// MergeRecording holds the commands of a merge, with descriptors and workspace of its own. It can be written into any number of command
-// buffers, or submitted by itself again and again, one submission at a time. It belongs to one goroutine at a time.
-type MergeRecording struct {
-	smallRecording
+// mergeCommands is what a recording of a [MergePlan] has beside others.
+type mergeCommands struct {
 	plan *MergePlan
 	ops  kernel.MergeOperands
 	all  []given // in the order of the plan's table
 }
 
-// NewRecording makes an empty recording. It lives until its own Close, or the device's.
-func (p *MergePlan) NewRecording() (_ *MergeRecording, err error) {
+// NewRecording makes an empty recording for [Recording.Merge].
+func (p *MergePlan) NewRecording(opts ...RecordingOption) (_ *Recording, err error) {
 	defer during("NewRecording", &err)
 	if err := p.made(); err != nil {
 		return nil, err
@@ -250,65 +247,57 @@ func (p *MergePlan) NewRecording() (_ *MergeRecording, err error) {
 	if err := p.usable(); err != nil {
 		return nil, err
 	}
-	return p.recording()
+	timestamps, err := timestampsOf(opts)
+	if err != nil {
+		return nil, err
+	}
+	return p.recording(timestamps)
 }
 
-func (p *MergePlan) recording() (*MergeRecording, error) {
+func (p *MergePlan) recording(timestamps bool) (*Recording, error) {
 	sizes := p.program.Scratch()
 	if err := p.dev.roomFor("workspace", sizes); err != nil {
 		return nil, err
 	}
 	n := p.problem.tensors()
-	r := &MergeRecording{plan: p, all: make([]given, len(p.table))}
-	r.ops.Parts = make([]kernel.MergePart, n)
-	for i := range r.ops.Parts {
-		r.all[2*i].to, r.all[2*i+1].to = &r.ops.Parts[i].O, &r.ops.Parts[i].LSE
+	c := &mergeCommands{plan: p, all: make([]given, len(p.table))}
+	c.ops.Parts = make([]kernel.MergePart, n)
+	for i := range c.ops.Parts {
+		c.all[2*i].to, c.all[2*i+1].to = &c.ops.Parts[i].O, &c.ops.Parts[i].LSE
 	}
-	r.all[2*n].to, r.all[2*n+1].to = &r.ops.O, &r.ops.LSE
-	r.dev, r.name, r.first, r.tensors = p.dev, "MergeRecording", "Merge", make([]*Tensor, len(r.all))
+	c.all[2*n].to, c.all[2*n+1].to = &c.ops.O, &c.ops.LSE
+	r := &Recording{dev: p.dev, name: "Recording", first: "Merge", merging: c, tensors: make([]*Tensor, len(c.all))}
 	dispatches := p.program.Dispatches()
-	if err := r.open(pipeline.RecordingInfo{MaxDispatches: dispatches, MaxBindings: kernel.MergeBindings * dispatches}); err != nil {
+	if err := r.open(pipeline.RecordingInfo{MaxDispatches: dispatches, MaxBindings: kernel.MergeBindings * dispatches,
+		Timestamps: timestamps}); err != nil {
 		return nil, err
 	}
-	for _, size := range sizes {
-		b, err := p.dev.env.Ctx.Alloc("workspace", size, vk.DeviceLocal)
-		if err != nil {
-			return nil, errors.Join(p.dev.fail(err), r.close())
-		}
-		r.rec.Own(b)
-		r.writer.Scratch = append(r.writer.Scratch, b.All())
+	if err := r.workspace(sizes); err != nil {
+		return nil, err
 	}
 	return r, nil
 }
 
-// made says why a recording that no plan made cannot be used.
-func (r *MergeRecording) made() error {
-	if r == nil || r.plan == nil {
-		return badArgument("MergeRecording", "nil or zero", "must come from MergePlan.NewRecording")
-	}
-	return nil
-}
-
-// Merge prepares the recording for these tensors, in place of what it held before. After the first time it allocates nothing.
-func (r *MergeRecording) Merge(m Merge) (err error) {
-	defer during("MergeRecording.Merge", &err)
-	if err := r.made(); err != nil {
-		return err
-	}
-	if err := r.begin(); err != nil {
+// Merge prepares a recording of a [MergePlan] for these tensors, in place of what it held before. After the first time it allocates
+// nothing.
+func (r *Recording) Merge(m Merge) (err error) {
+	defer during("Recording.Merge", &err)
+	if err := r.begin("MergePlan.NewRecording", r != nil && r.merging != nil); err != nil {
 		return err
 	}
 	defer r.mu.Unlock()
-	n := len(r.ops.Parts)
+	r.ready = false
+	c := r.merging
+	n := len(c.ops.Parts)
 	if len(m.Parts) != n {
 		return badArgument("len(Merge.Parts)", len(m.Parts), "must be %d, as the plan's problem has pairs of tensors", n)
 	}
 	for i := range m.Parts {
 		part := &m.Parts[i]
-		r.all[2*i].tensor, r.all[2*i+1].tensor = part.O, part.LSE
+		c.all[2*i].tensor, c.all[2*i+1].tensor = part.O, part.LSE
 	}
-	r.all[2*n].tensor, r.all[2*n+1].tensor = m.O, m.LSE
-	if err := place("Merge", r.plan.table, r.all, r.dev, nil); err != nil {
+	c.all[2*n].tensor, c.all[2*n+1].tensor = m.O, m.LSE
+	if err := place("Merge", c.plan.table, c.all, r.dev, nil); err != nil {
 		return err
 	}
 	for i := range m.Parts {
@@ -316,50 +305,13 @@ func (r *MergeRecording) Merge(m Merge) (err error) {
 			return badArgument(fmt.Sprintf("Merge.Parts[%d].LSE", i), t, "must have the rows of a head one behind the other")
 		}
 	}
-	r.ops.HasLSE = m.LSE != nil
-	for i := range r.all {
-		r.tensors[i] = r.all[i].tensor
+	c.ops.HasLSE = m.LSE != nil
+	for i := range c.all {
+		r.tensors[i] = c.all[i].tensor
 	}
 	if err = r.reset(); err == nil {
-		err = r.plan.program.Record(&r.writer, &r.ops)
+		err = c.plan.program.Record(&r.writer, &c.ops)
 	}
 	r.ready = err == nil
 	return r.dev.fail(err)
-}
-
-// Record writes the commands into a command buffer of the caller's, as [Recording.Record] does.
-func (r *MergeRecording) Record(cmd uintptr) (err error) {
-	defer during("MergeRecording.Record", &err)
-	if err := r.made(); err != nil {
-		return err
-	}
-	return r.record(cmd)
-}
-
-// Submit runs the commands on the device's queue and returns without waiting; Wait waits for them.
-func (r *MergeRecording) Submit() (err error) {
-	defer during("MergeRecording.Submit", &err)
-	if err := r.made(); err != nil {
-		return err
-	}
-	return r.submit()
-}
-
-// Wait waits for the latest submission. A cancelled context makes it return the context's error, but not before the device has finished
-// with the memory. Without a submission it returns at once.
-func (r *MergeRecording) Wait(ctx context.Context) (err error) {
-	defer during("MergeRecording.Wait", &err)
-	if err := r.made(); err != nil {
-		return err
-	}
-	return r.waitFor(ctx)
-}
-
-// Close frees descriptors and workspace, after waiting for the recording's own submission. Closing again, or nil, does nothing.
-func (r *MergeRecording) Close() (err error) {
-	defer during("MergeRecording.Close", &err)
-	if r.made() != nil {
-		return nil
-	}
-	return r.close()
 }

@@ -236,12 +236,12 @@ func TestMergeRecordings(t *testing.T) {
 	sets := [2]*merging{newMerging(t, d, r, p, units, 0), newMerging(t, d, r, p, units, 5)}
 	rec, err := plan.NewRecording()
 	require.NoError(t, err)
-	requireRefused(t, "MergeRecording", rec.Submit())
-	requireRefused(t, "MergeRecording", rec.Record(1))
+	requireRefused(t, "Recording", finish(rec.Submit()))
+	requireRefused(t, "Recording", rec.Record(1))
 	i := 0
 	again := func() {
 		i++
-		if rec.Merge(sets[i%2].out) != nil || rec.Submit() != nil || rec.Wait(nil) != nil {
+		if rec.Merge(sets[i%2].out) != nil || finish(rec.Submit()) != nil {
 			t.Error("a run failed")
 		}
 	}
@@ -279,11 +279,12 @@ func TestMergeRecordings(t *testing.T) {
 	sets[1].check(t)
 
 	require.NoError(t, rec.Merge(sets[0].out))
-	require.NoError(t, rec.Submit())
+	pending, err := rec.Submit()
+	require.NoError(t, err)
 	require.ErrorIs(t, rec.Merge(sets[0].out), ErrInFlight)
-	require.NoError(t, rec.Wait(t.Context()))
+	require.NoError(t, pending.Wait(t.Context()))
 	require.NoError(t, sets[0].out.Parts[3].LSE.Close())
-	require.ErrorIs(t, rec.Submit(), ErrClosed)
+	require.ErrorIs(t, finish(rec.Submit()), ErrClosed)
 	require.NoError(t, rec.Close())
 	require.NoError(t, rec.Close())
 	require.ErrorIs(t, rec.Merge(sets[1].out), ErrClosed)
@@ -401,6 +402,6 @@ func TestBadMerges(t *testing.T) {
 	require.ErrorIs(t, plan.Merge(cancelled, m.out), context.Canceled)
 	var none *MergePlan
 	requireRefused(t, "MergePlan", none.Merge(t.Context(), m.out))
-	var nothing *MergeRecording
-	requireRefused(t, "MergeRecording", nothing.Merge(m.out))
+	var nothing *Recording
+	requireRefused(t, "Recording", nothing.Merge(m.out))
 }

@@ -267,13 +267,9 @@ func (p *Plan) RecordForward(cmd uintptr, f Forward) (_ *Recording, err error) {
 // device's.
 func (p *Plan) NewRecording(opts ...RecordingOption) (_ *Recording, err error) {
 	defer during("NewRecording", &err)
-	var o recordingOptions
-	for _, opt := range opts {
-		if opt != nil {
-			if err := opt(&o); err != nil {
-				return nil, err
-			}
-		}
+	o, err := recordingOptionsOf(opts)
+	if err != nil {
+		return nil, err
 	}
 	if err := p.usable(); err != nil {
 		return nil, err
@@ -311,7 +307,7 @@ func (p *Plan) take(which direction) (*Recording, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.pool = true
+	r.takeBack = p.put
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
@@ -326,7 +322,7 @@ func (p *Plan) put(r *Recording) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.closed {
-		p.free[r.pass] = append(p.free[r.pass], r)
+		p.free[r.pass.direction] = append(p.free[r.pass.direction], r)
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/pipeline"
 	"github.com/vkattn/vkattn/vk"
@@ -21,7 +20,7 @@ type recordingOptions struct {
 	pass       direction
 }
 
-// direction is what a recording holds.
+// direction is what a recording of passes holds.
 type direction uint8
 
 const (
@@ -40,266 +39,134 @@ func ForBackward() RecordingOption {
 	return func(o *recordingOptions) error { o.pass = passBackward; return nil }
 }
 
-// Recording holds the commands of one pass, forward or (ForBackward) backward, with descriptors and workspace of its own. It can be written
-// into any number of command buffers, or submitted by itself again and again, one submission at a time. It belongs to one goroutine at a
-// time.
-type Recording struct {
-	plan *Plan
-	pass direction
-	pool bool // made by the plan, which takes it back when its submission was waited for
+func recordingOptionsOf(opts []RecordingOption) (o recordingOptions, err error) {
+	for _, opt := range opts {
+		if opt != nil {
+			if err := opt(&o); err != nil {
+				return o, err
+			}
+		}
+	}
+	return o, nil
+}
 
-	mu       sync.Mutex // pooled recordings outlive the Pending that a caller may still hold
+// timestampsOf is WithTimestamps of recordings that have no other option.
+func timestampsOf(opts []RecordingOption) (bool, error) {
+	o, err := recordingOptionsOf(opts)
+	if err == nil && o.pass != passForward {
+		err = badArgument("ForBackward", "given", "is for recordings of Plan.NewRecording")
+	}
+	return o.timestamps, err
+}
+
+// Recording holds the commands of one call, with descriptors and workspace of its own: of [Recording.Forward] or [Recording.Backward] where
+// a [Plan] made it, of [Recording.Map], [Recording.Merge] or [Recording.Accumulate] where one for these did. It can be written into any
+// number of command buffers, or submitted by itself or with others ([Device.Submit]) again and again, one submission at a time. It lives
+// until its own Close, or the device's, and belongs to one goroutine at a time.
+type Recording struct {
+	dev   *Device
+	name  string // of the type that callers hold
+	first string // what prepares it
+
+	// What it is of: one of them.
+	pass    *passCommands
+	mapping *mapCommands
+	merging *mergeCommands
+	adding  *accumulateCommands
+	write   func(*kernel.Recorder) error // of a package beside this one
+
+	takeBack func(*Recording) // given a recording of a plan's own once its submission was waited for; nil: nobody is
+	mu       sync.Mutex       // recordings that are taken back outlive the Pending that a caller may still hold
 	rec      *pipeline.Recording
 	writer   kernel.Recorder
-	ops      kernel.Operands  // of a forward pass
-	grads    kernel.Gradients // of a backward one
-	forward  Forward          // what rec holds
-	backward Backward         // the same of a backward pass
-	tensors  [mostHeld]*Tensor
-	weights  *Weights // of either
-	sizes    []uint64 // of the workspace that is not allocated yet: a forward pass that keeps its weights needs none
-	ready    bool     // rec holds the commands of forward or backward
+	tensors  []*Tensor
+	weights  *Weights // of passes
+	ready    bool     // rec holds commands
 	inFlight *pipeline.Pending
-	submits  uint64 // submissions so far: what a Pending remembers
-	err      error  // of the latest finished one
+	submits  uint64    // submissions so far: what a Pending remembers
+	before   []Pending // of recordings before this one, where the latest submission was of several
+	err      error     // of the latest finished one
 	closed   bool
 	foreign  *vk.CommandBuffer // the caller's command buffer recorded into last
 }
 
-func newRecording(p *Plan, opts recordingOptions) (*Recording, error) {
-	d := p.dev
-	var needs interface {
-		Scratch() []uint64
-		Dispatches() int
-	} = p.program
-	if opts.pass == passBackward {
-		choice, err := p.backward()
-		if err != nil {
-			return nil, err
-		}
-		needs = choice.program
-	}
-	n := needs.Dispatches()
-	rec, err := d.env.Ctx.NewRecording(pipeline.RecordingInfo{
-		MaxDispatches: n, MaxBindings: n * len(kernel.Recorder{}.Access), Timestamps: opts.timestamps,
-	})
+// open makes the descriptors.
+func (r *Recording) open(info pipeline.RecordingInfo) error {
+	rec, err := r.dev.env.Ctx.NewRecording(info)
 	if err != nil {
-		return nil, d.fail(err)
+		return r.dev.fail(err)
 	}
-	r := &Recording{plan: p, pass: opts.pass, rec: rec}
-	r.writer.Rec, r.writer.Count = rec, d.env.Counting
-	r.sizes = needs.Scratch()
-	if _, keeps := needs.(kernel.Keeper); !keeps {
-		if err := r.workspace(); err != nil {
-			return nil, errors.Join(err, rec.Close())
-		}
+	r.rec, r.writer.Rec = rec, rec
+	if err := r.dev.adopt(r); err != nil {
+		return errors.Join(err, rec.Close())
 	}
-	if kernel.NeedsMore(&p.attn) {
-		more, err := d.env.Ctx.Alloc("arguments", kernel.MoreBytes, vk.Upload)
-		if err != nil {
-			return nil, errors.Join(d.fail(err), rec.Close())
-		}
-		rec.Own(more)
-		r.writer.More = more
-	}
-	if err := d.adopt(r); err != nil {
-		return nil, errors.Join(err, rec.Close())
-	}
-	return r, nil
+	return nil
 }
 
-// workspace allocates it, once.
-func (r *Recording) workspace() error {
-	if r.sizes == nil {
-		return nil
+// own allocates memory that lives as long as the recording, which is closed where there is none.
+func (r *Recording) own(label string, size uint64, kind vk.MemoryKind) (*pipeline.Buffer, error) {
+	b, err := r.dev.env.Ctx.Alloc(label, size, kind)
+	if err != nil {
+		return nil, errors.Join(r.dev.fail(err), r.Close())
 	}
-	d := r.plan.dev
-	if err := d.roomFor("workspace", r.sizes); err != nil {
-		return err
-	}
-	for i, size := range r.sizes {
-		b, err := d.env.Ctx.Alloc("workspace", size, vk.DeviceLocal)
+	r.rec.Own(b)
+	return b, nil
+}
+
+// workspace allocates scratch of these sizes, for which there must be room.
+func (r *Recording) workspace(sizes []uint64) error {
+	for _, size := range sizes {
+		b, err := r.own("workspace", size, vk.DeviceLocal)
 		if err != nil {
-			r.sizes = r.sizes[i:]
-			return d.fail(err)
+			return err
 		}
-		r.rec.Own(b)
 		r.writer.Scratch = append(r.writer.Scratch, b.All())
 	}
-	r.sizes = nil
 	return nil
 }
 
-// roomFor refuses buffers that the device has no room for as a whole, before any of them is allocated.
-func (d *Device) roomFor(label string, sizes []uint64) error {
-	var total uint64
-	for _, s := range sizes {
-		total += s
-	}
-	if total == 0 {
-		return nil
-	}
-	heaps, err := d.dev.HeapBudget()
-	if err != nil {
-		return d.fail(err)
-	}
-	i := d.dev.DeviceHeap()
-	if i < 0 || i >= len(heaps) {
-		return nil
-	}
-	h := heaps[i]
-	limit := h.Size
-	if h.Budget != 0 {
-		limit = h.Budget
-	}
-	if free := limit - min(limit, max(h.Usage, d.env.Ctx.Usage().Current)); total > free {
-		return fmt.Errorf("flash: %w", &MemoryError{Label: label, Needed: total, Available: free, Rule: "free in the device's memory"})
-	}
-	return nil
-}
-
-// made says why a recording that did not come from a plan cannot be used; r.mu need not be held.
+// made says why a recording that no plan made cannot be used; r.mu need not be held.
 func (r *Recording) made() error {
-	if r == nil || r.plan == nil {
-		return badArgument("Recording", "nil or zero", "must come from Plan.NewRecording")
+	if r == nil || r.dev == nil {
+		return badArgument("Recording", "nil or zero", "must come from NewRecording of a plan")
 	}
 	return nil
+}
+
+// begin says why the recording cannot be given commands of a plan's kind, or locks it.
+func (r *Recording) begin(plan string, has bool) error {
+	if err := r.made(); err != nil {
+		return err
+	}
+	if !has {
+		return badArgument(r.name, "for "+r.first, "must come from %s", plan)
+	}
+	r.mu.Lock()
+	err := r.usable()
+	if err == nil && r.inFlight != nil {
+		err = ErrInFlight
+	}
+	if err != nil {
+		r.mu.Unlock()
+	}
+	return err
 }
 
 // usable says why nothing can be done with the recording; r.mu is held.
 func (r *Recording) usable() error {
 	if r.closed {
-		return fmt.Errorf("%w: Recording", ErrClosed)
+		return fmt.Errorf("%w: %s", ErrClosed, r.name)
 	}
-	return r.plan.dev.usable()
+	return r.dev.usable()
 }
 
-// Forward prepares the recording for these tensors, in place of what it held before. After the first time it allocates
-// nothing, and when nothing changed it does nothing.
-func (r *Recording) Forward(f Forward) (err error) {
-	defer during("Recording.Forward", &err)
-	if err := r.made(); err != nil {
-		return err
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if err := r.free(passForward); err != nil {
-		return err
-	}
-	if err := f.check(r.plan, &r.ops); err != nil {
-		return err
-	}
-	if err := f.Weights.fits("Forward.Weights", r.plan, false); err != nil {
-		return err
-	}
-	if r.ready && f == r.forward {
-		return nil
-	}
-	if f.Weights == nil {
-		if err := r.workspace(); err != nil {
-			return err
-		}
-	}
+// reset empties the commands and says how the tensors are used outside; r.mu is held.
+func (r *Recording) reset() error {
 	r.ready = false
-	f.tensors(&r.ops, &r.tensors)
-	r.weights, r.ops.Weights = f.Weights, f.Weights.all()
-	err = r.begin()
-	if err == nil {
-		err = r.plan.program.Record(&r.writer, &r.ops)
-	}
-	if err != nil {
-		return r.plan.dev.fail(refused(err, r.plan.problem.String(), r.plan.Tier()))
-	}
-	r.forward, r.ready = f, true
-	return nil
-}
-
-// Backward is Forward for a recording made with ForBackward.
-func (r *Recording) Backward(b Backward) (err error) {
-	defer during("Recording.Backward", &err)
-	if err := r.made(); err != nil {
-		return err
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if err := r.free(passBackward); err != nil {
-		return err
-	}
-	if err := b.check(r.plan, &r.grads); err != nil {
-		return err
-	}
-	if err := b.Weights.fits("Backward.Weights", r.plan, true); err != nil {
-		return err
-	}
-	if r.ready && b == r.backward {
-		return nil
-	}
-	r.ready = false
-	b.tensors(&r.grads, &r.tensors)
-	r.weights, r.grads.Weights = b.Weights, b.Weights.all()
-	choice, err := r.plan.backward()
-	if err != nil {
-		return r.plan.dev.fail(err)
-	}
-	if err = r.begin(); err == nil {
-		err = choice.program.Record(&r.writer, &r.grads)
-	}
-	if err != nil {
-		return r.plan.dev.fail(refused(err, "backward of "+r.plan.problem.String(), Tier(choice.kernel.Tier)))
-	}
-	r.backward, r.ready = b, true
-	return nil
-}
-
-// free says why the recording cannot be given commands of this pass; r.mu is held.
-func (r *Recording) free(p direction) error {
-	if err := r.usable(); err != nil {
-		return err
-	}
-	switch {
-	case r.inFlight != nil:
-		return ErrInFlight
-	case r.pass == p:
-		return nil
-	case p == passBackward:
-		return badArgument("Recording", "for forward passes", "must be made with ForBackward")
-	}
-	return badArgument("Recording", "for backward passes", "must be made without ForBackward")
-}
-
-// begin empties the recording and declares how its tensors are used outside.
-func (r *Recording) begin() error {
 	if err := r.rec.Reset(); err != nil {
 		return err
 	}
-	r.nameTensors()
-	return declare(r.rec, r.tensors[:])
-}
-
-// nameTensors says in the recording's listing, where it has one, what its tensors are.
-func (r *Recording) nameTensors() {
-	if !r.rec.Listed() {
-		return
-	}
-	table := attn.ForwardOperands[:]
-	if r.pass == passBackward {
-		table = attn.BackwardOperands[:]
-	}
-	for i, t := range r.tensors {
-		if t == nil {
-			continue
-		}
-		name := "Blocks"
-		switch {
-		case i < len(table):
-			name = table[i].Name
-		case i >= mostHeld-MaxCaptured:
-			name = fmt.Sprintf("Captured[%d]", i-(mostHeld-MaxCaptured))
-		case i >= mostHeld-2*MaxCaptured:
-			name = fmt.Sprintf("DCaptured[%d]", i-(mostHeld-2*MaxCaptured))
-		}
-		r.rec.Name(t.bound.Binding, name)
-	}
+	return declare(r.rec, r.tensors)
 }
 
 // Record writes the commands into a command buffer of the caller's: a VkCommandBuffer of the same device, in the recording
@@ -318,26 +185,25 @@ func (r *Recording) Record(cmd uintptr) (err error) {
 	if cmd == 0 {
 		return badArgument("cmd", 0, "must be a VkCommandBuffer")
 	}
-	d := r.plan.dev
 	if r.foreign == nil || r.foreign.Handle() != cmd {
-		c, err := vk.WrapCommandBuffer(d.dev, cmd)
+		c, err := vk.WrapCommandBuffer(r.dev.dev, cmd)
 		if err != nil {
-			return d.fail(err)
+			return r.dev.fail(err)
 		}
 		r.foreign = c
 	}
-	return d.fail(r.rec.Record(r.foreign))
+	return r.dev.fail(r.rec.Record(r.foreign))
 }
 
-// prepared says why the recording cannot be executed.
+// prepared says why the recording cannot be executed; r.mu is held.
 func (r *Recording) prepared() error {
 	if err := r.usable(); err != nil {
 		return err
 	}
 	if !r.ready {
-		return badArgument("Recording", "empty", "needs Forward (or Backward) first")
+		return badArgument(r.name, "empty", "needs %s first", r.first)
 	}
-	for _, t := range r.tensors { // one may have been closed since Forward
+	for _, t := range r.tensors { // one may have been closed since
 		if t != nil {
 			if err := t.usable("Tensor"); err != nil {
 				return err
@@ -355,22 +221,35 @@ func (r *Recording) Submit() (_ Pending, err error) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.plan.dev.submitting.RLock()
-	defer r.plan.dev.submitting.RUnlock()
-	if err := r.prepared(); err != nil {
+	r.dev.submitting.RLock()
+	defer r.dev.submitting.RUnlock()
+	if err := r.submittable(); err != nil {
 		return Pending{}, err
 	}
-	if r.inFlight != nil {
-		return Pending{}, ErrInFlight
-	}
-	p, err := r.plan.dev.env.Ctx.Submit(r.rec)
+	p, err := r.dev.env.Ctx.Submit(r.rec)
 	if err != nil {
-		return Pending{}, r.plan.dev.fail(err)
+		return Pending{}, r.dev.fail(err)
 	}
+	return r.submitted(p), nil
+}
+
+// submittable says why the recording cannot be submitted; r.mu is held.
+func (r *Recording) submittable() error {
+	if err := r.prepared(); err != nil {
+		return err
+	}
+	if r.inFlight != nil {
+		return ErrInFlight
+	}
+	return nil
+}
+
+// submitted notes a submission; r.mu is held.
+func (r *Recording) submitted(p *pipeline.Pending) Pending {
 	r.inFlight = p
 	r.submits++
 	r.mark(1)
-	return Pending{rec: r, submit: r.submits}, nil
+	return Pending{rec: r, submit: r.submits}
 }
 
 // mark counts the recording in or out of the users of its tensors.
@@ -388,7 +267,7 @@ func (r *Recording) wait() error {
 	if r.inFlight == nil {
 		return r.err
 	}
-	err := r.plan.dev.fail(r.inFlight.Wait(context.Background()))
+	err := r.dev.fail(r.inFlight.Wait(context.Background()))
 	if err != nil && r.inFlight.InFlight() {
 		return err // and to be waited for again: the device may be using the tensors
 	}
@@ -418,11 +297,16 @@ func (r *Recording) GPUTime() (time.Duration, bool) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.usable() != nil || r.inFlight != nil || !r.rec.HasTimestamps() {
+	if !r.timed() {
 		return 0, false
 	}
 	ns, err := r.rec.Nanoseconds()
 	return time.Duration(ns), err == nil
+}
+
+// timed says whether there are times to be had; r.mu is held.
+func (r *Recording) timed() bool {
+	return r.usable() == nil && r.inFlight == nil && r.rec.HasTimestamps()
 }
 
 // Timing is the device time of one dispatch.
@@ -438,7 +322,7 @@ func (r *Recording) Timings() []Timing {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.usable() != nil || r.inFlight != nil || !r.rec.HasTimestamps() {
+	if !r.timed() {
 		return nil
 	}
 	ts, err := r.rec.Timings()
@@ -452,13 +336,13 @@ func (r *Recording) Timings() []Timing {
 	return out
 }
 
-// Close frees descriptors and workspace, after waiting for the recording's own submission. Closing again does nothing.
+// Close frees descriptors and workspace, after waiting for the recording's own submission. Closing again, or nil, does nothing.
 func (r *Recording) Close() (err error) {
 	defer during("Recording.Close", &err)
-	if r == nil || r.plan == nil {
+	if r.made() != nil {
 		return nil
 	}
-	r.plan.dev.disown(r)
+	r.dev.disown(r)
 	return r.release()
 }
 
@@ -471,82 +355,10 @@ func (r *Recording) release() error {
 	var err error
 	if r.inFlight != nil {
 		if err = r.wait(); r.inFlight != nil {
-			return errors.Join(err, r.plan.dev.adopt(r)) // it must stay for now
+			return errors.Join(err, r.dev.adopt(r)) // it must stay for now
 		}
 	}
-	r.closed, r.ready, r.forward, r.backward, r.tensors, r.weights = true, false, Forward{}, Backward{}, [mostHeld]*Tensor{}, nil
-	return errors.Join(err, r.plan.dev.fail(r.rec.Close()))
-}
-
-// Pending is one submission.
-type Pending struct {
-	rec    *Recording
-	submit uint64
-}
-
-// Wait waits for the submission. A cancelled context makes it return the context's error, but not before the device has
-// finished with the memory. Waiting again returns at once.
-func (p Pending) Wait(ctx context.Context) (err error) {
-	defer during("Wait", &err)
-	r := p.rec
-	if r == nil {
-		return badArgument("Pending", "empty", "must come from Submit")
-	}
-	r.mu.Lock()
-	if p.submit != r.submits { // the recording has moved on, so this submission was waited for
-		r.mu.Unlock()
-		return nil
-	}
-	finished := r.inFlight != nil
-	err = r.wait()
-	pooled := finished && r.inFlight == nil && r.pool && !r.closed
-	r.mu.Unlock()
-	if pooled {
-		r.plan.put(r)
-	}
-	if err == nil && ctx != nil && ctx.Err() != nil {
-		return fmt.Errorf("flash: %w", context.Cause(ctx))
-	}
-	return err
-}
-
-// Done says without waiting whether the submission has finished.
-func (p Pending) Done() (_ bool, err error) {
-	defer during("Done", &err)
-	r := p.rec
-	if r == nil {
-		return true, badArgument("Pending", "empty", "must come from Submit")
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if p.submit != r.submits || r.inFlight == nil {
-		return true, nil
-	}
-	done, err := r.inFlight.Done()
-	return done, r.plan.dev.fail(err)
-}
-
-// GPUTime is Recording.GPUTime of this submission, after Wait; false when the recording has been submitted again since.
-func (p Pending) GPUTime() (time.Duration, bool) {
-	if !p.latest() {
-		return 0, false
-	}
-	return p.rec.GPUTime()
-}
-
-// Timings is Recording.Timings of this submission, after Wait; nil when the recording has been submitted again since.
-func (p Pending) Timings() []Timing {
-	if !p.latest() {
-		return nil
-	}
-	return p.rec.Timings()
-}
-
-func (p Pending) latest() bool {
-	if p.rec == nil {
-		return false
-	}
-	p.rec.mu.Lock()
-	defer p.rec.mu.Unlock()
-	return p.submit == p.rec.submits
+	r.closed, r.ready, r.weights = true, false, nil
+	clear(r.tensors)
+	return errors.Join(err, r.dev.fail(r.rec.Close()))
 }

@@ -59,9 +59,9 @@ func (p *Plan) Scores(ctx context.Context, f Forward, s []float32) (err error) {
 func (r *Recording) scores(f Forward, w *Weights) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	p := r.plan
+	c, p := r.pass, r.pass.plan
 	f.V, f.O, f.LSE, f.Blocks, f.MaskBlocks, f.Weights = nil, nil, nil, nil, nil, w
-	all := f.given(&r.ops)
+	all := f.given(&c.ops)
 	for i := range all {
 		o := &attn.ForwardOperands[i]
 		*all[i].to = kernel.Operand{}
@@ -76,20 +76,21 @@ func (r *Recording) scores(f Forward, w *Weights) error {
 			all[i].to.ScoreStrides(all[i].tensor.layout.Shape)
 		}
 	}
-	if err := f.Captured.place("Forward.Captured", p, &r.ops.Captured); err != nil {
+	if err := f.Captured.place("Forward.Captured", p, &c.ops.Captured); err != nil {
 		return err
 	}
-	f.tensors(&r.ops, &r.tensors)
+	f.tensors(&c.ops, (*[mostHeld]*Tensor)(r.tensors))
 	for i := range all {
 		if !attn.ForwardOperands[i].Scores {
 			r.tensors[i] = nil
 		}
 	}
-	r.weights, r.ops.Weights = w, w.all()
-	if err := r.begin(); err != nil {
+	r.weights, c.ops.Weights = w, w.all()
+	if err := r.reset(); err != nil {
 		return p.dev.fail(err)
 	}
-	if err := p.program.(kernel.Scorer).RecordScores(&r.writer, &r.ops); err != nil {
+	r.nameTensors(attn.ForwardOperands[:])
+	if err := p.program.(kernel.Scorer).RecordScores(&r.writer, &c.ops); err != nil {
 		return p.dev.fail(refused(err, "scores of "+p.problem.String(), p.Tier()))
 	}
 	r.ready = true

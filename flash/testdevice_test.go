@@ -68,6 +68,14 @@ func testDevice(t testing.TB) *Device {
 	return d
 }
 
+// finish waits for a submission: finish(r.Submit()).
+func finish(p Pending, err error) error {
+	if err != nil {
+		return err
+	}
+	return p.Wait(bg)
+}
+
 // runTile runs the sample's problem on the scalar tier with a forced tile, and checks the outputs.
 func (s *sample) runTile(t *testing.T, d *Device, tile map[string]int, opts ...PlanOption) {
 	t.Helper()

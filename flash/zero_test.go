@@ -8,8 +8,8 @@ import (
 
 // TestNoMethodPanicsOnZero: what no constructor made answers every method with an error or a zero result.
 func TestNoMethodPanicsOnZero(t *testing.T) {
-	zerotest.Run(t, AccumulatePlan{}, AccumulateRecording{}, ArgumentError{}, BlockMask{}, Blocks{},
-		Causal(0), DType(0), Device{}, DeviceInfo{}, Implementation(0), Layout(0), MapRecording{}, MaskBlocks{}, MergePlan{},
-		MergeRecording{}, Pages{}, Pending{}, Plan{}, Pool(0), Problem{}, Recording{}, SDPAGradients{},
+	zerotest.Run(t, AccumulatePlan{}, ArgumentError{}, BlockMask{}, Blocks{},
+		Causal(0), DType(0), Device{}, DeviceInfo{}, Implementation(0), Layout(0), MaskBlocks{}, MergePlan{},
+		Pages{}, Pending{}, Plan{}, Pool(0), Problem{}, Recording{}, SDPAGradients{},
 		Tensor{}, UnsupportedError{}, Weights{}, Window{})
 }

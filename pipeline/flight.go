@@ -71,8 +71,8 @@ func (x *flight) left(f *flights) {
 	}
 }
 
-// SubmitTogether runs recordings one after another in one submission, and returns at once. Each is in flight as after [Context.Submit], with
-// a Pending and timings of its own; none may be given twice. Where the error is not nil nothing runs.
+// SubmitTogether runs recordings one after another in one submission, and returns at once. Each is in flight as after [Context.Submit],
+// with a Pending and timings of its own; none may be given twice. Where the error is not nil nothing runs.
 func (c *Context) SubmitTogether(recordings []*Recording) error {
 	const call = "SubmitTogether"
 	if err := c.enter(); err != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestSubmitTogether: recordings of one submission see what those before them wrote, and each has a Pending and times of its own. Whoever is
-// waited for last, or closed while the device works, leaves the others whole.
+// TestSubmitTogether: recordings of one submission see what those before them wrote, and each has a Pending and times of its own. Whoever
+// is waited for last, or closed while the device works, leaves the others whole.
 func TestSubmitTogether(t *testing.T) {
 	c := newContext(t, Options{})
 	const n, parts = 300, 3

@@ -17,6 +17,7 @@ import (
 // cachedLane is a batch of one layer's cache with plans and tensors, and the same attention over keys that lie as tensors.
 type cachedLane struct {
 	*Batch
+	device         *flash.Device
 	append         *rows.Recording
 	attend         *flash.Recording
 	q, k, v, o     *flash.Tensor
@@ -41,7 +42,7 @@ func (s *cachedSequence) fork(t *testing.T, c *Cache) *cachedSequence {
 
 func newCachedLane(t *testing.T, d *flash.Device, c *Cache, p flash.Problem, n, tokens int) *cachedLane {
 	o := c.Options()
-	l := &cachedLane{Batch: mustBatch(t, c, n, tokens)}
+	l := &cachedLane{device: d, Batch: mustBatch(t, c, n, tokens)}
 	p = l.Problem(p)
 	plan, err := d.Plan(p, flash.WithTier(flash.TierScalar))
 	if errors.Is(err, flash.ErrUnsupported) && attn.DType(o.KeyType).Quantised() {
@@ -94,10 +95,9 @@ func (l *cachedLane) pass(t *testing.T, r *rand.Rand, p flash.Problem, of []*cac
 	require.NoError(t, l.Submit())
 	q, k, v := randomValues(r, o.DType, l.q.Shape()), randomValues(r, o.DType, l.k.Shape()), randomValues(r, o.DType, l.v.Shape())
 	require.NoError(t, errors.Join(l.q.Upload(bg, q), l.k.Upload(bg, k), l.v.Upload(bg, v)))
-	require.NoError(t, l.append.Submit())
-	pending, err := l.attend.Submit()
+	pending, err := l.device.Submit(l.append, l.attend)
 	require.NoError(t, err)
-	require.NoError(t, errors.Join(pending.Wait(bg), l.append.Wait(bg), l.Wait(bg)))
+	require.NoError(t, errors.Join(pending.Wait(bg), l.Wait(bg)))
 	got := download(t, l.o)
 
 	// row gives a token's row of a batch's tensor.

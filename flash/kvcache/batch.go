@@ -59,7 +59,7 @@ type Batch struct {
 
 // stepSlot is memory for a step, with the commands that take it over.
 type stepSlot struct {
-	access.Recording // nil until it is made
+	*flash.Recording // nil until it is made
 	staging          *pipeline.Buffer
 }
 
@@ -207,19 +207,19 @@ func (b *Batch) makeSlot(s *stepSlot) error {
 		pools = append(pools, within.Bound(buffer.whole))
 	}
 	info := pipeline.RecordingInfo{MaxDispatches: b.program.Dispatches(), MaxBindings: b.program.Bindings()}
-	rec, err := within.Record(c.dev, access.Commands[*flash.Tensor]{Name: "Batch", Tensors: tensors, Info: info,
+	rec, err := within.NewRecording(c.dev, access.Commands[*flash.Tensor]{Name: "Batch", Tensors: tensors, Info: info,
 		Write: func(w *kernel.Recorder) (err error) {
 			if s.staging, err = c.env.Ctx.Alloc("cache steps", b.program.Bytes(), vk.Upload); err != nil {
 				return err
 			}
 			w.Rec.Own(s.staging)
 			return b.program.Record(w, s.staging.All(), within.Bound(b.words), pools)
-		}})
+		}}, "")
 	if err != nil {
 		return err
 	}
 	s.Recording = rec
-	return nil
+	return within.Rewrite(rec, func() error { return nil })
 }
 
 // made says why a batch that no cache made cannot be used.

@@ -15,6 +15,7 @@ import (
 // decoding decodes a token of each of some sequences in one layer: a step, the append of keys and values, with the queries turned in the
 // same dispatch, attention, and the merge of its result with that over other keys.
 type decoding struct {
+	device   *flash.Device
 	cache    *Cache
 	batch    *Batch
 	requests []Request
@@ -25,12 +26,12 @@ type decoding struct {
 	turn     int
 	add      *rows.Recording
 	attend   *flash.Recording
-	merging  *flash.MergeRecording
+	merging  *flash.Recording
 	pending  flash.Pending
 }
 
 func newDecoding(t testing.TB, d *flash.Device, o Options) *decoding {
-	x := &decoding{cache: mustCache(t, d, o)}
+	x := &decoding{device: d, cache: mustCache(t, d, o)}
 	x.batch = mustBatch(t, x.cache, o.MaxSequences, 1)
 	x.plan = mustPlan(t, d, x.batch.Problem(flash.Problem{Heads: 4 * o.KeyHeads, Causal: flash.CausalBottomRight}))
 	p := x.plan.Problem()
@@ -82,13 +83,7 @@ func (x *decoding) token(t testing.TB, fresh bool) {
 		}
 	}
 	if err == nil {
-		err = x.add.Submit()
-	}
-	if err == nil {
-		x.pending, err = x.attend.Submit()
-	}
-	if err == nil {
-		err = x.merging.Submit()
+		x.pending, err = x.device.Submit(x.add, x.attend, x.merging)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -97,7 +92,7 @@ func (x *decoding) token(t testing.TB, fresh bool) {
 
 // wait waits for the latest token.
 func (x *decoding) wait(t testing.TB) {
-	if err := errors.Join(x.merging.Wait(nil), x.pending.Wait(nil), x.add.Wait(nil)); err != nil {
+	if err := x.pending.Wait(nil); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // within is what flash keeps to itself.
-var within = access.Get[*flash.Device, *flash.Plan, flash.Problem, *flash.Tensor]()
+var within = access.Get[*flash.Device, *flash.Plan, flash.Problem, *flash.Tensor, *flash.Recording]()
 
 func init() {
 	within.Recordings(func(recording any) *flash.Device {

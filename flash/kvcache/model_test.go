@@ -204,10 +204,11 @@ func (m *cacheModel) stepOf(l *modelLane) error {
 		}
 		fill(k, o.HeadDim, false)
 		fill(v, o.ValueDim, true)
-		require.NoError(m.t, l.recs[layer].Wait(nil))
+		require.NoError(m.t, within.Wait(l.recs[layer].Commands(), nil))
 		require.NoError(m.t, l.k[layer].Upload(bg, k))
 		require.NoError(m.t, l.v[layer].Upload(bg, v))
-		require.NoError(m.t, l.recs[layer].Submit())
+		_, err := l.recs[layer].Submit()
+		require.NoError(m.t, err)
 	}
 	if m.strict || m.r.IntN(8) == 0 {
 		m.compare(l, of, requests)

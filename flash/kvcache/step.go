@@ -45,7 +45,7 @@ func (b *Batch) Step(requests []Request) (err error) {
 		return badArgument("Cache", "with a step that was not submitted", "needs Submit, or Record, before the next step")
 	}
 	next := (b.now + 1) % len(b.slots)
-	idle, err := b.slots[next].Idle()
+	idle, err := within.Idle(b.slots[next].Recording)
 	if err != nil {
 		return err
 	}
@@ -161,7 +161,7 @@ func (b *Batch) Submit() (err error) {
 	if err := b.flush(); err != nil {
 		return err
 	}
-	if err := b.slots[b.now].Submit(); err != nil {
+	if _, err := b.slots[b.now].Submit(); err != nil {
 		return err
 	}
 	c.staged = nil
@@ -200,7 +200,7 @@ func (b *Batch) Wait(ctx context.Context) (err error) {
 		return err
 	}
 	for i := range b.slots {
-		if e := b.slots[i].Wait(ctx); err == nil {
+		if e := within.Wait(b.slots[i].Recording, ctx); err == nil {
 			err = e
 		}
 	}

@@ -115,19 +115,20 @@ func (w *pass) gradients(l *launch, b flash.Backward) error {
 type summer struct {
 	plan *flash.AccumulatePlan
 	used int // in which pass
-	free []*flash.AccumulateRecording
-	all  []*flash.AccumulateRecording
+	free []*flash.Recording
+	all  []*flash.Recording
 }
 
 func (s *summer) close() error { return s.plan.Close() }
 
 // sum is an accumulation that was submitted.
 type sum struct {
-	of  *summer
-	rec *flash.AccumulateRecording
+	of      *summer
+	rec     *flash.Recording
+	pending flash.Pending
 }
 
-func (s sum) done() error { return s.rec.Wait(context.Background()) }
+func (s sum) done() error { return s.pending.Wait(context.Background()) }
 func (s sum) settle() error {
 	err := s.done()
 	s.of.free = append(s.of.free, s.rec)
@@ -157,15 +158,16 @@ func (w *pass) accumulate(rule flash.AccumulateRule, a flash.Accumulate) error {
 	}
 	r := s.free[len(s.free)-1]
 	s.free = s.free[:len(s.free)-1]
+	var pending flash.Pending
 	err := r.Accumulate(a)
 	if err == nil {
-		err = r.Submit()
+		pending, err = r.Submit()
 	}
 	if err != nil {
 		s.free = append(s.free, r)
 		return err
 	}
-	w.jobs = append(w.jobs, w.noted(sum{s, r}, Sums))
+	w.jobs = append(w.jobs, w.noted(sum{s, r, pending}, Sums))
 	return nil
 }
 

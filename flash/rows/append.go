@@ -188,5 +188,5 @@ func (r *Recording) Append(t Append) (err error) {
 	r.given = [mostGiven]*flash.Tensor{t.K, t.V, t.KeyCache, t.ValueCache, t.At, t.Counts, t.TokenBatch, t.PageTable, t.PageStarts,
 		t.KeyScales, t.ValueScales, t.Q, t.RotatedQ, t.Cos, t.Sin, t.Positions}
 	r.inPlace = t.RotatedQ == nil
-	return r.commands.Rewrite(r.placing)
+	return within.Rewrite(r.commands, r.placing)
 }

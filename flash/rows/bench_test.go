@@ -27,12 +27,12 @@ func BenchmarkRecordAppend(b *testing.B) {
 		if err := r.Append(sets[i%2]); err != nil {
 			b.Fatal(err)
 		}
-		err := r.Submit()
+		pending, err := r.Submit()
 		host += time.Since(start)
 		if err != nil {
 			b.Fatal(err)
 		}
-		if err := r.Wait(bg); err != nil {
+		if err := pending.Wait(bg); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -216,17 +216,18 @@ func (p *Plan) run(ctx context.Context, prepare func(*Recording) error) error {
 	defer p.mu.Unlock()
 	if p.kept == nil {
 		var err error
-		if p.kept, err = p.recording(); err != nil {
+		if p.kept, err = p.recording(nil); err != nil {
 			return err
 		}
 	}
 	if err := prepare(p.kept); err != nil {
 		return err
 	}
-	if err := p.kept.Submit(); err != nil {
+	pending, err := p.kept.Submit()
+	if err != nil {
 		return err
 	}
-	return p.kept.Wait(ctx)
+	return pending.Wait(ctx)
 }
 
 // mostGiven is the most tensors that a caller gives: those of an Append.
@@ -236,7 +237,7 @@ const mostGiven = 16
 // buffers, or submitted by itself again and again, one submission at a time. It belongs to one goroutine at a time.
 type Recording struct {
 	plan     *Plan
-	commands access.Rewritable
+	commands *flash.Recording
 
 	// What Rotate or Append was called with, which place puts where kernels find it.
 	given   [mostGiven]*flash.Tensor
@@ -250,16 +251,16 @@ type Recording struct {
 	placing func() error   // place: made once, since rewriting allocates nothing
 }
 
-// NewRecording makes an empty recording. It lives until its own Close, or the device's.
-func (p *Plan) NewRecording() (_ *Recording, err error) {
+// NewRecording makes an empty recording, timed with [flash.WithTimestamps]. It lives until its own Close, or the device's.
+func (p *Plan) NewRecording(opts ...flash.RecordingOption) (_ *Recording, err error) {
 	defer within.During("NewRecording", &err)
 	if err := p.usable(); err != nil {
 		return nil, err
 	}
-	return p.recording()
+	return p.recording(opts)
 }
 
-func (p *Plan) recording() (_ *Recording, err error) {
+func (p *Plan) recording(opts []flash.RecordingOption) (_ *Recording, err error) {
 	n := p.program.Dispatches()
 	r := &Recording{plan: p, tensors: make([]*flash.Tensor, mostGiven, mostGiven+1)}
 	r.placing = r.place
@@ -273,7 +274,7 @@ func (p *Plan) recording() (_ *Recording, err error) {
 		r.tensors = append(r.tensors, p.frequencies)
 		r.ops.Frequencies = kernel.Operand{Binding: within.Bound(p.frequencies)}
 	}
-	r.commands, err = within.Rewritable(p.dev, access.Commands[*flash.Tensor]{Name: "Recording", Tensors: r.tensors,
+	r.commands, err = within.NewRecording(p.dev, access.Commands[*flash.Tensor]{Name: "Recording", Tensors: r.tensors, Options: opts,
 		Info:  pipeline.RecordingInfo{MaxDispatches: n, MaxBindings: p.program.Bindings() * n},
 		Write: func(w *kernel.Recorder) error { return p.program.Record(w, &r.ops) }}, "Rotate or Append")
 	if err != nil {
@@ -290,7 +291,7 @@ func (r *Recording) Rotate(t Rotation) (err error) {
 	}
 	r.given = [mostGiven]*flash.Tensor{t.X, t.Y, t.Cos, t.Sin, t.Positions}
 	r.inPlace, r.first = t.Y == nil, t.First
-	return r.commands.Rewrite(r.placing)
+	return within.Rewrite(r.commands, r.placing)
 }
 
 // place checks what the caller gave and puts it where kernels find it.
@@ -346,23 +347,21 @@ func (r *Recording) Record(cmd uintptr) (err error) {
 	return r.commands.Record(cmd)
 }
 
-// Submit runs the commands on the device's queue and returns without waiting; Wait waits for them.
-func (r *Recording) Submit() (err error) {
+// Submit runs the commands on the device's queue and returns without waiting.
+func (r *Recording) Submit() (_ flash.Pending, err error) {
 	defer within.During("Recording.Submit", &err)
 	if err := r.made(); err != nil {
-		return err
+		return flash.Pending{}, err
 	}
 	return r.commands.Submit()
 }
 
-// Wait waits for the latest submission. A cancelled context makes it return the context's error, but not before the device has finished
-// with the memory. Without a submission it returns at once.
-func (r *Recording) Wait(ctx context.Context) (err error) {
-	defer within.During("Recording.Wait", &err)
-	if err := r.made(); err != nil {
-		return err
+// Commands is for [flash.Device.Submit], which submits recordings together; nil of a recording that no plan made.
+func (r *Recording) Commands() *flash.Recording {
+	if r == nil {
+		return nil
 	}
-	return r.commands.Wait(ctx)
+	return r.commands
 }
 
 // Close frees the descriptors, after waiting for the recording's own submission. Closing again, or nil, does nothing.

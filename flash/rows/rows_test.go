@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/internal/flashtest"
 	"github.com/vkattn/vkattn/internal/ref"
 )
 
@@ -276,21 +277,21 @@ func TestRowRecordings(t *testing.T) {
 		Positions: newGuarded(t, d, r, flash.Int32, [4]int{1, 1, 1, 3}, 0).tensor}
 	rec, err := plan.NewRecording()
 	require.NoError(t, err)
-	requireRefused(t, "Recording", rec.Submit())
+	requireRefused(t, "Recording", flashtest.Finish(rec.Submit()))
 	requireRefused(t, "Recording", rec.Rotate(Rotation{}))
 	run := func() {
 		require.NoError(t, rec.Append(f))
-		require.NoError(t, rec.Submit())
-		require.NoError(t, rec.Wait(nil))
+		require.NoError(t, flashtest.Finish(rec.Submit()))
 	}
 	run()
 	require.Zero(t, testing.AllocsPerRun(10, func() {
-		if rec.Append(f) != nil || rec.Submit() != nil || rec.Wait(nil) != nil {
+		if rec.Append(f) != nil || flashtest.Finish(rec.Submit()) != nil {
 			t.Error("a run failed")
 		}
 	}))
 	require.NoError(t, rec.Append(f))
-	require.NoError(t, rec.Submit())
+	_, err = rec.Submit()
+	require.NoError(t, err)
 	require.ErrorIs(t, rec.Append(f), flash.ErrInFlight)
 	require.NoError(t, rec.Close())
 	require.ErrorIs(t, rec.Append(f), flash.ErrClosed)

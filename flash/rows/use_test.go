@@ -37,7 +37,7 @@ func TestUsed(t *testing.T) {
 			require.NoError(t, err)
 			require.NoError(t, r.commands.Close())
 			var commands *pipeline.Recording
-			r.commands, err = within.Rewritable(d, access.Commands[*flash.Tensor]{Name: "Recording", Tensors: r.tensors,
+			r.commands, err = within.NewRecording(d, access.Commands[*flash.Tensor]{Name: "Recording", Tensors: r.tensors,
 				Info: pipeline.RecordingInfo{MaxDispatches: plan.program.Dispatches(), MaxBindings: plan.program.Bindings()},
 				Write: func(w *kernel.Recorder) error {
 					commands = w.Rec

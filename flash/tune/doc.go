@@ -16,7 +16,7 @@ import (
 )
 
 // within is what flash keeps to itself.
-var within = access.Get[*flash.Device, *flash.Plan, flash.Problem, *flash.Tensor]()
+var within = access.Get[*flash.Device, *flash.Plan, flash.Problem, *flash.Tensor, *flash.Recording]()
 
 func badArgument(name string, value any, rule string, a ...any) error {
 	return &flash.ArgumentError{Argument: name, Value: fmt.Sprint(value), Rule: fmt.Sprintf(rule, a...)}

@@ -34,9 +34,8 @@ func (t RunTimes) Mean() time.Duration {
 // MaxTimedRuns is the largest number of runs that TimeRuns takes.
 const MaxTimedRuns = 4096
 
-// Commands are what can be written into a command buffer, a VkCommandBuffer of the device: a [*flash.Recording], [*flash.MapRecording],
-// [*flash.MergeRecording], [*flash.AccumulateRecording], a recording of flash/rows, a batch of flash/kvcache, or what a program makes of
-// several of them.
+// Commands are what can be written into a command buffer, a VkCommandBuffer of the device: a [*flash.Recording], a recording of flash/rows,
+// a batch of flash/kvcache, or what a program makes of several of them.
 type Commands interface {
 	Record(cmd uintptr) error
 }

@@ -130,12 +130,15 @@ func TestTimeRunsOfAnyKind(t *testing.T) {
 	require.NoError(t, err)
 	defer fresh.Close()
 	foreign, _ := appending(testDevice(t))
-	for argument, runs := range map[string][]Commands{
-		"TimeRuns runs": nil, "TimeRuns runs[1]": {row, nil}, "TimeRuns runs[0]": {foreign, row},
-		"MergeRecording": {row, fresh}, "Recording": {(*rows.Recording)(nil)},
+	for _, x := range []struct {
+		argument string
+		runs     []Commands
+	}{
+		{"TimeRuns runs", nil}, {"TimeRuns runs[1]", []Commands{row, nil}}, {"TimeRuns runs[0]", []Commands{foreign, row}},
+		{"Recording", []Commands{row, fresh}}, {"Recording", []Commands{(*rows.Recording)(nil)}},
 	} {
-		_, err = TimeRuns(bg, d, runs, 2)
-		requireRefused(t, argument, err)
+		_, err = TimeRuns(bg, d, x.runs, 2)
+		requireRefused(t, x.argument, err)
 	}
 	_, err = TimeRuns(bg, d, []Commands{row}, 0)
 	requireRefused(t, "TimeRuns n", err)

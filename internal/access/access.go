@@ -13,7 +13,7 @@ import (
 )
 
 // Flash holds functions of package flash. Its types come as parameters, since this package lies below it.
-type Flash[Device, Plan, Problem, Tensor any] struct {
+type Flash[Device, Plan, Problem, Tensor, Recording any] struct {
 	// Env is what kernels of a device are built and run with. The error is of a device that is none, closed or lost.
 	Env func(Device) (*kernel.Env, error)
 	// Problem gives a problem as kernels take it, with its defaults filled in.
@@ -47,14 +47,19 @@ type Flash[Device, Plan, Problem, Tensor any] struct {
 	Place func(d Device, pass string, table []attn.Operand, p *attn.Problem, given []Tensor, to []*kernel.Operand) error
 	// Pages checks the pages of a problem of that name.
 	Pages func(problem string, p attn.Pages) error
-	// Record makes commands that stay the same from one submission to the next.
-	Record func(Device, Commands[Tensor]) (Recording, error)
-	// Rewritable makes a recording without commands: errors say that it needs first what this names, which calls Rewrite.
-	Rewritable func(d Device, c Commands[Tensor], first string) (Rewritable, error)
+	// NewRecording makes a recording without commands: errors say that it needs first what this names, which calls Rewrite.
+	NewRecording func(d Device, c Commands[Tensor], first string) (Recording, error)
+	// Rewrite writes commands in place of what such a recording held, after place has changed the tensors in Commands.Tensors. Where it
+	// fails the recording is empty, or, with flash.ErrInFlight, as it was and place has not been called. It does not allocate.
+	Rewrite func(r Recording, place func() error) error
+	// Idle says without waiting whether the latest submission of a recording has ended.
+	Idle func(Recording) (bool, error)
+	// Wait waits for the latest submission, even when the context is cancelled.
+	Wait func(Recording, context.Context) error
 }
 
 // During is Named for what a function returns. It alone sees the pointer: what a function variable is given the address of is on the heap.
-func (f *Flash[Device, Plan, Problem, Tensor]) During(operation string, err *error) {
+func (f *Flash[Device, Plan, Problem, Tensor, Recording]) During(operation string, err *error) {
 	if *err != nil {
 		*err = f.Named(operation, *err)
 	}
@@ -65,32 +70,18 @@ type Commands[Tensor any] struct {
 	Name    string   // of the type that callers hold, for errors
 	Tensors []Tensor // that they use: these must not be closed, and are not freed while the device runs the commands
 	Info    pipeline.RecordingInfo
+	Options any                          // []flash.RecordingOption that the caller was given
 	Write   func(*kernel.Recorder) error // writes the commands, once; buffers that Rec owns are freed with the recording
-}
-
-// Recording is commands of a device, which frees them when it is closed.
-type Recording interface {
-	Submit() error              // runs them and returns without waiting; flash.ErrInFlight while they run
-	Record(cmd uintptr) error   // writes them into a VkCommandBuffer of the caller's
-	Idle() (bool, error)        // says without waiting whether the latest submission has ended
-	Wait(context.Context) error // for the latest submission, even when the context is cancelled
-	Close() error               // after waiting
-}
-
-// Rewritable is a Recording whose commands are written again and again.
-type Rewritable interface {
-	Recording
-	// Rewrite writes commands in place of what the recording held, after place has changed the tensors in Commands.Tensors.
-	// Where it fails the recording is empty, or, with flash.ErrInFlight, as it was and place has not been called. It does not allocate.
-	Rewrite(place func() error) error
 }
 
 var flash any
 
 // Give is called by package flash, once.
-func Give[Device, Plan, Problem, Tensor any](f Flash[Device, Plan, Problem, Tensor]) { flash = f }
+func Give[Device, Plan, Problem, Tensor, Recording any](f Flash[Device, Plan, Problem, Tensor, Recording]) {
+	flash = f
+}
 
 // Get gives what flash gave. The caller imports flash for the types, so that flash is initialised before.
-func Get[Device, Plan, Problem, Tensor any]() Flash[Device, Plan, Problem, Tensor] {
-	return flash.(Flash[Device, Plan, Problem, Tensor])
+func Get[Device, Plan, Problem, Tensor, Recording any]() Flash[Device, Plan, Problem, Tensor, Recording] {
+	return flash.(Flash[Device, Plan, Problem, Tensor, Recording])
 }

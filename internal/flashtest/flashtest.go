@@ -3,6 +3,7 @@
 package flashtest
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -20,7 +21,7 @@ import (
 )
 
 // within is what flash keeps to itself.
-var within = access.Get[*flash.Device, *flash.Plan, flash.Problem, *flash.Tensor]()
+var within = access.Get[*flash.Device, *flash.Plan, flash.Problem, *flash.Tensor, *flash.Recording]()
 
 // shared is the device below those of the tests.
 var shared = vktest.Shared[*flash.Device]{Open: open}
@@ -79,6 +80,14 @@ func Plan(t testing.TB, d *flash.Device, p flash.Problem, opts ...flash.PlanOpti
 	plan, err := d.Plan(p, opts...)
 	require.NoError(t, err)
 	return plan
+}
+
+// Finish waits for a submission: Finish(r.Submit()).
+func Finish(p flash.Pending, err error) error {
+	if err != nil {
+		return err
+	}
+	return p.Wait(context.Background())
 }
 
 // RowMajor makes tensors in row-major order.

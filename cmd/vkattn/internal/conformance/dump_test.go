@@ -99,7 +99,7 @@ func newDumper(t *testing.T) *dumper {
 	dev, err := flash.Open(flash.WithoutDiskCache())
 	require.NoError(t, err)
 	d := &dumper{dev: dev}
-	env, err := access.Get[*flash.Device, *flash.Plan, flash.Problem, *flash.Tensor]().Env(dev)
+	env, err := access.Get[*flash.Device, *flash.Plan, flash.Problem, *flash.Tensor, *flash.Recording]().Env(dev)
 	require.NoError(t, err)
 	env.Ctx.List(func(l *pipeline.Listing) {
 		if d.writing {

@@ -71,8 +71,9 @@ func (h *Heads) Map(ctx context.Context, dev *flash.Device, of flash.Map, rows, 
 		return nil, err
 	}
 	for range 2 { // the first time a device may still be waking up
-		if err = rec.Submit(); err == nil {
-			err = rec.Wait(ctx)
+		pending, err := rec.Submit()
+		if err == nil {
+			err = pending.Wait(ctx)
 		}
 		if err != nil {
 			return nil, err

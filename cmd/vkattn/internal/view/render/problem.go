@@ -79,7 +79,7 @@ type problem struct {
 
 // mapRecording is a map's commands, and what they hold.
 type mapRecording struct {
-	*flash.MapRecording
+	*flash.Recording
 	out []*flash.Tensor
 	of  mapping
 }
@@ -94,7 +94,7 @@ type mapping struct {
 }
 
 func (m *mapRecording) close() error {
-	err := m.MapRecording.Close()
+	err := m.Recording.Close()
 	for _, t := range m.out {
 		err = errors.Join(err, t.Close())
 	}
@@ -196,7 +196,7 @@ func (r *Renderer) plan(w view.AttentionWork) (_ *problem, err error) {
 		if err != nil {
 			return p, err
 		}
-		p.maps[k] = &mapRecording{MapRecording: m}
+		p.maps[k] = &mapRecording{Recording: m}
 	}
 	// Values do not change weights: keys stand for them.
 	p.args = flash.Forward{Q: r.layer.q, K: r.layer.k, V: r.layer.k, O: r.layer.o, LSE: r.layer.lse}

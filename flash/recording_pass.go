@@ -1,0 +1,214 @@
+package flash
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/vkattn/vkattn/internal/attn"
+	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/pipeline"
+	"github.com/vkattn/vkattn/vk"
+)
+
+// passCommands is what a recording of a pass, forward or backward, has beside other recordings.
+type passCommands struct {
+	plan      *Plan
+	direction direction
+	ops       kernel.Operands  // of a forward pass
+	grads     kernel.Gradients // of a backward one
+	forward   Forward          // what the recording holds
+	backward  Backward         // the same of a backward pass
+	sizes     []uint64         // of the workspace that is not allocated yet: a forward pass that keeps its weights needs none
+}
+
+func newRecording(p *Plan, opts recordingOptions) (*Recording, error) {
+	d := p.dev
+	var needs interface {
+		Scratch() []uint64
+		Dispatches() int
+	} = p.program
+	if opts.pass == passBackward {
+		choice, err := p.backward()
+		if err != nil {
+			return nil, err
+		}
+		needs = choice.program
+	}
+	n := needs.Dispatches()
+	r := &Recording{dev: d, name: "Recording", first: "Forward (or Backward)", tensors: make([]*Tensor, mostHeld)}
+	r.pass = &passCommands{plan: p, direction: opts.pass, sizes: needs.Scratch()}
+	err := r.open(pipeline.RecordingInfo{MaxDispatches: n, MaxBindings: n * len(kernel.Recorder{}.Access), Timestamps: opts.timestamps})
+	if err != nil {
+		return nil, err
+	}
+	r.writer.Count = d.env.Counting
+	if _, keeps := needs.(kernel.Keeper); !keeps {
+		if err := r.room(); err != nil {
+			return nil, errors.Join(err, r.Close())
+		}
+	}
+	if kernel.NeedsMore(&p.attn) {
+		if r.writer.More, err = r.own("arguments", kernel.MoreBytes, vk.Upload); err != nil {
+			return nil, err
+		}
+	}
+	return r, nil
+}
+
+// room allocates the workspace of a pass, once.
+func (r *Recording) room() error {
+	c := r.pass
+	if c.sizes == nil {
+		return nil
+	}
+	if err := r.dev.roomFor("workspace", c.sizes); err != nil {
+		return err
+	}
+	for i, size := range c.sizes {
+		b, err := r.dev.env.Ctx.Alloc("workspace", size, vk.DeviceLocal)
+		if err != nil {
+			c.sizes = c.sizes[i:]
+			return r.dev.fail(err)
+		}
+		r.rec.Own(b)
+		r.writer.Scratch = append(r.writer.Scratch, b.All())
+	}
+	c.sizes = nil
+	return nil
+}
+
+// roomFor refuses buffers that the device has no room for as a whole, before any of them is allocated.
+func (d *Device) roomFor(label string, sizes []uint64) error {
+	var total uint64
+	for _, s := range sizes {
+		total += s
+	}
+	if total == 0 {
+		return nil
+	}
+	heaps, err := d.dev.HeapBudget()
+	if err != nil {
+		return d.fail(err)
+	}
+	i := d.dev.DeviceHeap()
+	if i < 0 || i >= len(heaps) {
+		return nil
+	}
+	h := heaps[i]
+	limit := h.Size
+	if h.Budget != 0 {
+		limit = h.Budget
+	}
+	if free := limit - min(limit, max(h.Usage, d.env.Ctx.Usage().Current)); total > free {
+		return fmt.Errorf("flash: %w", &MemoryError{Label: label, Needed: total, Available: free, Rule: "free in the device's memory"})
+	}
+	return nil
+}
+
+// Forward prepares the recording for these tensors, in place of what it held before. After the first time it allocates
+// nothing, and when nothing changed it does nothing.
+func (r *Recording) Forward(f Forward) (err error) {
+	defer during("Recording.Forward", &err)
+	if err := r.beginPass(passForward); err != nil {
+		return err
+	}
+	defer r.mu.Unlock()
+	c := r.pass
+	if err := f.check(c.plan, &c.ops); err != nil {
+		return err
+	}
+	if err := f.Weights.fits("Forward.Weights", c.plan, false); err != nil {
+		return err
+	}
+	if r.ready && f == c.forward {
+		return nil
+	}
+	if f.Weights == nil {
+		if err := r.room(); err != nil {
+			return err
+		}
+	}
+	f.tensors(&c.ops, (*[mostHeld]*Tensor)(r.tensors))
+	r.weights, c.ops.Weights = f.Weights, f.Weights.all()
+	if err = r.reset(); err == nil {
+		r.nameTensors(attn.ForwardOperands[:])
+		err = c.plan.program.Record(&r.writer, &c.ops)
+	}
+	if err != nil {
+		return r.dev.fail(refused(err, c.plan.problem.String(), c.plan.Tier()))
+	}
+	c.forward, r.ready = f, true
+	return nil
+}
+
+// Backward is Forward for a recording made with ForBackward.
+func (r *Recording) Backward(b Backward) (err error) {
+	defer during("Recording.Backward", &err)
+	if err := r.beginPass(passBackward); err != nil {
+		return err
+	}
+	defer r.mu.Unlock()
+	c := r.pass
+	if err := b.check(c.plan, &c.grads); err != nil {
+		return err
+	}
+	if err := b.Weights.fits("Backward.Weights", c.plan, true); err != nil {
+		return err
+	}
+	if r.ready && b == c.backward {
+		return nil
+	}
+	b.tensors(&c.grads, (*[mostHeld]*Tensor)(r.tensors))
+	r.weights, c.grads.Weights = b.Weights, b.Weights.all()
+	choice, err := c.plan.backward()
+	if err != nil {
+		r.ready = false
+		return r.dev.fail(err)
+	}
+	if err = r.reset(); err == nil {
+		r.nameTensors(attn.BackwardOperands[:])
+		err = choice.program.Record(&r.writer, &c.grads)
+	}
+	if err != nil {
+		return r.dev.fail(refused(err, "backward of "+c.plan.problem.String(), Tier(choice.kernel.Tier)))
+	}
+	c.backward, r.ready = b, true
+	return nil
+}
+
+// beginPass says why the recording cannot be given commands of this pass, or locks it.
+func (r *Recording) beginPass(p direction) error {
+	if err := r.begin("Plan.NewRecording", r != nil && r.pass != nil); err != nil {
+		return err
+	}
+	if r.pass.direction == p {
+		return nil
+	}
+	r.mu.Unlock()
+	if p == passBackward {
+		return badArgument("Recording", "for forward passes", "must be made with ForBackward")
+	}
+	return badArgument("Recording", "for backward passes", "must be made without ForBackward")
+}
+
+// nameTensors says in the recording's listing, where it has one, what its tensors are.
+func (r *Recording) nameTensors(table []attn.Operand) {
+	if !r.rec.Listed() {
+		return
+	}
+	for i, t := range r.tensors {
+		if t == nil {
+			continue
+		}
+		name := "Blocks"
+		switch {
+		case i < len(table):
+			name = table[i].Name
+		case i >= mostHeld-MaxCaptured:
+			name = fmt.Sprintf("Captured[%d]", i-(mostHeld-MaxCaptured))
+		case i >= mostHeld-2*MaxCaptured:
+			name = fmt.Sprintf("DCaptured[%d]", i-(mostHeld-2*MaxCaptured))
+		}
+		r.rec.Name(t.bound.Binding, name)
+	}
+}
