@@ -138,7 +138,8 @@ func (s *captured) over(v pass.Variant, sums bool) pass.Stage {
 	return pass.Stage{Label: CapturedLabel, Module: CapturedLabel + "." + p.DType.Suffix(), Proves: true, Grid: s.grid, Idle: "Q",
 		Functions: &s.code, Constants: CapturedConstants(p, &s.tile, v.Aligned, sums, table, s.log, s.rounded),
 		Counts: pass.CountsOf(p, s.rows, 0), Args: pass.Args{As: pass.AsBackward, Problem: p},
-		Bind: append(pass.BackwardInputs(), append(pass.Scores(p, 0), pass.Bind{Name: "Totals", To: totals, Mode: pipeline.ReadWrite})...)}
+		Bind: append(pass.BackwardViews.Inputs(), append(pass.Scores(p, 0),
+			pass.Bind{Name: "Totals", To: totals, Mode: pipeline.ReadWrite})...)}
 }
 
 // end clears the sums, or reads them.
