@@ -116,7 +116,7 @@ func hostConstants(t *testing.T) map[string]kernel.Constants {
 		"matrix_backward_kv":       backKeys.Constants(attnOf(p), &layout, overwriting, 3),
 		"matrix_backward_q":        backQueries.Constants(attnOf(p), &layout, overwriting, 3),
 		"matrix_backward_weights":  weights.Compiled(attnOf(p), overwriting, 2, 64).Constants,
-		"matrix_backward_bias":     matrix.BiasConstants(attnOf(p), &backQueries, &layout, true, false, true),
+		"matrix_backward_bias":     matrix.BiasConstants(attnOf(p), &backQueries, &layout, pass.Variant{Aligned: true, AlignedDBias: true}),
 		"scalar_backward_bias":     scalar.BiasConstants(attnOf(p), &attnOf(p).Bias, back, true, false),
 		"scalar_backward_captured": scalar.CapturedConstants(attnOf(p), back, true, true, 64, 3, false),
 		"backward_captured":        scalar.CapturedEndsConstants(true, false, 64, 3),

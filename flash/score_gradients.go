@@ -28,12 +28,7 @@ type scoreGradients struct {
 // biasGradient is a kernel that makes the gradient with respect to a bias.
 type biasGradient struct {
 	of kernel.Bias
-	biasProgram
-}
-
-type biasProgram interface {
-	Dispatches() int
-	Record(r *kernel.Recorder, g *kernel.Gradients, delta *kernel.Operand) error
+	*pass.Gradient
 }
 
 // withScoreGradients puts them behind a program of a kernel where the problem has any that it does not make itself. Where they are made by
@@ -72,7 +67,7 @@ func withScoreGradients(e *kernel.Env, p *attn.Problem, program kernel.BackwardP
 		if err != nil {
 			return nil, why, err
 		}
-		b.biasProgram, note = program, cmp.Or(note, why)
+		b.Gradient, note = program, cmp.Or(note, why)
 	}
 	if p.Sinks {
 		if s.sinks, err = kernel.NewSinkGradient(e, p); err != nil {
@@ -85,9 +80,9 @@ func withScoreGradients(e *kernel.Env, p *attn.Problem, program kernel.BackwardP
 // planBias is the gradient with respect to one bias: it takes the kernel on matrices for a program that is on matrices itself, unless the
 // device cannot; note says why it cannot.
 func planBias(e *kernel.Env, p *attn.Problem, of kernel.Bias, tier kernel.Tier,
-	given map[string]int, sums []pass.Scratch) (_ biasProgram, note string, err error) {
+	given map[string]int, sums []pass.Scratch) (_ *pass.Gradient, note string, err error) {
 	if tier == kernel.TierMatrix {
-		bias, err := matrix.PlanBias(e, p, of, given)
+		bias, err := matrix.PlanBias(e, p, of, given, sums...)
 		var no *kernel.Declined
 		switch {
 		case err == nil:

@@ -286,7 +286,7 @@ func TestPasses(t *testing.T) {
 	}
 }
 
-// TestGradientPasses: the same of backward passes.
+// TestGradientPasses: the same of backward passes, and of the gradient with respect to the bias behind them.
 func TestGradientPasses(t *testing.T) {
 	d, layout := devices[0], &kernel.FragmentLayout{ColOfComp: []int{0}, RowOfSlot: []int{0}}
 	env := &kernel.Env{Caps: *d.caps}
@@ -309,6 +309,16 @@ func TestGradientPasses(t *testing.T) {
 				queries := &made.Stages[len(made.Stages)-1]
 				require.Equal(t, v.DBias, queries.Args.Y == "DBias", what)
 			}
+		}
+		if p.Bias.None() || !p.Blocks.None() {
+			continue
+		}
+		bias, err := fitBias(env, p, d.fragment, layout, kernel.FormRegisters, kernel.NewBackwardTuning(nil))
+		require.NoError(t, err, what)
+		for i := range 8 {
+			made := pass.Behind(p)
+			made.Stages = []pass.Stage{bias.stage(pass.Variant{Aligned: i&1 > 0, Accumulate: i&2 > 0, DBias: true, AlignedDBias: i&4 > 0})}
+			require.NoError(t, made.Check(), what)
 		}
 	}
 }
