@@ -25,7 +25,7 @@ type Fitted struct {
 
 	// Pass gives the pass for a variant. Scratch and grids are the same for all of them.
 	Pass func(v Variant) *Pass
-	// Trial gives the pass for a small problem, whose tensors are of this variant.
+	// Trial gives the pass for a small problem, whose tensors are of this variant; nil: none of its kernels proves itself.
 	Trial func(v Variant) (*Pass, error)
 }
 
@@ -84,7 +84,9 @@ func (s *program) can(v Variant) bool {
 }
 
 // proves says whether pipelines are tried before their first use.
-func (s *program) proves() bool { return !s.Trusted || kernel.HasFunctions(s.Problem) }
+func (s *program) proves() bool {
+	return s.Trial != nil && (!s.Trusted || kernel.HasFunctions(s.Problem))
+}
 
 // ready gives the pass for a variant with its pipelines, made and tried at the first call.
 func (s *program) ready(v Variant) (*ready, error) {
@@ -202,6 +204,18 @@ func (s *program) tryBackward(v Variant, of *ready, by kernel.GradientVariant) (
 		return "", err
 	}
 	return s.Env.TryBackward(small.Problem, by, nil, small.Bytes(), p.backward)
+}
+
+// NewRowTerm makes what Gradients behind a backward pass find in memory: the table of packed sequences and the row term. more is scratch of
+// theirs between the two.
+func NewRowTerm(e *kernel.Env, problem *attn.Problem, rows kernel.RowBlocks, more ...Scratch) (*Backward, error) {
+	p := *problem
+	d, err := kernel.NewDeltaProgram(e, &p, kernel.NewBackwardTuning(nil))
+	if err != nil {
+		return nil, err
+	}
+	return NewBackward(&Fitted{Env: e, Problem: &p, Name: kernel.DeltaLabel,
+		Pass: func(v Variant) *Pass { return BackwardOf(e, &p, d, v, more, rows) }})
 }
 
 // Gradient is a kernel behind a backward pass, which finds its row term in memory: the gradient with respect to something beside q, k and

@@ -149,21 +149,18 @@ func (s *captured) end(v pass.Variant, read bool) pass.Stage {
 		Args:      pass.Args{As: pass.AsBackward, Problem: s.problem}}
 }
 
-// NewScoreTables makes the table of packed sequences for the kernels of gradients with respect to what goes with scores: with the blocks of
-// CapturedGradient, for one of those that the problem has, which all have the same tile and grid, or for none (nil). The others take of the
-// table where sequences lie alone.
-func NewScoreTables(e *kernel.Env, p *attn.Problem, of *CapturedGradient) (kernel.RowTables, error) {
+// ScoreRows is how a table cuts the rows of packed sequences for the kernels of gradients with respect to what goes with scores: in the
+// blocks of CapturedGradient, for one of those that the problem has, which all have the same tile and grid, or for none (nil). The others
+// take of the table where sequences lie alone.
+func ScoreRows(e *kernel.Env, p *attn.Problem, of *CapturedGradient) (kernel.RowBlocks, error) {
 	if p.Packed.None() {
-		return nil, nil
+		return kernel.RowBlocks{}, nil
 	}
 	if of != nil {
-		return kernel.NewRowTables(e, p, of.rows)
+		return of.rows, nil
 	}
 	tile, err := ChooseBackwardTile(&e.Caps, p, "q_", kernel.NewBackwardTuning(nil))
-	if err != nil {
-		return nil, err
-	}
-	return kernel.NewRowTables(e, p, tile.blocks(false))
+	return tile.blocks(false), err
 }
 
 // CapturedConstants are the specialization constants of scalar_backward_captured.
