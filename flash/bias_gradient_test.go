@@ -10,6 +10,7 @@ import (
 
 	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/internal/kernel/matrix"
+	"github.com/vkattn/vkattn/internal/kernel/pass"
 	"github.com/vkattn/vkattn/internal/vktest"
 )
 
@@ -82,7 +83,7 @@ func compareBias(t *testing.T, d *Device, p Problem, given map[string]int, adds 
 		t.Skip(err)
 	}
 	require.NoError(t, err)
-	choice.program.(*scoreGradients).biases[0].biasProgram = bias
+	choice.program.(*scoreGradients).biases[0].Gradient = bias
 	r, mk := rand.New(rand.NewPCG(5, 6)), plainly(t, d)
 	shape := [4]int{p.Bias.Batch, p.Bias.Heads, p.Bias.Queries, p.Bias.Keys}
 	p = plan.Problem()
@@ -118,7 +119,8 @@ func TestBiasTier(t *testing.T) {
 	plan := planGradients(t, d, p, TierMatrix)
 	choice, err := plan.backward()
 	skipUnsupported(t, err)
-	require.IsType(t, &matrix.BiasGradient{}, choice.program.(*scoreGradients).biases[0].biasProgram, choice.reasons)
+	made := choice.program.(*scoreGradients).biases[0].Passes(pass.Variant{})
+	require.Equal(t, "matrix_backward_bias", made.Stages[0].Label, choice.reasons)
 	require.NoError(t, plan.Close())
 }
 

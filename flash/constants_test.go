@@ -12,6 +12,7 @@ import (
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/internal/kernel/matrix"
+	"github.com/vkattn/vkattn/internal/kernel/pass"
 	"github.com/vkattn/vkattn/internal/kernel/scalar"
 	"github.com/vkattn/vkattn/internal/kernel/standard"
 	"github.com/vkattn/vkattn/shaders"
@@ -77,13 +78,13 @@ func hostConstants(t *testing.T) map[string]kernel.Constants {
 		return (&matrix.DecodeTile{Fragment: fragment, Rows: 1, W: 2, Keys: 16}).Constants(attnOf(p), &layout, v)
 	}
 	back := &scalar.BackwardTile{BR: 32, BC: 32, MR: 4, MC: 4, DK: 16, VC: 16, PC: 16}
-	backMatrix := &matrix.BackwardProgram{Problem: p.attn(), Kv: matrix.BackwardPart{Keys: true}}
-	for part, prefix := range map[*matrix.BackwardPart]string{&backMatrix.Kv: "kv_", &backMatrix.Q: "q_"} {
-		part.Tile, err = matrix.ChooseBackwardTile(c, attnOf(p), &backMatrix.Layout, fragment, kernel.FormRegisters, prefix,
-			kernel.NewBackwardTuning(nil))
+	backTile := func(prefix string) matrix.BackwardTile {
+		tile, err := matrix.ChooseBackwardTile(c, attnOf(p), &layout, fragment, kernel.FormRegisters, prefix, kernel.NewBackwardTuning(nil))
 		require.NoError(t, err)
+		return tile
 	}
-	weights, _, err := matrix.ChooseWeights(c, attnOf(p), &backMatrix.Layout, fragment, kernel.FormRegisters, kernel.NewBackwardTuning(nil))
+	backKeys, backQueries := backTile("kv_"), backTile("q_")
+	weights, _, err := matrix.ChooseWeights(c, attnOf(p), &layout, fragment, kernel.FormRegisters, kernel.NewBackwardTuning(nil))
 	require.NoError(t, err)
 	inThree, err := standard.ChooseScalarTile(c, attnOf(p), kernel.NewTuning(nil))
 	require.NoError(t, err)
@@ -95,7 +96,7 @@ func hostConstants(t *testing.T) map[string]kernel.Constants {
 	mapTile := scalar.TileOfMaps(c)
 	matrixMap, err := matrix.TileOfMaps(c, fragment, 64)
 	require.NoError(t, err)
-	overwriting := matrix.BackwardVariant{Aligned: true}
+	overwriting := pass.Variant{Aligned: true}
 	return map[string]kernel.Constants{
 		"scalar_forward": scalarOf(p, nil), "scalar_forward_subgroup": scalarOf(p, nil),
 		"scalar_forward_parts": scalarOf(p, parts), "scalar_forward_parts_subgroup": scalarOf(p, parts),
@@ -112,10 +113,10 @@ func hostConstants(t *testing.T) map[string]kernel.Constants {
 		"backward_delta":     (&kernel.DeltaProgram{Problem: attnOf(p)}).Constants(true, true),
 		"scalar_backward_kv": back.Constants(attnOf(p), true, true, false), "scalar_backward_q": back.Constants(attnOf(p), false,
 			true, false),
-		"matrix_backward_kv":       backMatrix.Constants(&backMatrix.Kv, 3, overwriting),
-		"matrix_backward_q":        backMatrix.Constants(&backMatrix.Q, 3, overwriting),
+		"matrix_backward_kv":       backKeys.Constants(attnOf(p), &layout, overwriting, 3),
+		"matrix_backward_q":        backQueries.Constants(attnOf(p), &layout, overwriting, 3),
 		"matrix_backward_weights":  weights.Compiled(attnOf(p), overwriting, 2, 64).Constants,
-		"matrix_backward_bias":     matrix.BiasConstants(attnOf(p), &backMatrix.Q.Tile, &backMatrix.Layout, true, false, true),
+		"matrix_backward_bias":     matrix.BiasConstants(attnOf(p), &backQueries, &layout, pass.Variant{Aligned: true, AlignedDBias: true}),
 		"scalar_backward_bias":     scalar.BiasConstants(attnOf(p), &attnOf(p).Bias, back, true, false),
 		"scalar_backward_captured": scalar.CapturedConstants(attnOf(p), back, true, true, 64, 3, false),
 		"backward_captured":        scalar.CapturedEndsConstants(true, false, 64, 3),

@@ -12,7 +12,6 @@ import (
 	"github.com/vkattn/vkattn/flash/score"
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
-	"github.com/vkattn/vkattn/internal/kernel/matrix"
 	"github.com/vkattn/vkattn/internal/kernel/pass"
 	"github.com/vkattn/vkattn/internal/vktest"
 	"github.com/vkattn/vkattn/pipeline"
@@ -266,14 +265,9 @@ func TestPackedIndirectBackward(t *testing.T) {
 					last := countedTable{kernel.RowBlocks{Rows: rows}, p.Heads, rec.writer.Scratch[len(rec.writer.Scratch)-1]}
 					last.check(t, d, p, queries, keys)
 				}
-				kv, q := kernel.RowBlocks{Keys: true}, kernel.RowBlocks{}
-				switch s := program.(type) {
-				case *pass.Backward:
-					stages := s.Passes(pass.Variant{}).Stages // two tables and the row term before them
-					kv.Rows, q.Rows = stages[3].Constants["BR"], stages[4].Constants["BR"]
-				case *matrix.BackwardProgram:
-					kv.Rows, q.Rows = s.Kv.Tile.BlockRows(), s.Q.Tile.BlockRows()
-				}
+				stages := program.(*pass.Backward).Passes(pass.Variant{}).Stages // two tables and the row term before them
+				kv := kernel.RowBlocks{Keys: true, Rows: stages[3].Constants["BR"]}
+				q := kernel.RowBlocks{Rows: stages[len(stages)-1].Constants["BR"]}
 				for i, c := range []countedTable{{kv, p.KeyHeads, rec.writer.Scratch[1]}, {q, p.Heads, rec.writer.Scratch[2]}} {
 					require.Positive(t, c.blocks.Rows, "table %d", i)
 					c.check(t, d, p, queries, keys)

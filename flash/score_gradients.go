@@ -3,6 +3,7 @@ package flash
 import (
 	"cmp"
 	"errors"
+	"slices"
 
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
@@ -15,25 +16,19 @@ import (
 // capture. These are kernels of their own, which need of the others nothing but δ, and make that again where they run.
 type scoreGradients struct {
 	kernel.BackwardProgram
-	delta  *kernel.DeltaProgram
+	before *pass.Backward       // what they find in memory: tables of packed sequences and δ
 	biases []biasGradient       // of those that there are
 	sinks  *kernel.SinkGradient // nil without sinks
 	// In the order of the captured tensors, nil where one has none; sums is the workspace that they take one after the other.
 	captured [MaxCaptured]*scalar.CapturedGradient
 	sums     uint64
-	rows     kernel.RowTables // of packed sequences
-	first    int              // where the workspace of all this begins: delta, sums if there are any, tables
+	first    int // where the workspace of all this begins: delta, sums if there are any, tables
 }
 
 // biasGradient is a kernel that makes the gradient with respect to a bias.
 type biasGradient struct {
 	of kernel.Bias
-	biasProgram
-}
-
-type biasProgram interface {
-	Dispatches() int
-	Record(r *kernel.Recorder, g *kernel.Gradients, delta *kernel.Operand) error
+	*pass.Gradient
 }
 
 // withScoreGradients puts them behind a program of a kernel where the problem has any that it does not make itself. Where they are made by
@@ -56,15 +51,16 @@ func withScoreGradients(e *kernel.Env, p *attn.Problem, program kernel.BackwardP
 		return program, "", nil
 	}
 	s.first = len(program.Scratch())
-	if s.rows, err = scalar.NewScoreTables(e, p, s.anyCaptured()); err != nil {
-		return nil, "", err
-	}
-	if s.delta, err = kernel.NewDeltaProgram(e, p, kernel.NewBackwardTuning(nil)); err != nil {
-		return nil, "", err
-	}
 	var sums []pass.Scratch
 	if c := s.anyCaptured(); c != nil {
-		sums = append(sums, c.Totals)
+		sums = append(sums, pass.Scratch{Name: c.Totals.Name, Bytes: s.sums})
+	}
+	rows, err := scalar.ScoreRows(e, p, s.anyCaptured())
+	if err != nil {
+		return nil, "", err
+	}
+	if s.before, err = pass.NewRowTerm(e, p, rows, sums...); err != nil {
+		return nil, "", err
 	}
 	for i := range s.biases {
 		b := &s.biases[i]
@@ -72,7 +68,7 @@ func withScoreGradients(e *kernel.Env, p *attn.Problem, program kernel.BackwardP
 		if err != nil {
 			return nil, why, err
 		}
-		b.biasProgram, note = program, cmp.Or(note, why)
+		b.Gradient, note = program, cmp.Or(note, why)
 	}
 	if p.Sinks {
 		if s.sinks, err = kernel.NewSinkGradient(e, p); err != nil {
@@ -85,9 +81,9 @@ func withScoreGradients(e *kernel.Env, p *attn.Problem, program kernel.BackwardP
 // planBias is the gradient with respect to one bias: it takes the kernel on matrices for a program that is on matrices itself, unless the
 // device cannot; note says why it cannot.
 func planBias(e *kernel.Env, p *attn.Problem, of kernel.Bias, tier kernel.Tier,
-	given map[string]int, sums []pass.Scratch) (_ biasProgram, note string, err error) {
+	given map[string]int, sums []pass.Scratch) (_ *pass.Gradient, note string, err error) {
 	if tier == kernel.TierMatrix {
-		bias, err := matrix.PlanBias(e, p, of, given)
+		bias, err := matrix.PlanBias(e, p, of, given, sums...)
 		var no *kernel.Declined
 		switch {
 		case err == nil:
@@ -138,15 +134,11 @@ func (s *scoreGradients) anyCaptured() *scalar.CapturedGradient {
 
 // Scratch is the program's, then delta and, where there are any, the sums of captured gradients and tables.
 func (s *scoreGradients) Scratch() []uint64 {
-	all := append(append([]uint64(nil), s.BackwardProgram.Scratch()...), s.delta.Bytes())
-	if s.sums > 0 {
-		all = append(all, s.sums)
-	}
-	return append(all, s.rows.Scratch()...)
+	return slices.Concat(s.BackwardProgram.Scratch(), s.before.Scratch())
 }
 
 func (s *scoreGradients) Dispatches() int {
-	n := s.BackwardProgram.Dispatches() + s.delta.Grid.Dispatches() + s.rows.Dispatches()
+	n := s.BackwardProgram.Dispatches() + s.before.Dispatches()
 	for _, b := range s.biases {
 		n += b.Dispatches()
 	}
@@ -168,16 +160,11 @@ func (s *scoreGradients) Record(r *kernel.Recorder, g *kernel.Gradients) error {
 	all := r.Scratch
 	r.Scratch = all[s.first:] // δ, sums if there are any, tables
 	defer func() { r.Scratch = all }()
-	delta, tables := kernel.Operand{Binding: r.Scratch[0]}, r.Scratch[1:]
-	if s.sums > 0 {
-		tables = tables[1:]
-	}
-	if err := s.rows.Record(r, &g.Scores, tables); err != nil {
+	if err := s.before.Record(r, g); err != nil {
 		return err
 	}
-	if err := s.delta.Record(r, g, &delta); err != nil {
-		return err
-	}
+	delta := kernel.Operand{Binding: r.Scratch[0]}
+	r.Rows = r.Scratch[len(r.Scratch)-1] // the table of packed sequences, which backward_sinks finds by position
 	for i := range s.biases {
 		if b := &s.biases[i]; b.of.Gradient(g).Given() {
 			if err := b.Record(r, g, &delta); err != nil {

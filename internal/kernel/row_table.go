@@ -87,18 +87,6 @@ func NewRowTables(e *Env, p *attn.Problem, all ...RowBlocks) (tables RowTables, 
 	return tables, e.Caps.Holds(tables.Scratch())
 }
 
-// NewBackwardTables builds those of a backward pass: of the kernel of keys, then of that of queries.
-func NewBackwardTables(e *Env, p *attn.Problem, t *Tuning, kv RowBlocks, ofKv Grid, q RowBlocks, ofQ Grid) (RowTables, error) {
-	kv, err := kv.Planned(p, ofKv, 1, "kv_", t)
-	if err != nil {
-		return nil, err
-	}
-	if q, err = q.Planned(p, ofQ, 1, "q_", t); err != nil {
-		return nil, err
-	}
-	return NewRowTables(e, p, kv, q)
-}
-
 // RowTableConstants are its specialization constants, with workgroups of so many threads.
 func RowTableConstants(p *attn.Problem, b RowBlocks, threads int) Constants {
 	parts, step := 0, 0
@@ -145,9 +133,6 @@ func (all RowTables) Scratch() (sizes []uint64) {
 	}
 	return sizes
 }
-
-// Counted says whether the workgroups of the kernels that take table i are counted on the device.
-func (all RowTables) Counted(i int) bool { return i < len(all) && all[i].blocks.Counted }
 
 // Dispatches is the number of their dispatches.
 func (all RowTables) Dispatches() int { return len(all) }

@@ -2,10 +2,10 @@ package matrix
 
 import (
 	"fmt"
-	"sync/atomic"
 
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/internal/kernel/pass"
 	"github.com/vkattn/vkattn/internal/traffic"
 	"github.com/vkattn/vkattn/pipeline"
 )
@@ -38,89 +38,43 @@ func BackwardLacks(c *kernel.Capabilities, p *attn.Problem) string {
 	return c.LacksMatrix(p.DType)
 }
 
-func planBackward(e *kernel.Env, p *attn.Problem, _ kernel.Program, t *kernel.Tuning) (kernel.BackwardProgram, error) {
-	fragment, layout, form, err := e.ChooseForm(p.DType, t)
+func planBackward(e *kernel.Env, problem *attn.Problem, _ kernel.Program, t *kernel.Tuning) (kernel.BackwardProgram, error) {
+	fragment, layout, form, err := e.ChooseForm(problem.DType, t)
 	if err != nil {
 		return nil, err
 	}
-	if err := staysInRegisters(t); err != nil {
+	s, err := fitBackward(e, problem, fragment, &layout, form, t)
+	if err != nil {
 		return nil, err
 	}
-	s := &BackwardProgram{env: e, Problem: *p, Layout: layout}
-	s.Kv.Keys = true
-	for _, part := range []*BackwardPart{&s.Kv, &s.Q} {
-		prefix := "q_"
-		if part.Keys {
-			prefix = "kv_"
-		}
-		if part.Tile, err = ChooseBackwardTile(&e.Caps, p, &layout, fragment, form, prefix, t); err != nil {
-			return nil, err
-		}
-		part.module = part.label() + "." + p.DType.Suffix()
-	}
-	if err := s.takeBias(t); err != nil {
-		return nil, err
-	}
-	return s, s.prepare(t)
+	kv, q := &s.kv.tile, &s.q.tile
+	moves := traffic.BackwardFused{Delta: kernel.DeltaLabel, Keys: kv.model(keysLabel, s.problem),
+		Queries: q.model(queriesLabel, s.problem), DBias: q.DBias}
+	moves.Queries.RowReaders = q.rowReaders(&layout)
+	named := fmt.Sprintf("kv %v, q %v %v form %d", kv, q, fragment, form)
+	return pass.NewBackward(&pass.Fitted{Env: e, Problem: s.problem, Name: orderedLabel + " " + named, Named: named, Moves: moves,
+		WholeBias: layout.PairsOfBias(s.problem, form), DBias: q.DBias, Pass: s.pass, Trial: s.trial})
 }
 
-// prepare lays out the dispatches of a program that has its tiles, and builds the pipelines of the usual variant.
-func (s *BackwardProgram) prepare(t *kernel.Tuning) (err error) {
-	e, p := s.env, &s.Problem
-	if s.delta, err = kernel.NewDeltaProgram(e, p, t); err != nil {
-		return err
-	}
-	for _, part := range []*BackwardPart{&s.Kv, &s.Q} {
-		if part.grid, err = kernel.GridFor(e, part.Tile.groups(p), 2*kernel.PaddedFLOPs(p), kernel.MatrixPace, t); err != nil {
-			return err
-		}
-	}
-	if s.rows, err = kernel.NewBackwardTables(e, p, t, s.Kv.Tile.blocks(), s.Kv.grid, s.Q.Tile.blocks(), s.Q.grid); err != nil {
-		return err
-	}
-	// The usual case, with and without the gradient with respect to the bias where it is made here. On a device of the caller's, whose
-	// queue recording must leave alone, the other variants are looked at now too.
-	var makes []func() error
-	s.variants(func(v BackwardVariant, usual bool) {
-		if usual || e.Attached {
-			makes = append(makes, func() error { return s.build(v) })
-		}
-	})
-	return kernel.Together(makes...)
-}
-
-// BackwardProgram is the kernels fitted to a problem.
-type BackwardProgram struct {
+// backward is the kernels fitted to a problem.
+type backward struct {
 	env     *kernel.Env
-	Problem attn.Problem
-	Layout  kernel.FragmentLayout
+	problem *attn.Problem
+	layout  *kernel.FragmentLayout
 	delta   *kernel.DeltaProgram
-	rows    kernel.RowTables
-	Kv, Q   BackwardPart
-	checked [BackwardVariants]atomic.Bool
+	kv, q   backwardPart
 }
 
-// Tables of packed sequences, by place in BackwardProgram.rows.
+// backwardPart is the kernel of keys or that of queries.
+type backwardPart struct {
+	label string // of its dispatches
+	tile  BackwardTile
+	grid  kernel.Grid
+	rows  kernel.RowBlocks
+}
+
+// Tables of packed sequences, by place.
 const tableOfKeys, tableOfQueries = 0, 1
-
-// BackwardPart is the kernel of keys or that of queries.
-type BackwardPart struct {
-	Keys    bool
-	module  string
-	Tile    BackwardTile
-	grid    kernel.Grid
-	kernels [2][BackwardVariants]atomic.Pointer[pipeline.Kernel] // by piece, and by variant
-}
-
-func (s *BackwardProgram) Tile() string {
-	return fmt.Sprintf("kv %v, q %v %v form %d", &s.Kv.Tile, &s.Q.Tile, s.Q.Tile.Fragment, s.Q.Tile.Form)
-}
-func (s *BackwardProgram) Scratch() []uint64 {
-	return append([]uint64{s.delta.Bytes()}, s.rows.Scratch()...)
-}
-func (s *BackwardProgram) Dispatches() int {
-	return s.rows.Dispatches() + s.delta.Grid.Dispatches() + len(s.Kv.Tile.pieces())*s.Kv.grid.Dispatches() + s.Q.grid.Dispatches()
-}
 
 // Labels of the dispatches, and names of the modules without the element type.
 const (
@@ -129,20 +83,69 @@ const (
 	orderedLabel = "matrix_backward" // both
 )
 
-// label is that of a part's dispatches, and the name of its module without the element type.
-func (part *BackwardPart) label() string {
-	if part.Keys {
-		return keysLabel
+// gradientBuffers are the names of shaders/include/matrix_backward.glsl.
+var gradientBuffers = &pass.BackwardBuffers{Q: "Q4_", K: "K4_", V: "V4_", DO: "G4_", LSE: "Lse_", Delta: "Delta_", X: "X4_", Y: "Y4_"}
+
+func fitBackward(e *kernel.Env, problem *attn.Problem, f kernel.Fragment, l *kernel.FragmentLayout, form int,
+	t *kernel.Tuning) (s *backward, err error) {
+	if err := staysInRegisters(t); err != nil {
+		return nil, err
 	}
-	return queriesLabel
+	p := *problem
+	s = &backward{env: e, problem: &p, layout: l, kv: backwardPart{label: keysLabel}, q: backwardPart{label: queriesLabel}}
+	for _, part := range []*backwardPart{&s.kv, &s.q} {
+		if part.tile, err = ChooseBackwardTile(&e.Caps, &p, l, f, form, prefixOf(part.label), t); err != nil {
+			return nil, err
+		}
+	}
+	if err := s.q.tile.takeBias(e, &p, t); err != nil {
+		return nil, err
+	}
+	if s.delta, err = kernel.NewDeltaProgram(e, &p, t); err != nil {
+		return nil, err
+	}
+	for _, part := range []*backwardPart{&s.kv, &s.q} {
+		if part.grid, err = kernel.GridFor(e, part.tile.groups(&p), 2*kernel.PaddedFLOPs(&p), kernel.MatrixPace, t); err != nil {
+			return nil, err
+		}
+		if part.rows, err = part.tile.blocks().Planned(&p, part.grid, 1, prefixOf(part.label), t); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
 }
 
-func (s *BackwardProgram) Model() traffic.Model {
-	m := traffic.BackwardFused{Delta: kernel.DeltaLabel, Keys: s.Kv.Tile.model(keysLabel, &s.Problem),
-		Queries: s.Q.Tile.model(queriesLabel, &s.Problem),
-		DBias:   s.Q.Tile.DBias}
-	m.Queries.RowReaders = s.Q.Tile.rowReaders(&s.Layout)
-	return m
+// pass is the row term, then the kernel of keys, which may be two dispatches, then that of queries.
+func (s *backward) pass(v pass.Variant) *pass.Pass {
+	out := pass.BackwardOf(s.env, s.problem, s.delta, v, nil, s.kv.rows, s.q.rows)
+	for _, sums := range s.kv.tile.pieces() {
+		keys := s.stage(&s.kv, v, sums, tableOfKeys)
+		gradients := gradientBuffers.Gradients(v, "DK", "DV")
+		switch sums {
+		case onlyDV:
+			gradients[0].Mode = pipeline.Unused
+		case onlyDK:
+			gradients[1].Mode = pipeline.Unused
+		}
+		keys.Args.X, keys.Args.Y, keys.Bind = "DK", "DV", append(keys.Bind, gradients...)
+		out.Stages = append(out.Stages, keys)
+	}
+	queries := s.stage(&s.q, v, dkAndDV, tableOfQueries)
+	queries.Args.X = "DQ"
+	if v.DBias {
+		queries.Args.Y = "DBias"
+	}
+	queries.Bind = append(queries.Bind, gradientBuffers.Gradients(v, queries.Args.X, queries.Args.Y)...)
+	out.Stages = append(out.Stages, queries)
+	return out
+}
+
+// stage is one of the kernels, but for the gradients that it writes.
+func (s *backward) stage(part *backwardPart, v pass.Variant, sums, table int) pass.Stage {
+	p := s.problem
+	return pass.Stage{Label: part.label, Module: part.label + "." + p.DType.Suffix(), Proves: true, Made: part.tile.Fragment.Subgroups(),
+		Grid: part.grid, Idle: "Q", Constants: part.tile.Constants(p, s.layout, v, sums), Counts: pass.CountsOf(p, part.rows, table),
+		Args: pass.Args{As: pass.AsBackward, Problem: p}, Bind: append(gradientBuffers.Inputs(), pass.Scores(p, table)...)}
 }
 
 // model is how a kernel with this tile walks over columns.
@@ -160,15 +163,13 @@ func (t *BackwardTile) rowReaders(l *kernel.FragmentLayout) int {
 	return t.Fragment.Lanes * max(1, len(l.RowOfSlot)) / t.Fragment.M
 }
 
-// Constants are the specialization constants of a kernel; parts says which sums it makes.
-func (s *BackwardProgram) Constants(part *BackwardPart, parts int, v BackwardVariant) kernel.Constants {
-	p, t := &s.Problem, part.Tile
-	if part.Keys {
-		return t.constants(p, t.Shared(p), &s.Layout, v.Aligned, v.Accumulate).And(ofEither(p, &t), kernel.Constants{"PARTS": parts})
+// Constants are the specialization constants of the kernel of keys, which makes these sums, or of that of queries.
+func (t BackwardTile) Constants(p *attn.Problem, l *kernel.FragmentLayout, v pass.Variant, sums int) kernel.Constants {
+	if t.Keys {
+		return t.constants(p, t.Shared(p), l, v.Aligned, v.Accumulate).And(ofEither(p, &t), kernel.Constants{"PARTS": sums})
 	}
 	t.DBias = v.DBias
-	return t.constants(p, t.Shared(p), &s.Layout, v.Aligned, v.Accumulate).And(ofEither(p, &t),
-		kernel.Constants{"BIAS_PAIRS": kernel.BoolInt(v.Aligned && s.Layout.PairsOfBias(p, t.Form))}, v.ofBias())
+	return t.constants(p, t.Shared(p), l, v.Aligned, v.Accumulate).And(ofEither(p, &t), t.ofBias(p, l, v))
 }
 
 // ofEither are those of the kernel of keys and of that of queries.
@@ -191,156 +192,30 @@ func (t *BackwardTile) constants(p *attn.Problem, sh matrixBackwardShared, l *ke
 		kernel.WithinConstants(p), l.Constants())
 }
 
-func (s *BackwardProgram) Kernel(part *BackwardPart, piece int, v BackwardVariant) (*pipeline.Kernel, error) {
-	v = v.of(part)
-	return s.env.Variant(&part.kernels[piece][v.Index()], part.module, &s.Problem, func() (kernel.Constants, pipeline.KernelInfo) {
-		return s.Constants(part, part.Tile.pieces()[piece], v), part.Tile.Fragment.Subgroups()
-	})
-}
-
-// build makes the pipelines of a variant and lets those that were never run on this device and driver prove themselves.
-func (s *BackwardProgram) build(v BackwardVariant) error {
-	if s.checked[v.Index()].Load() {
-		return nil
-	}
-	try := func() (string, error) {
-		if err := s.compile(v); err != nil {
-			return "", err
-		}
-		return s.try(v)
-	}
-	if err := s.env.Prove(orderedLabel+" "+s.Tile(), s.compiled(v), try); err != nil {
-		return err
-	}
-	if err := s.compile(v); err != nil { // where a verdict was remembered
-		return err
-	}
-	s.checked[v.Index()].Store(true)
-	return nil
-}
-
-// compile makes the pipelines of a variant, and that of δ which goes with it, beside one another.
-func (s *BackwardProgram) compile(v BackwardVariant) error {
-	makes := []func() error{func() error { _, err := s.delta.Kernel(v.Aligned, false); return err }}
-	for _, part := range []*BackwardPart{&s.Kv, &s.Q} {
-		for piece := range part.Tile.pieces() {
-			makes = append(makes, func() error { _, err := s.Kernel(part, piece, v); return err })
-		}
-	}
-	return kernel.Together(makes...)
-}
-
-func (s *BackwardProgram) Record(r *kernel.Recorder, g *kernel.Gradients) error {
-	v := s.variant(g)
-	if err := s.build(v); err != nil {
-		return err
-	}
-	return s.run(r, g, v)
-}
-
-func (s *BackwardProgram) run(r *kernel.Recorder, g *kernel.Gradients, v BackwardVariant) error {
-	delta, tables := kernel.Operand{Binding: r.Scratch[0]}, r.Scratch[1:]
-	if err := s.rows.Record(r, &g.Scores, tables); err != nil {
-		return err
-	}
-	if err := s.delta.Record(r, g, &delta); err != nil {
-		return err
-	}
-	s.rows.Take(r, tables, tableOfKeys)
-	for piece, parts := range s.Kv.Tile.pieces() {
-		k, err := s.Kernel(&s.Kv, piece, v)
-		if err != nil {
-			return err
-		}
-		at := r.Push.Backward(&s.Problem, g, &delta, &g.DK, &g.DV)
-		r.BackwardInputs(g, &delta)
-		r.Access[6], r.Access[7] = g.Output(&g.DK), g.Output(&g.DV)
-		if parts == onlyDV {
-			r.Access[6].Mode = pipeline.Unused
-		}
-		if parts == onlyDK {
-			r.Access[7].Mode = pipeline.Unused
-		}
-		access := r.BackwardScores(k, &s.Problem, g)
-		if err := r.DispatchBlocks(k, &s.Problem, access, at, s.Kv.grid, s.Kv.label()); err != nil {
-			return err
-		}
-	}
-	k, err := s.Kernel(&s.Q, 0, v)
-	if err != nil {
-		return err
-	}
-	s.rows.Take(r, tables, tableOfQueries)
-	var dBias *kernel.Operand
-	r.Access[7] = pipeline.Access{Binding: g.Q.Binding, Mode: pipeline.Unused}
-	if v.DBias {
-		dBias, r.Access[7] = &g.DBias, g.Output(&g.DBias)
-	}
-	at := r.Push.Backward(&s.Problem, g, &delta, &g.DQ, dBias)
-	r.BackwardInputs(g, &delta)
-	r.Access[6] = g.Output(&g.DQ)
-	access := r.BackwardScores(k, &s.Problem, g)
-	return r.DispatchBlocks(k, &s.Problem, access, at, s.Q.grid, s.Q.label())
-}
-
-// compiled is what the driver compiles for a variant.
-func (s *BackwardProgram) compiled(v BackwardVariant) []kernel.Compiled {
-	var all []kernel.Compiled
-	for _, part := range []*BackwardPart{&s.Kv, &s.Q} {
-		for _, parts := range part.Tile.pieces() {
-			all = append(all, kernel.Compiled{Module: part.module, Constants: s.Constants(part, parts, v), Functions: s.Problem.Code()})
-		}
-	}
-	return all
-}
-
 // trial is a small problem for the kernels: some blocks of rows and columns, the last ones ragged, the diagonal across them when causal.
-func (s *BackwardProgram) trial(v BackwardVariant) attn.Problem {
-	small := kernel.TrialOf(&s.Problem)
-	kv, q := &s.Kv.Tile, &s.Q.Tile
-	small.QueryLen = max(q.rows(), kv.BC) + q.Fragment.M/2 + 1
-	small.KeyLen = max(kv.rows(), q.BC) + q.Fragment.M/2 + 3
-	kernel.GrowForBlocks(&small, small.Masked() || q.masks(&s.Problem))
-	if v.AlignedBias {
-		small.KeyLen = attn.CeilDiv(small.KeyLen, 8) * 8
+func (s *backward) trial(v pass.Variant) (_ *pass.Pass, err error) {
+	p, small := kernel.TrialOf(s.problem), *s
+	small.problem = &p
+	kv, q := &s.kv.tile, &s.q.tile
+	p.QueryLen = max(q.rows(), kv.BC) + q.Fragment.M/2 + 1
+	p.KeyLen = max(kv.rows(), q.BC) + q.Fragment.M/2 + 3
+	kernel.GrowForBlocks(&p, p.Masked() || q.masks(s.problem))
+	if v.AlignedDBias {
+		p.KeyLen = attn.CeilDiv(p.KeyLen, 8) * 8
 	}
-	kernel.GrowForBias(&small, &s.Problem)
-	if !small.Masked() && !q.masks(&s.Problem) {
-		small.KeyLen = attn.CeilDiv(small.KeyLen, q.BC) * q.BC
+	kernel.GrowForBias(&p, s.problem)
+	if !p.Masked() && !q.masks(s.problem) {
+		p.KeyLen = attn.CeilDiv(p.KeyLen, q.BC) * q.BC
 	}
-	kernel.PackTrial(&small)
-	return small
-}
-
-// try runs the kernels of a variant on a small problem and says what is wrong with the gradients.
-func (s *BackwardProgram) try(v BackwardVariant) (wrong string, err error) {
-	p := s.trial(v)
-	mine := &BackwardProgram{env: s.env, Problem: p, Layout: s.Layout}
-	for _, part := range [][2]*BackwardPart{{&mine.Kv, &s.Kv}, {&mine.Q, &s.Q}} {
-		part[0].Keys, part[0].module, part[0].Tile = part[1].Keys, part[1].module, part[1].Tile
-		if part[0].grid, err = kernel.NewGrid(part[1].Tile.groups(&p), 0); err != nil {
-			return "", err
+	kernel.PackTrial(&p)
+	for _, part := range []*backwardPart{&small.kv, &small.q} {
+		if part.grid, err = kernel.NewGrid(part.tile.groups(&p), 0); err != nil {
+			return nil, err
 		}
-		// The very pipelines that are in question, not others of the small problem.
-		for piece := range part[1].Tile.pieces() {
-			k, err := s.Kernel(part[1], piece, v)
-			if err != nil {
-				return "", err
-			}
-			part[0].kernels[piece][v.of(part[0]).Index()].Store(k)
-		}
+		part.rows = part.tile.blocks().Over(part.grid, 1, part.rows.Counted)
 	}
-	if mine.rows, err = kernel.NewRowTables(s.env, &p, mine.Kv.Tile.blocks().Over(mine.Kv.grid, 1, s.rows.Counted(tableOfKeys)),
-		mine.Q.Tile.blocks().Over(mine.Q.grid, 1, s.rows.Counted(tableOfQueries))); err != nil {
-		return "", err
+	if small.delta, err = kernel.NewDeltaProgram(s.env, &p, kernel.NewTuning(nil)); err != nil {
+		return nil, err
 	}
-	if mine.delta, err = kernel.NewDeltaProgram(s.env, &p, kernel.NewTuning(nil)); err != nil {
-		return "", err
-	}
-	tried := kernel.GradientVariant{Aligned: v.Aligned, Accumulate: v.Accumulate}
-	if v.DBias {
-		tried.With, tried.AlignedBy = "Bias", v.AlignedBias
-	}
-	return s.env.TryBackward(&p, tried, nil, mine.Scratch(),
-		func(r *kernel.Recorder, g *kernel.Gradients) error { return mine.run(r, g, v) })
+	return small.pass(v), nil
 }

@@ -240,7 +240,7 @@ func backwardCandidates(c *kernel.Capabilities, p *attn.Problem) []map[string]in
 	var out tunings
 	f, lanes, asked := c.Family(), int(c.Facts.Subgroup.Size), kernel.Asked(p, c.Lanes())
 	for _, name := range []string{keysLabel, queriesLabel} {
-		prefix := strings.TrimPrefix(name, "matrix_backward_") + "_"
+		prefix := prefixOf(name)
 		add := func(row *tiles.Row) {
 			m := map[string]int{prefix + "prefetch": 0}
 			for value, n := range row.Values {
@@ -261,6 +261,9 @@ func backwardCandidates(c *kernel.Capabilities, p *attn.Problem) []map[string]in
 	}
 	return out
 }
+
+// prefixOf is that of a kernel's tuning parameters.
+func prefixOf(label string) string { return strings.TrimPrefix(label, "matrix_backward_") + "_" }
 
 // ChooseBackwardTile takes the first row that fits; AReg and BReg of 0 keep all slices in registers; overrides from t, whose names begin
 // with prefix, replace numbers.

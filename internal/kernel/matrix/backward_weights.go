@@ -3,6 +3,7 @@ package matrix
 import (
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/internal/kernel/pass"
 	"github.com/vkattn/vkattn/internal/traffic"
 	"github.com/vkattn/vkattn/pipeline"
 )
@@ -31,14 +32,14 @@ func ChooseWeights(c *kernel.Capabilities, p *attn.Problem, l *kernel.FragmentLa
 }
 
 // Compiled is its build for a problem: zero is how many columns behind the last key of a row are read, and heads the heads of a slab.
-func (w *Weights) Compiled(p *attn.Problem, v BackwardVariant, heads, zero int) kernel.Compiled {
+func (w *Weights) Compiled(p *attn.Problem, v pass.Variant, heads, zero int) kernel.Compiled {
 	t := w.Tile
 	if p.Uneven() {
 		t.HeadsTogether = heads // the longest blocks of all of them first
 	}
 	t.DBias = v.DBias
-	c := t.constants(p, t.Shared(p), &w.Layout, v.Aligned, v.Accumulate).And(ofEither(p, &t), kernel.Constants{"ZERO": zero,
-		"BIAS_PAIRS": kernel.BoolInt(v.Aligned && w.Layout.PairsOfBias(p, t.Form))}, v.ofBias())
+	c := t.constants(p, t.Shared(p), &w.Layout, v.Aligned, v.Accumulate).And(ofEither(p, &t), t.ofBias(p, &w.Layout, v),
+		kernel.Constants{"ZERO": zero})
 	return kernel.Compiled{Module: weightsLabel + "." + p.DType.Suffix(), Constants: c}
 }
 

@@ -285,3 +285,40 @@ func TestPasses(t *testing.T) {
 		}
 	}
 }
+
+// TestGradientPasses: the same of backward passes, and of the gradient with respect to the bias behind them.
+func TestGradientPasses(t *testing.T) {
+	d, layout := devices[0], &kernel.FragmentLayout{ColOfComp: []int{0}, RowOfSlot: []int{0}}
+	env := &kernel.Env{Caps: *d.caps}
+	for what, with := range kerneltest.Features() {
+		with.DType = attn.F16
+		p := kerneltest.Problem(with)
+		if Backward.Refuses(p) != "" {
+			continue
+		}
+		for split := range 2 {
+			fitted, err := fitBackward(env, p, d.fragment, layout, kernel.FormRegisters,
+				kernel.NewBackwardTuning(map[string]int{"kv_split": split}))
+			require.NoError(t, err, what)
+			for i := range 64 {
+				v := pass.Variant{Aligned: i&1 > 0, Output: i&2 > 0, LSE: i&4 > 0, Accumulate: i&8 > 0,
+					DBias: i&16 > 0 && fitted.q.tile.DBias, AlignedDBias: i&32 > 0}
+				made := fitted.pass(v)
+				require.NoError(t, made.Check(), what)
+				require.Len(t, made.Stages, 3+split+2*kernel.BoolInt(!p.Packed.None()), what)
+				queries := &made.Stages[len(made.Stages)-1]
+				require.Equal(t, v.DBias, queries.Args.Y == "DBias", what)
+			}
+		}
+		if p.Bias.None() || !p.Blocks.None() {
+			continue
+		}
+		bias, err := fitBias(env, p, d.fragment, layout, kernel.FormRegisters, kernel.NewBackwardTuning(nil))
+		require.NoError(t, err, what)
+		for i := range 8 {
+			made := pass.Behind(p)
+			made.Stages = []pass.Stage{bias.stage(pass.Variant{Aligned: i&1 > 0, Accumulate: i&2 > 0, DBias: true, AlignedDBias: i&4 > 0})}
+			require.NoError(t, made.Check(), what)
+		}
+	}
+}

@@ -131,12 +131,18 @@ type Variant struct {
 	Output     bool // of forward passes with keys in parts o's rows can; of backward passes those of o and do, which δ is made of
 	LSE        bool // lse is written; of backward passes, its gradient is given
 	Accumulate bool // gradients are added to what is there
+
+	DBias        bool // of kernels with Fitted.DBias: the gradient with respect to the bias is wanted
+	AlignedDBias bool // and can be written 16 bytes at a time
 }
 
-const variants = 16
+const variants = 64
 
-func (v Variant) index() int {
-	return kernel.BoolInt(v.Aligned) + 2*kernel.BoolInt(v.Output) + 4*kernel.BoolInt(v.LSE) + 8*kernel.BoolInt(v.Accumulate)
+func (v Variant) index() (i int) {
+	for bit, is := range [...]bool{v.Aligned, v.Output, v.LSE, v.Accumulate, v.DBias, v.AlignedDBias} {
+		i += kernel.BoolInt(is) << bit
+	}
+	return i
 }
 
 // source is where a binding comes from.

@@ -1,6 +1,7 @@
 package pass
 
 import (
+	"slices"
 	"sync/atomic"
 
 	"github.com/vkattn/vkattn/internal/attn"
@@ -18,11 +19,13 @@ type Fitted struct {
 	Trusted bool // a kernel of the scalar tier: it proves itself only with functions of the user's in it
 	// WholeBias: the bias is read in pieces of a row too, where that lies as those of q, k and v do, and Variant.Aligned says so
 	WholeBias bool
-	Bound     float64 // how far the output of a forward pass's trial may be off; 0: as far as its storage type's
+	// DBias: the gradient with respect to the bias is among those that it makes: of a backward pass where it is wanted
+	DBias bool
+	Bound float64 // how far the output of a forward pass's trial may be off; 0: as far as its storage type's
 
 	// Pass gives the pass for a variant. Scratch and grids are the same for all of them.
 	Pass func(v Variant) *Pass
-	// Trial gives the pass for a small problem, whose tensors are of this variant.
+	// Trial gives the pass for a small problem, whose tensors are of this variant; nil: none of its kernels proves itself.
 	Trial func(v Variant) (*Pass, error)
 }
 
@@ -32,6 +35,7 @@ type program struct {
 	scratch    []uint64
 	dispatches int
 	usual      Variant // of dense tensors
+	denseDBias bool    // of which that of the gradient with respect to the bias is one that can be written 16 bytes at a time
 	made       [variants]atomic.Pointer[ready]
 	try        func(v Variant, of *ready) (wrong string, err error)
 }
@@ -49,32 +53,40 @@ func (s *program) fit(k *Fitted) *Pass {
 	s.Fitted = *k
 	aligned := k.Problem.HeadDim*k.Problem.DType.Size()%16 == 0 && k.Problem.ValueDim*k.Problem.DType.Size()%16 == 0
 	s.usual.Aligned, s.usual.Output = aligned, aligned
+	s.denseDBias = k.DBias && k.Problem.KeyLen*k.Problem.Bias.DType.Size()%16 == 0
+	s.usual.AlignedDBias = s.usual.DBias && s.denseDBias
 	p := k.Pass(s.usual)
 	s.scratch, s.dispatches = p.Bytes(), p.Dispatches()
 	return p
 }
 
-// plan makes the pipelines that a plan looks at: of the usual variant, and on a device of the caller's, whose queue recording must leave
-// alone, of all others that prove themselves.
+// plan makes the pipelines that a plan looks at: of the usual variant, with and without the gradient with respect to the bias where that is
+// made on the way, and on a device of the caller's, whose queue recording must leave alone, of all others that prove themselves.
 func (s *program) plan(k *Fitted, others ...Variant) error {
 	p := s.fit(k)
 	if err := k.Env.Caps.Holds(s.scratch); err != nil {
 		return err
 	}
-	_, err := s.make(s.usual, p)
-	if !k.Env.Attached || !s.proves() {
-		return err
-	}
+	makes := []func() error{func() error { _, err := s.make(s.usual, p); return err }}
 	for _, v := range others {
-		if err == nil && (s.usual.Aligned || !v.Aligned) {
-			_, err = s.ready(v)
+		usual := s.usual
+		usual.DBias, usual.AlignedDBias = v.DBias, v.DBias && s.denseDBias
+		if v != s.usual && s.can(v) && (v == usual || k.Env.Attached && s.proves()) {
+			makes = append(makes, func() error { _, err := s.ready(v); return err })
 		}
 	}
-	return err
+	return kernel.Together(makes...)
+}
+
+// can says whether there are tensors of a variant.
+func (s *program) can(v Variant) bool {
+	return (s.usual.Aligned || !v.Aligned) && (s.DBias || !v.DBias) && (v.DBias && s.denseDBias || !v.AlignedDBias)
 }
 
 // proves says whether pipelines are tried before their first use.
-func (s *program) proves() bool { return !s.Trusted || kernel.HasFunctions(s.Problem) }
+func (s *program) proves() bool {
+	return s.Trial != nil && (!s.Trusted || kernel.HasFunctions(s.Problem))
+}
 
 // ready gives the pass for a variant with its pipelines, made and tried at the first call.
 func (s *program) ready(v Variant) (*ready, error) {
@@ -118,7 +130,7 @@ func NewForward(k *Fitted, parts int) (*Forward, error) {
 
 // Record writes the dispatches with the pipelines that the tensors ask for.
 func (s *Forward) Record(r *kernel.Recorder, f *kernel.Operands) error {
-	v := Variant{Aligned: f.AlignedInputs() && (!s.WholeBias || f.Bias.Aligned), Output: f.O.Aligned, LSE: f.HasLSE}
+	v := Variant{Aligned: f.AlignedInputs() && s.biasLies(&f.Scores), Output: f.O.Aligned, LSE: f.HasLSE}
 	if !s.parts {
 		v.Aligned = v.Aligned && v.Output
 		v.Output = v.Aligned
@@ -154,8 +166,15 @@ func NewBackward(k *Fitted) (*Backward, error) {
 	return s, s.plan(k, ofGradients()...)
 }
 
+// MakesBias says that the gradient with respect to a bias is made with the others.
+func (s *Backward) MakesBias(of kernel.Bias) bool {
+	return s.DBias && of.Of(s.Problem) == &s.Problem.Bias
+}
+
 func (s *Backward) Record(r *kernel.Recorder, g *kernel.Gradients) error {
-	p, err := s.ready(Variant{Aligned: g.Aligned(), Output: g.DO.Aligned && g.O.Aligned, LSE: g.HasDLSE, Accumulate: g.Accumulate})
+	dBias := s.DBias && g.DBias.Given()
+	p, err := s.ready(Variant{Aligned: g.Aligned() && s.biasLies(&g.Scores), Output: g.DO.Aligned && g.O.Aligned, LSE: g.HasDLSE,
+		Accumulate: g.Accumulate, DBias: dBias, AlignedDBias: dBias && g.DBias.Aligned})
 	if err != nil {
 		return err
 	}
@@ -163,8 +182,15 @@ func (s *Backward) Record(r *kernel.Recorder, g *kernel.Gradients) error {
 }
 
 func (s *Backward) trial(v Variant, of *ready) (wrong string, err error) {
-	return s.tryBackward(v, of, kernel.GradientVariant{Aligned: v.Aligned, Accumulate: v.Accumulate})
+	by := kernel.GradientVariant{Aligned: v.Aligned, Accumulate: v.Accumulate, AlignedBy: v.AlignedDBias}
+	if v.DBias {
+		by.With = "Bias"
+	}
+	return s.tryBackward(v, of, by)
 }
+
+// biasLies says whether the bias, if it is read in pieces of a row, lies so.
+func (s *program) biasLies(g *kernel.Scores) bool { return !s.WholeBias || g.Bias.Aligned }
 
 // tryBackward runs the pipelines of a pass on a small problem and says what is wrong with the gradients.
 func (s *program) tryBackward(v Variant, of *ready, by kernel.GradientVariant) (wrong string, err error) {
@@ -180,6 +206,18 @@ func (s *program) tryBackward(v Variant, of *ready, by kernel.GradientVariant) (
 	return s.Env.TryBackward(small.Problem, by, nil, small.Bytes(), p.backward)
 }
 
+// NewRowTerm makes what Gradients behind a backward pass find in memory: the table of packed sequences and the row term. more is scratch of
+// theirs between the two.
+func NewRowTerm(e *kernel.Env, problem *attn.Problem, rows kernel.RowBlocks, more ...Scratch) (*Backward, error) {
+	p := *problem
+	d, err := kernel.NewDeltaProgram(e, &p, kernel.NewBackwardTuning(nil))
+	if err != nil {
+		return nil, err
+	}
+	return NewBackward(&Fitted{Env: e, Problem: &p, Name: kernel.DeltaLabel,
+		Pass: func(v Variant) *Pass { return BackwardOf(e, &p, d, v, more, rows) }})
+}
+
 // Gradient is a kernel behind a backward pass, which finds its row term in memory: the gradient with respect to something beside q, k and
 // v.
 type Gradient struct {
@@ -190,8 +228,8 @@ type Gradient struct {
 // NewGradient makes the pipelines of the usual variant. by says which gradient a trial is about.
 func NewGradient(k *Fitted, by kernel.GradientVariant) (*Gradient, error) {
 	s := &Gradient{tried: by}
-	s.try = s.trial
-	return s, s.plan(k, ofGradients()...)
+	s.usual.DBias, s.try = k.DBias, s.trial
+	return s, s.plan(k, slices.DeleteFunc(ofGradients(), func(v Variant) bool { return v.DBias != k.DBias })...)
 }
 
 // NewGradientLater makes pipelines where they are first wanted; on a device of the caller's, whose queue recording must leave alone, now.
@@ -209,18 +247,19 @@ func NewGradientLater(k *Fitted, by kernel.GradientVariant) (*Gradient, error) {
 	return s, err
 }
 
-// ofGradients are the variants of gradients: by alignment and accumulation.
+// ofGradients are the variants of gradients: by alignment, accumulation, and that with respect to the bias.
 func ofGradients() (all []Variant) {
-	for i := range 4 {
-		all = append(all, Variant{Aligned: i&1 != 0, Output: i&1 != 0, Accumulate: i&2 != 0})
+	for i := range 16 {
+		all = append(all, Variant{Aligned: i&1 != 0, Output: i&1 != 0, Accumulate: i&2 != 0, DBias: i&4 != 0, AlignedDBias: i&8 != 0})
 	}
 	return all
 }
 
 // Record writes the dispatches. The recorder's scratch begins with what Behind names.
 func (s *Gradient) Record(r *kernel.Recorder, g *kernel.Gradients, _ *kernel.Operand) error {
-	aligned := g.Q.Aligned && g.K.Aligned && g.V.Aligned && g.DO.Aligned
-	p, err := s.ready(Variant{Aligned: aligned, Output: aligned, Accumulate: g.Accumulate})
+	aligned := g.Q.Aligned && g.K.Aligned && g.V.Aligned && g.DO.Aligned && s.biasLies(&g.Scores)
+	p, err := s.ready(Variant{Aligned: aligned, Output: aligned, Accumulate: g.Accumulate, DBias: s.DBias,
+		AlignedDBias: s.DBias && g.DBias.Aligned})
 	if err != nil {
 		return err
 	}
@@ -229,6 +268,6 @@ func (s *Gradient) Record(r *kernel.Recorder, g *kernel.Gradients, _ *kernel.Ope
 
 func (s *Gradient) trial(v Variant, of *ready) (wrong string, err error) {
 	by := s.tried
-	by.Aligned, by.Accumulate = v.Aligned, v.Accumulate
+	by.Aligned, by.Accumulate, by.AlignedBy = v.Aligned, v.Accumulate, v.AlignedDBias
 	return s.program.tryBackward(v, of, by)
 }

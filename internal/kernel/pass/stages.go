@@ -57,6 +57,33 @@ func (b *Buffers) outputs(v Variant) []Bind {
 	return []Bind{{Name: b.O, To: "O", Mode: pipeline.Write}, Given(b.LSE, "LSE", v.LSE, pipeline.Write, "O")}
 }
 
+// BackwardBuffers are the names of those of kernels of a backward pass: what they read, and the gradients that they write.
+type BackwardBuffers struct{ Q, K, V, DO, LSE, Delta, X, Y string }
+
+// BackwardViews are those of shaders/include/dtype.glsl and scalar_backward.glsl.
+var BackwardViews = &BackwardBuffers{Q: "qView1", K: "kView1", V: "vView1", DO: "gView1", LSE: "Lse", Delta: "Delta", X: "xView1",
+	Y: "yView1"}
+
+// Inputs binds what they read.
+func (b *BackwardBuffers) Inputs() []Bind {
+	return []Bind{{Name: b.Q, To: "Q", Mode: pipeline.Read}, {Name: b.K, To: "K", Mode: pipeline.Read},
+		{Name: b.V, To: "V", Mode: pipeline.Read}, {Name: b.DO, To: "DO", Mode: pipeline.Read},
+		{Name: b.LSE, To: "LSE", Mode: pipeline.Read}, {Name: b.Delta, To: Delta, Mode: pipeline.Read}}
+}
+
+// Gradients binds what they write, y where it is not "".
+func (b *BackwardBuffers) Gradients(v Variant, x, y string) []Bind {
+	mode := pipeline.Write
+	if v.Accumulate {
+		mode = pipeline.ReadWrite
+	}
+	out := []Bind{{Name: b.X, To: x, Mode: mode}}
+	if y != "" {
+		out = append(out, Bind{Name: b.Y, To: y, Mode: mode})
+	}
+	return out
+}
+
 // Given is mode where there is such a tensor; else its place is bound to what is not touched.
 func Given(name, to string, in bool, mode pipeline.Mode, otherwise string) Bind {
 	if !in {
@@ -136,24 +163,5 @@ func BackwardOf(e *kernel.Env, p *attn.Problem, d *kernel.DeltaProgram, v Varian
 		Total: d.Rows, Args: Args{As: AsDelta, Problem: d.Problem}, Idle: "O",
 		Bind: []Bind{{Name: "gView1", To: "DO", Mode: pipeline.Read}, {Name: "oView1", To: "O", Mode: pipeline.Read},
 			Given("Dlse", "DLSE", v.LSE, pipeline.Read, "O"), {Name: "Delta", To: Delta, Mode: pipeline.Write}}})
-	return out
-}
-
-// BackwardInputs binds what kernels of backward passes read.
-func BackwardInputs() []Bind {
-	return append(Views.Inputs(), Bind{Name: "gView1", To: "DO", Mode: pipeline.Read}, Bind{Name: "Lse", To: "LSE", Mode: pipeline.Read},
-		Bind{Name: "Delta", To: Delta, Mode: pipeline.Read})
-}
-
-// Gradients binds what they write, y where it is not "".
-func Gradients(v Variant, x, y string) []Bind {
-	mode := pipeline.Write
-	if v.Accumulate {
-		mode = pipeline.ReadWrite
-	}
-	out := []Bind{{Name: "xView1", To: x, Mode: mode}}
-	if y != "" {
-		out = append(out, Bind{Name: "yView1", To: y, Mode: mode})
-	}
 	return out
 }

@@ -109,7 +109,7 @@ func (b *backwardPart) stage(p *attn.Problem, v pass.Variant, table int) pass.St
 	return pass.Stage{Label: b.label, Module: b.label + "." + p.DType.Suffix(), Proves: true, Grid: b.grid, Idle: "Q",
 		Constants: b.tile.Constants(p, b.keys(), v.Aligned, v.Accumulate), Counts: pass.CountsOf(p, b.rows, table),
 		Args: pass.Args{As: pass.AsBackward, Problem: p, X: b.x, Y: b.y},
-		Bind: append(pass.BackwardInputs(), append(pass.Gradients(v, b.x, b.y), pass.Scores(p, table)...)...)}
+		Bind: append(pass.BackwardViews.Inputs(), append(pass.BackwardViews.Gradients(v, b.x, b.y), pass.Scores(p, table)...)...)}
 }
 
 // trial is a small problem: two blocks of rows and of columns whichever of keys and queries they are, the last ones ragged.

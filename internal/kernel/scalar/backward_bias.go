@@ -72,7 +72,7 @@ func (s *biasGradient) stage(v pass.Variant) pass.Stage {
 	return pass.Stage{Label: BiasLabel, Module: BiasLabel + "." + p.DType.Suffix(), Proves: true, Grid: s.grid, Idle: "Q",
 		Constants: BiasConstants(p, s.of.Of(p), &s.tile, v.Aligned, v.Accumulate),
 		Args:      pass.Args{As: pass.AsBackward, Problem: p, X: to},
-		Bind:      append(pass.BackwardInputs(), append(pass.Gradients(v, to, ""), pass.Scores(p, 0)...)...)}
+		Bind:      append(pass.BackwardViews.Inputs(), append(pass.BackwardViews.Gradients(v, to, ""), pass.Scores(p, 0)...)...)}
 }
 
 // groups is the number of workgroups for a problem.

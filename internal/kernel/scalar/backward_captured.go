@@ -138,7 +138,8 @@ func (s *captured) over(v pass.Variant, sums bool) pass.Stage {
 	return pass.Stage{Label: CapturedLabel, Module: CapturedLabel + "." + p.DType.Suffix(), Proves: true, Grid: s.grid, Idle: "Q",
 		Functions: &s.code, Constants: CapturedConstants(p, &s.tile, v.Aligned, sums, table, s.log, s.rounded),
 		Counts: pass.CountsOf(p, s.rows, 0), Args: pass.Args{As: pass.AsBackward, Problem: p},
-		Bind: append(pass.BackwardInputs(), append(pass.Scores(p, 0), pass.Bind{Name: "Totals", To: totals, Mode: pipeline.ReadWrite})...)}
+		Bind: append(pass.BackwardViews.Inputs(), append(pass.Scores(p, 0),
+			pass.Bind{Name: "Totals", To: totals, Mode: pipeline.ReadWrite})...)}
 }
 
 // end clears the sums, or reads them.
@@ -148,21 +149,18 @@ func (s *captured) end(v pass.Variant, read bool) pass.Stage {
 		Args:      pass.Args{As: pass.AsBackward, Problem: s.problem}}
 }
 
-// NewScoreTables makes the table of packed sequences for the kernels of gradients with respect to what goes with scores: with the blocks of
-// CapturedGradient, for one of those that the problem has, which all have the same tile and grid, or for none (nil). The others take of the
-// table where sequences lie alone.
-func NewScoreTables(e *kernel.Env, p *attn.Problem, of *CapturedGradient) (kernel.RowTables, error) {
+// ScoreRows is how a table cuts the rows of packed sequences for the kernels of gradients with respect to what goes with scores: in the
+// blocks of CapturedGradient, for one of those that the problem has, which all have the same tile and grid, or for none (nil). The others
+// take of the table where sequences lie alone.
+func ScoreRows(e *kernel.Env, p *attn.Problem, of *CapturedGradient) (kernel.RowBlocks, error) {
 	if p.Packed.None() {
-		return nil, nil
+		return kernel.RowBlocks{}, nil
 	}
 	if of != nil {
-		return kernel.NewRowTables(e, p, of.rows)
+		return of.rows, nil
 	}
 	tile, err := ChooseBackwardTile(&e.Caps, p, "q_", kernel.NewBackwardTuning(nil))
-	if err != nil {
-		return nil, err
-	}
-	return kernel.NewRowTables(e, p, tile.blocks(false))
+	return tile.blocks(false), err
 }
 
 // CapturedConstants are the specialization constants of scalar_backward_captured.

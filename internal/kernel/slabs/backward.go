@@ -7,6 +7,7 @@ import (
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/internal/kernel/matrix"
+	"github.com/vkattn/vkattn/internal/kernel/pass"
 	"github.com/vkattn/vkattn/internal/kernel/standard"
 	"github.com/vkattn/vkattn/internal/traffic"
 	"github.com/vkattn/vkattn/pipeline"
@@ -94,8 +95,8 @@ type program struct {
 	pitch    int    // elements from row to row of P and dS
 	step     uint32 // workgroups of a dispatch of weights, at most
 
-	kernels [matrix.BackwardVariants]atomic.Pointer[pipeline.Kernel] // of weights, by variant
-	checked [32]atomic.Bool                                          // by variant
+	kernels [32]atomic.Pointer[pipeline.Kernel] // of weights, by variant
+	checked [32]atomic.Bool                     // by variant
 }
 
 // variant is what pipelines are built for: GradientVariant for the products, and for the kernel of weights whether the gradient with
@@ -109,9 +110,10 @@ func (v variant) index() int {
 	return v.Index() + 8*kernel.BoolInt(v.dBias) + 16*kernel.BoolInt(v.alignedBias)
 }
 
-// weights is that of the kernel of weights, which adds to nothing but the gradient with respect to the bias.
-func (v variant) weights() matrix.BackwardVariant {
-	return matrix.BackwardVariant{Aligned: v.Aligned, DBias: v.dBias, Accumulate: v.Accumulate && v.dBias, AlignedBias: v.alignedBias}
+// weights is that of the kernel of weights, which has no dlse, and adds to nothing but the gradient with respect to the bias.
+func (v variant) weights() variant {
+	v.DLSE, v.Accumulate = false, v.Accumulate && v.dBias
+	return v
 }
 
 // of is the variant of a set of tensors.
@@ -172,7 +174,9 @@ func (s *program) Model() traffic.Model {
 
 // ofWeights is the build of the kernel of weights.
 func (s *program) ofWeights(v variant) kernel.Compiled {
-	return s.weights.Compiled(&s.problem, v.weights(), s.slabs[0].Heads, s.products.Behind())
+	v = v.weights()
+	return s.weights.Compiled(&s.problem, pass.Variant{Aligned: v.Aligned, Accumulate: v.Accumulate, DBias: v.dBias,
+		AlignedDBias: v.alignedBias}, s.slabs[0].Heads, s.products.Behind())
 }
 
 // build makes the pipelines of a variant and lets those that were never run on this device and driver prove themselves.
@@ -182,7 +186,7 @@ func (s *program) build(v variant) error {
 	}
 	w := s.ofWeights(v)
 	if err := kernel.Together(func() error {
-		_, err := s.env.Variant(&s.kernels[v.weights().Index()], w.Module, &s.problem, func() (kernel.Constants, pipeline.KernelInfo) {
+		_, err := s.env.Variant(&s.kernels[v.weights().index()], w.Module, &s.problem, func() (kernel.Constants, pipeline.KernelInfo) {
 			return w.Constants, s.weights.Info()
 		})
 		return err
@@ -231,7 +235,7 @@ func (s *program) run(r *kernel.Recorder, g *kernel.Gradients, v variant) error 
 	if err := s.delta.Record(r, g, &delta); err != nil {
 		return err
 	}
-	k := s.kernels[v.weights().Index()].Load()
+	k := s.kernels[v.weights().index()].Load()
 	for i := range s.slabs {
 		b := &s.slabs[i]
 		if err := s.weights.Record(r, k, &s.problem, g, &delta, b.Head0, b.Heads, s.pitch, s.step, weights, gradients); err != nil {
@@ -267,7 +271,7 @@ func (s *program) try(v variant) (wrong string, err error) {
 	mine := &program{env: s.env, problem: p, weights: s.weights, pitch: standard.PitchOf(&p)}
 	mine.slabs = []standard.Slab{{Heads: p.Batch * p.Heads, Rows: p.QueryLen}}
 	mine.step = uint32(p.Batch * p.Heads * attn.CeilDiv(p.QueryLen, s.weights.Tile.BlockRows()))
-	i := v.weights().Index()
+	i := v.weights().index()
 	mine.kernels[i].Store(s.kernels[i].Load()) // the very pipelines that are in question
 	if mine.products, err = s.products.On(s.env, &p, mine.pitch); err != nil {
 		return "", err
