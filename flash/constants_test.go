@@ -12,6 +12,7 @@ import (
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/internal/kernel/matrix"
+	"github.com/vkattn/vkattn/internal/kernel/pass"
 	"github.com/vkattn/vkattn/internal/kernel/scalar"
 	"github.com/vkattn/vkattn/internal/kernel/standard"
 	"github.com/vkattn/vkattn/shaders"
@@ -129,7 +130,7 @@ func hostConstants(t *testing.T) map[string]kernel.Constants {
 		"merge":           kernel.MergeConstants(&kernel.Merge{ValueDim: 64}, true, 2),
 		"mask_classes":    kernel.ClassConstants(attnOf(p)),
 		"row_table":       kernel.RowTableConstants(attnOf(p), kernel.RowBlocks{Rows: 64, Columns: 64}, 128),
-		"backward_sinks":  kernel.SinkGradientConstants(attnOf(p), false),
+		"backward_sinks":  pass.SinkGradientConstants(attnOf(p), false),
 		"standard_scores": inThree.Scores(attnOf(p), true).Spec, "standard_softmax": inThree.Softmax(attnOf(p), true).Spec,
 		"accumulate":       kernel.AccumulateConstants(&kernel.Accumulate{Rule: kernel.AccumulateJoin, Shape: [4]int{1, 1, 1, 64}}, true),
 		"standard_product": inThree.Product(attnOf(p), true).Spec, "standard_backward_product": inThree.Sums("", attnOf(p), 64, true, false,

@@ -16,8 +16,8 @@ import (
 type scoreGradients struct {
 	kernel.BackwardProgram
 	delta  *kernel.DeltaProgram
-	biases []biasGradient       // of those that there are
-	sinks  *kernel.SinkGradient // nil without sinks
+	biases []biasGradient // of those that there are
+	sinks  *pass.Gradient // nil without sinks
 	// In the order of the captured tensors, nil where one has none; sums is the workspace that they take one after the other.
 	captured [MaxCaptured]*scalar.CapturedGradient
 	sums     uint64
@@ -75,7 +75,7 @@ func withScoreGradients(e *kernel.Env, p *attn.Problem, program kernel.BackwardP
 		b.biasProgram, note = program, cmp.Or(note, why)
 	}
 	if p.Sinks {
-		if s.sinks, err = kernel.NewSinkGradient(e, p); err != nil {
+		if s.sinks, err = pass.NewSinks(e, p, sums...); err != nil {
 			return nil, note, err
 		}
 	}

@@ -22,7 +22,7 @@ type Fitted struct {
 
 	// Pass gives the pass for a variant. Scratch and grids are the same for all of them.
 	Pass func(v Variant) *Pass
-	// Trial gives the pass for a small problem, whose tensors are of this variant.
+	// Trial gives the pass for a small problem, whose tensors are of this variant; nil: none of its kernels proves itself.
 	Trial func(v Variant) (*Pass, error)
 }
 
@@ -74,7 +74,9 @@ func (s *program) plan(k *Fitted, others ...Variant) error {
 }
 
 // proves says whether pipelines are tried before their first use.
-func (s *program) proves() bool { return !s.Trusted || kernel.HasFunctions(s.Problem) }
+func (s *program) proves() bool {
+	return s.Trial != nil && (!s.Trusted || kernel.HasFunctions(s.Problem))
+}
 
 // ready gives the pass for a variant with its pipelines, made and tried at the first call.
 func (s *program) ready(v Variant) (*ready, error) {

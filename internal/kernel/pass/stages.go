@@ -147,13 +147,17 @@ func BackwardInputs() []Bind {
 
 // Gradients binds what they write, y where it is not "".
 func Gradients(v Variant, x, y string) []Bind {
-	mode := pipeline.Write
-	if v.Accumulate {
-		mode = pipeline.ReadWrite
-	}
-	out := []Bind{{Name: "xView1", To: x, Mode: mode}}
+	out := []Bind{{Name: "xView1", To: x, Mode: v.written()}}
 	if y != "" {
-		out = append(out, Bind{Name: "yView1", To: y, Mode: mode})
+		out = append(out, Bind{Name: "yView1", To: y, Mode: v.written()})
 	}
 	return out
+}
+
+// written is how a gradient is touched.
+func (v Variant) written() pipeline.Mode {
+	if v.Accumulate {
+		return pipeline.ReadWrite
+	}
+	return pipeline.Write
 }
