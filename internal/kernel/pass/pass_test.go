@@ -61,7 +61,7 @@ func TestSinks(t *testing.T) {
 			require.NoError(t, made.Check())
 			require.Equal(t, []string{"delta", "totals"}, []string{made.Scratch[0].Name, made.Scratch[1].Name})
 			require.Equal(t, kernel.BoolInt(v.Accumulate), made.Stages[0].Constants["ACCUMULATE"])
-			require.Equal(t, Bind{Name: "DSinks", To: "DSinks", Mode: v.written()}, made.Stages[0].Bind[2])
+			require.Equal(t, Bind{Name: "DSinks", To: "DSinks", Mode: v.Written()}, made.Stages[0].Bind[2])
 		}
 		require.False(t, (&program{Fitted: *k}).proves())
 	}

@@ -18,7 +18,10 @@ type Fitted struct {
 	Trusted bool // a kernel of the scalar tier: it proves itself only with functions of the user's in it
 	// WholeBias: the bias is read in pieces of a row too, where that lies as those of q, k and v do, and Variant.Aligned says so
 	WholeBias bool
-	Bound     float64 // how far the output of a forward pass's trial may be off; 0: as far as its storage type's
+	// Apart: standard attention, whose products have two tensors each. Of forward passes Variant.Aligned is about q and k, and Output about
+	// v and o; of backward passes Output is about q and k. Trials of these have the gradient with respect to lse.
+	Apart bool
+	Bound float64 // how far the output of a forward pass's trial may be off; 0: as far as its storage type's
 
 	// Pass gives the pass for a variant. Scratch and grids are the same for all of them.
 	Pass func(v Variant) *Pass
@@ -44,29 +47,36 @@ func (s *program) Model() traffic.Model { return s.Moves }
 // Passes gives the pass for a variant, to be looked at.
 func (s *program) Passes(v Variant) *Pass { return s.Pass(v) }
 
-// fit takes the kernel without making any pipeline, and gives the pass for the usual variant.
-func (s *program) fit(k *Fitted) *Pass {
+// fit takes the kernel without making any pipeline.
+func (s *program) fit(k *Fitted) {
 	s.Fitted = *k
-	aligned := k.Problem.HeadDim*k.Problem.DType.Size()%16 == 0 && k.Problem.ValueDim*k.Problem.DType.Size()%16 == 0
-	s.usual.Aligned, s.usual.Output = aligned, aligned
+	heads, values := Dense(k.Problem)
+	s.usual.Aligned, s.usual.Output = heads && values, heads && values
+	if k.Apart {
+		s.usual.Output = heads
+	}
 	p := k.Pass(s.usual)
 	s.scratch, s.dispatches = p.Bytes(), p.Dispatches()
-	return p
+}
+
+// Dense says whether rows of dense tensors of the dimension of heads, and of that of values, can be moved 16 bytes at a time.
+func Dense(p *attn.Problem) (heads, values bool) {
+	size := p.DType.Size()
+	return p.HeadDim*size%16 == 0, p.ValueDim*size%16 == 0
 }
 
 // plan makes the pipelines that a plan looks at: of the usual variant, and on a device of the caller's, whose queue recording must leave
 // alone, of all others that prove themselves.
-func (s *program) plan(k *Fitted, others ...Variant) error {
-	p := s.fit(k)
-	if err := k.Env.Caps.Holds(s.scratch); err != nil {
+func (s *program) plan(others ...Variant) error {
+	if err := s.Env.Caps.Holds(s.scratch); err != nil {
 		return err
 	}
-	_, err := s.make(s.usual, p)
-	if !k.Env.Attached || !s.proves() {
+	_, err := s.ready(s.usual)
+	if !s.Env.Attached || !s.proves() {
 		return err
 	}
 	for _, v := range others {
-		if err == nil && (s.usual.Aligned || !v.Aligned) {
+		if err == nil && (s.usual.Aligned || !v.Aligned) && (s.usual.Output || !v.Output) {
 			_, err = s.ready(v)
 		}
 	}
@@ -83,11 +93,7 @@ func (s *program) ready(v Variant) (*ready, error) {
 	if p := s.made[v.index()].Load(); p != nil {
 		return p, nil
 	}
-	return s.make(v, s.Pass(v))
-}
-
-func (s *program) make(v Variant, of *Pass) (*ready, error) {
-	p, err := of.build(s.Env, nil)
+	p, err := s.Pass(v).build(s.Env, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -98,6 +104,12 @@ func (s *program) make(v Variant, of *Pass) (*ready, error) {
 	}
 	s.made[v.index()].Store(p)
 	return p, nil
+}
+
+// Ready makes the pipelines of a variant, and lets them prove themselves.
+func (s *program) Ready(v Variant) error {
+	_, err := s.ready(v)
+	return err
 }
 
 // Compiled is what the driver compiles, of what proves itself, for a variant.
@@ -113,18 +125,49 @@ type Forward struct {
 
 // NewForward makes the pipelines of the usual variant.
 func NewForward(k *Fitted, parts int) (*Forward, error) {
-	s := &Forward{parts: parts > 1}
+	s := FitForward(k)
+	s.parts = parts > 1
+	return s, s.Plan()
+}
+
+// FitForward makes no pipeline yet: Plan does.
+func FitForward(k *Fitted) *Forward {
+	s := &Forward{}
 	s.usual.LSE, s.try = true, s.trial
-	return s, s.plan(k, Variant{LSE: true})
+	s.fit(k)
+	if k.Apart {
+		s.usual.Aligned, s.usual.Output = Dense(k.Problem)
+	}
+	return s
+}
+
+// Plan makes the pipelines of the usual variant.
+func (s *Forward) Plan() error {
+	others := []Variant{{LSE: true}}
+	if s.Apart {
+		others = nil
+		for i := range 8 {
+			others = append(others, Variant{Aligned: i&1 != 0, Output: i&2 != 0, LSE: i&4 != 0})
+		}
+	}
+	return s.plan(others...)
 }
 
 // Record writes the dispatches with the pipelines that the tensors ask for.
 func (s *Forward) Record(r *kernel.Recorder, f *kernel.Operands) error {
 	v := Variant{Aligned: f.AlignedInputs() && (!s.WholeBias || f.Bias.Aligned), Output: f.O.Aligned, LSE: f.HasLSE}
-	if !s.parts {
+	switch {
+	case s.Apart:
+		v.Aligned, v.Output = f.Q.Aligned && f.K.Aligned, f.V.Aligned && f.O.Aligned
+	case !s.parts:
 		v.Aligned = v.Aligned && v.Output
 		v.Output = v.Aligned
 	}
+	return s.RecordAs(r, f, v)
+}
+
+// RecordAs is Record with the pipelines of a variant.
+func (s *Forward) RecordAs(r *kernel.Recorder, f *kernel.Operands, v Variant) error {
 	p, err := s.ready(v)
 	if err != nil {
 		return err
@@ -134,6 +177,9 @@ func (s *Forward) Record(r *kernel.Recorder, f *kernel.Operands) error {
 
 // trial runs the pipelines of a pass on a small problem and says what is wrong with the output.
 func (s *Forward) trial(v Variant, of *ready) (wrong string, err error) {
+	if s.Apart { // kernels for aligned tensors need all of them aligned; those for others take any
+		v.Aligned = v.Aligned || v.Output
+	}
 	v.Output, v.LSE = v.Aligned, v.LSE || s.parts
 	small, err := s.Trial(v)
 	if err != nil {
@@ -146,31 +192,16 @@ func (s *Forward) trial(v Variant, of *ready) (wrong string, err error) {
 	return s.Env.TryForwardWithin(s.Bound, small.Problem, kernel.Variant{Aligned: v.Aligned, LSE: v.LSE}, small.Bytes(), p.forward)
 }
 
-// Backward is a kernel of backward passes, as kernel.BackwardProgram.
-type Backward struct{ program }
-
-// NewBackward makes the pipelines of the usual variant: gradients overwritten, none by lse.
-func NewBackward(k *Fitted) (*Backward, error) {
-	s := &Backward{}
-	s.try = s.trial
-	return s, s.plan(k, ofGradients()...)
+// FitScores is a kernel that makes what the softmax is taken of, of a forward pass that keeps its weights, in their place. It makes no
+// pipeline yet.
+func FitScores(k *Fitted) *Forward {
+	s := &Forward{}
+	s.try = s.trialOfScores
+	s.fit(k)
+	return s
 }
 
-func (s *Backward) Record(r *kernel.Recorder, g *kernel.Gradients) error {
-	p, err := s.ready(Variant{Aligned: g.Aligned(), Output: g.DO.Aligned && g.O.Aligned, LSE: g.HasDLSE, Accumulate: g.Accumulate})
-	if err != nil {
-		return err
-	}
-	return p.backward(r, g)
-}
-
-func (s *Backward) trial(v Variant, of *ready) (wrong string, err error) {
-	return s.tryBackward(v, of, kernel.GradientVariant{Aligned: v.Aligned, Accumulate: v.Accumulate})
-}
-
-// tryBackward runs the pipelines of a pass on a small problem and says what is wrong with the gradients.
-func (s *program) tryBackward(v Variant, of *ready, by kernel.GradientVariant) (wrong string, err error) {
-	v.Output, v.LSE = v.Aligned, false
+func (s *Forward) trialOfScores(v Variant, of *ready) (wrong string, err error) {
 	small, err := s.Trial(v)
 	if err != nil {
 		return "", err
@@ -179,7 +210,56 @@ func (s *program) tryBackward(v Variant, of *ready, by kernel.GradientVariant) (
 	if err != nil {
 		return "", err
 	}
-	return s.Env.TryBackward(small.Problem, by, nil, small.Bytes(), p.backward)
+	// Tensors as pipelines of aligned ones need them, which all can read.
+	return s.Env.TryScores(small.Problem, kernel.Variant{Aligned: true}, small.Stages[0].Args.Pitch, small.Bytes(), p.forward)
+}
+
+// Backward is a kernel of backward passes, as kernel.BackwardProgram.
+type Backward struct{ program }
+
+// NewBackward makes the pipelines of the usual variant: gradients overwritten, none by lse.
+func NewBackward(k *Fitted) (*Backward, error) {
+	s := &Backward{}
+	s.try = s.trial
+	s.fit(k)
+	others := ofGradients()
+	if k.Apart {
+		for _, v := range others {
+			v.LSE = true
+			others = append(others, v)
+		}
+	}
+	return s, s.plan(others...)
+}
+
+func (s *Backward) Record(r *kernel.Recorder, g *kernel.Gradients) error {
+	v := Variant{Aligned: g.Aligned(), Output: g.DO.Aligned && g.O.Aligned, LSE: g.HasDLSE, Accumulate: g.Accumulate}
+	if s.Apart {
+		v.Output = g.Q.Aligned && g.K.Aligned
+	}
+	p, err := s.ready(v)
+	if err != nil {
+		return err
+	}
+	return p.backward(r, g)
+}
+
+func (s *Backward) trial(v Variant, of *ready) (wrong string, err error) {
+	return s.tryBackward(v, of, kernel.GradientVariant{Aligned: v.Aligned, Accumulate: v.Accumulate, DLSE: s.Apart && v.LSE})
+}
+
+// tryBackward runs the pipelines of a pass on a small problem and says what is wrong with the gradients.
+func (s *program) tryBackward(v Variant, of *ready, by kernel.GradientVariant) (wrong string, err error) {
+	v.Output, v.LSE = v.Aligned, by.DLSE
+	small, err := s.Trial(v)
+	if err != nil {
+		return "", err
+	}
+	p, err := small.build(s.Env, of)
+	if err != nil {
+		return "", err
+	}
+	return s.Env.TryBackward(small.Problem, by, small.Follows, small.Bytes(), p.backward)
 }
 
 // Gradient is a kernel behind a backward pass, which finds its row term in memory: the gradient with respect to something beside q, k and
@@ -193,7 +273,8 @@ type Gradient struct {
 func NewGradient(k *Fitted, by kernel.GradientVariant) (*Gradient, error) {
 	s := &Gradient{tried: by}
 	s.try = s.trial
-	return s, s.plan(k, ofGradients()...)
+	s.fit(k)
+	return s, s.plan(ofGradients()...)
 }
 
 // NewGradientLater makes pipelines where they are first wanted; on a device of the caller's, whose queue recording must leave alone, now.

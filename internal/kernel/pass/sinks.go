@@ -30,7 +30,7 @@ func fitSinks(e *kernel.Env, problem *attn.Problem, more []Scratch) (*Fitted, er
 		out.Stages = []Stage{{Label: sinksLabel, Module: sinksLabel, Constants: SinkGradientConstants(&p, v.Accumulate), Grid: grid,
 			Args: Args{As: AsBackward, Problem: &p, X: "DSinks"}, Idle: "LSE",
 			Bind: append([]Bind{{Name: "Lse", To: "LSE", Mode: pipeline.Read}, {Name: "Delta", To: Delta, Mode: pipeline.Read},
-				{Name: "DSinks", To: "DSinks", Mode: v.written()}}, Scores(&p, 0)...)}}
+				{Name: "DSinks", To: "DSinks", Mode: v.Written()}}, Scores(&p, 0)...)}}
 		return out
 	}}, err
 }

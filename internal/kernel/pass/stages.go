@@ -147,15 +147,15 @@ func BackwardInputs() []Bind {
 
 // Gradients binds what they write, y where it is not "".
 func Gradients(v Variant, x, y string) []Bind {
-	out := []Bind{{Name: "xView1", To: x, Mode: v.written()}}
+	out := []Bind{{Name: "xView1", To: x, Mode: v.Written()}}
 	if y != "" {
-		out = append(out, Bind{Name: "yView1", To: y, Mode: v.written()})
+		out = append(out, Bind{Name: "yView1", To: y, Mode: v.Written()})
 	}
 	return out
 }
 
-// written is how a gradient is touched.
-func (v Variant) written() pipeline.Mode {
+// Written is how a gradient is touched.
+func (v Variant) Written() pipeline.Mode {
 	if v.Accumulate {
 		return pipeline.ReadWrite
 	}
