@@ -91,7 +91,7 @@ func hostConstants(t *testing.T) map[string]kernel.Constants {
 	standardMatrix, err := standard.ChooseMatrixTile(c, attnOf(p), fragment, kernel.NewTuning(nil))
 	require.NoError(t, err)
 	product := func(name string) kernel.Constants {
-		return standardMatrix.Kernel(name, &standardMatrix.ProductTile, 64, 1, attnOf(p), true, false, false).Spec
+		return standardMatrix.Kernel(name, &standardMatrix.ProductTile, 64, 1, attnOf(p), true, false, false).Constants
 	}
 	mapTile := scalar.TileOfMaps(c)
 	matrixMap, err := matrix.TileOfMaps(c, fragment, 64)
@@ -125,18 +125,20 @@ func hostConstants(t *testing.T) map[string]kernel.Constants {
 		"cache_step":               kernel.CacheStepConstants(2, &kernel.CachePools{Pools: 2, PageBytes: 32, PoolBytes: 256}),
 		"scalar_map":               mapTile.Constants(attnOf(p), kernel.MapVariant{}), "scalar_map_cache": mapTile.Constants(attnOf(cached),
 			kernel.MapVariant{}),
-		"matrix_map":      matrixMap.Constants(attnOf(p), &kernel.FragmentLayout{}, kernel.MapVariant{}),
-		"map_ends":        kernel.MapEndsConstants(false),
-		"merge":           kernel.MergeConstants(&kernel.Merge{ValueDim: 64}, true, 2),
-		"mask_classes":    kernel.ClassConstants(attnOf(p)),
-		"row_table":       kernel.RowTableConstants(attnOf(p), kernel.RowBlocks{Rows: 64, Columns: 64}, 128),
-		"backward_sinks":  kernel.SinkGradientConstants(attnOf(p), false),
-		"standard_scores": inThree.Scores(attnOf(p), true).Spec, "standard_softmax": inThree.Softmax(attnOf(p), true).Spec,
-		"accumulate":       kernel.AccumulateConstants(&kernel.Accumulate{Rule: kernel.AccumulateJoin, Shape: [4]int{1, 1, 1, 64}}, true),
-		"standard_product": inThree.Product(attnOf(p), true).Spec, "standard_backward_product": inThree.Sums("", attnOf(p), 64, true, false,
-			true).Spec,
-		"standard_scores_matrix":             standardMatrix.Scores(attnOf(p), true).Spec,
-		"standard_softmax_subgroup":          standardMatrix.Softmax(attnOf(p), true).Spec,
+		"matrix_map":       matrixMap.Constants(attnOf(p), &kernel.FragmentLayout{}, kernel.MapVariant{}),
+		"map_ends":         kernel.MapEndsConstants(false),
+		"merge":            kernel.MergeConstants(&kernel.Merge{ValueDim: 64}, true, 2),
+		"mask_classes":     kernel.ClassConstants(attnOf(p)),
+		"row_table":        kernel.RowTableConstants(attnOf(p), kernel.RowBlocks{Rows: 64, Columns: 64}, 128),
+		"backward_sinks":   pass.SinkGradientConstants(attnOf(p), false),
+		"standard_scores":  inThree.Scores(attnOf(p), true).Constants,
+		"standard_softmax": inThree.Softmax(attnOf(p), true).Constants,
+		"accumulate": kernel.AccumulateConstants(&kernel.Accumulate{Rule: kernel.AccumulateJoin, Shape: [4]int{1, 1, 1, 64}},
+			true),
+		"standard_product":                   inThree.Product(attnOf(p), true).Constants,
+		"standard_backward_product":          inThree.Sums("", attnOf(p), 64, true, false, true).Constants,
+		"standard_scores_matrix":             standardMatrix.Scores(attnOf(p), true).Constants,
+		"standard_softmax_subgroup":          standardMatrix.Softmax(attnOf(p), true).Constants,
 		"standard_product_matrix":            product("standard_product_matrix"),
 		"standard_backward_product_matrix":   product("standard_backward_product_matrix"),
 		"standard_backward_softmax":          standard.BackwardSoftmaxSpec(attnOf(p), kernel.GradientVariant{}, 32, 1, 64, 0),
@@ -291,9 +293,9 @@ func TestPushConstantsAreWritten(t *testing.T) {
 		"offsets": 61 | 71<<8 | 81<<16 | 101<<24, "more_offsets": 91 | 131<<8 | 111<<16 | 121<<24, "bytes": 64 | 2<<16,
 		"scale": math.Float32bits(float32(p.Scale)),
 	}, map[string]*kernel.Operand{"q": &g.Q, "k": &g.K, "v": &g.V, "g": &g.DO, "x": &g.DK, "y": &g.DV})
-	s := &standard.Program{Problem: p.attn(), Pitch: 16}
-	at = s.RowsArgs(&w, &standard.Slab{Head0: 2, Heads: 3, Row0: 4, Rows: 1}, &f.LSE, &d)
+	rows := pass.Args{As: pass.AsRows, Problem: attnOf(p), Slab: pass.Slab{Head0: 2, Heads: 3, Row0: 4, Rows: 1}, Pitch: 16}
 	var none kernel.Operand
+	at = rows.OfSlab(&w, &f.LSE, &none, &d)
 	check(&all.Standard, at, &w, map[string]uint32{
 		"offsets": 0, "bytes": 64 | 51<<8 | 2<<16, "score_scale": math.Float32bits(float32(p.Scale)),
 		"bh0": 2, "slab_heads": 3, "row0": 4, "rows": 1, "pitch": 16,

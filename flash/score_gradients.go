@@ -16,9 +16,9 @@ import (
 // capture. These are kernels of their own, which need of the others nothing but δ, and make that again where they run.
 type scoreGradients struct {
 	kernel.BackwardProgram
-	before *pass.Backward       // what they find in memory: tables of packed sequences and δ
-	biases []biasGradient       // of those that there are
-	sinks  *kernel.SinkGradient // nil without sinks
+	before *pass.Backward // what they find in memory: tables of packed sequences and δ
+	biases []biasGradient // of those that there are
+	sinks  *pass.Gradient // nil without sinks
 	// In the order of the captured tensors, nil where one has none; sums is the workspace that they take one after the other.
 	captured [MaxCaptured]*scalar.CapturedGradient
 	sums     uint64
@@ -71,7 +71,7 @@ func withScoreGradients(e *kernel.Env, p *attn.Problem, program kernel.BackwardP
 		b.Gradient, note = program, cmp.Or(note, why)
 	}
 	if p.Sinks {
-		if s.sinks, err = kernel.NewSinkGradient(e, p); err != nil {
+		if s.sinks, err = pass.NewSinks(e, p, sums...); err != nil {
 			return nil, note, err
 		}
 	}
@@ -163,17 +163,15 @@ func (s *scoreGradients) Record(r *kernel.Recorder, g *kernel.Gradients) error {
 	if err := s.before.Record(r, g); err != nil {
 		return err
 	}
-	delta := kernel.Operand{Binding: r.Scratch[0]}
-	r.Rows = r.Scratch[len(r.Scratch)-1] // the table of packed sequences, which backward_sinks finds by position
 	for i := range s.biases {
 		if b := &s.biases[i]; b.of.Gradient(g).Given() {
-			if err := b.Record(r, g, &delta); err != nil {
+			if err := b.Record(r, g); err != nil {
 				return err
 			}
 		}
 	}
 	if g.DSinks.Given() {
-		if err := s.sinks.Record(r, g, &delta); err != nil {
+		if err := s.sinks.Record(r, g); err != nil {
 			return err
 		}
 	}
@@ -181,7 +179,7 @@ func (s *scoreGradients) Record(r *kernel.Recorder, g *kernel.Gradients) error {
 		if to.Buffer == nil {
 			continue
 		}
-		if err := s.captured[i].Record(r, g, &delta); err != nil {
+		if err := s.captured[i].Record(r, g); err != nil {
 			return err
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/internal/kernel/pass"
 	"github.com/vkattn/vkattn/internal/kernel/standard"
 	"github.com/vkattn/vkattn/internal/vktest"
 	"github.com/vkattn/vkattn/vk"
@@ -120,14 +121,13 @@ func TestStandardMatrixVariantRefused(t *testing.T) {
 	plan := mustPlan(t, d, Problem{Batch: 1, Heads: 1, QueryLen: 8, HeadDim: 8, DType: F16}, WithImplementation(Standard),
 		WithTier(TierMatrix))
 	s := plan.program.(*standard.Program)
-	tile, v := s.Shape.(*standard.MatrixTile), standard.Variant{LSE: true}
-	key, err := d.env.ProofKey([]kernel.Compiled{tile.Scores(&s.Problem, v.QK).Compiled(&s.Problem),
-		tile.Softmax(&s.Problem, v.LSE).Compiled(&s.Problem),
-		tile.Product(&s.Problem, v.VO).Compiled(&s.Problem)})
+	compiled := s.Compiled(kernel.Variant{LSE: true})
+	require.Len(t, compiled, 3)
+	key, err := d.env.ProofKey(compiled)
 	require.NoError(t, err)
 	d.env.Remember(key, "o is wrong")
 	t.Cleanup(func() { forgetProcess(t) })
-	_, err = s.Build(v)
+	err = s.Ready(pass.Variant{LSE: true})
 	var no *kernel.Declined
 	require.ErrorAs(t, err, &no)
 	require.True(t, kernel.IsDenied(err))

@@ -39,14 +39,6 @@ func (f *Operands) List() [len(attn.ForwardOperands)]*Operand {
 // AlignedInputs says whether rows of q, k and v can be read 16 bytes at a time, or as their types are read at best.
 func (f *Operands) AlignedInputs() bool { return f.Q.Aligned && f.K.Aligned && f.V.Aligned }
 
-// LSEAccess binds lse, or o in its place, untouched, when there is none.
-func (f *Operands) LSEAccess() pipeline.Access {
-	if !f.HasLSE {
-		return pipeline.Access{Binding: f.O.Binding, Mode: pipeline.Unused}
-	}
-	return pipeline.Access{Binding: f.LSE.Binding, Mode: pipeline.Write}
-}
-
 // mostBindings is at least as many as any module declares.
 const mostBindings = 24
 

@@ -143,18 +143,6 @@ func (r *Recorder) BindScores(at int, k *pipeline.Kernel, p *attn.Problem, s *Sc
 	}
 }
 
-// BindSinks binds what include/sinks.glsl reads in a kernel that has no scores: further arguments at a binding and the sinks three behind
-// it.
-func (r *Recorder) BindSinks(at int, p *attn.Problem, s *Scores, idle pipeline.Binding) {
-	for i := at; i <= at+3; i++ {
-		r.Access[i] = pipeline.Access{Binding: idle, Mode: pipeline.Unused}
-	}
-	r.bindMore(at, p, s)
-	if p.Sinks {
-		r.Access[at+3] = pipeline.Access{Binding: s.Sinks.Binding, Mode: pipeline.Read}
-	}
-}
-
 // LengthConstants are the specialization constants of lengths.glsl and rows.glsl. Packed sequences have lengths of their own in any case.
 func LengthConstants(p *attn.Problem) Constants {
 	packed := !p.Packed.None()

@@ -153,7 +153,8 @@ var hostMutants = []Mutant{
 	},
 	{
 		ID: "slab-heads", File: "internal/kernel/standard/slabs.go",
-		Old: "out = append(out, Slab{h, min(each, heads-h), 0, rows})", New: "out = append(out, Slab{h, each, 0, rows})",
+		Old:    "out = append(out, Slab{Head0: h, Heads: min(each, heads-h), Rows: rows})",
+		New:    "out = append(out, Slab{Head0: h, Heads: each, Rows: rows})",
 		Breaks: "the last buffer of scores holds heads that there are not",
 		Kill:   []Killer{in("./flash", "TestSlabsCoverEveryRowOnce")},
 	},

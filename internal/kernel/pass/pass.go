@@ -19,7 +19,8 @@ type Pass struct {
 	Operands []attn.Operand // attn.ForwardOperands or attn.BackwardOperands
 	Scratch  []Scratch
 	Stages   []Stage
-	Captured int // the tensor among those that functions capture that DCaptured is about
+	Captured int            // the tensor among those that functions capture that DCaptured is about
+	Follows  kernel.Program // of a trial's backward pass: the forward pass that keeps what it reads; nil: it reads nothing of one
 }
 
 // Scratch is memory that a recording has beside the tensors.
@@ -36,6 +37,7 @@ type Stage struct {
 	Made      pipeline.KernelInfo // what else its pipeline is made with: sizes of subgroups
 	Functions *score.Code         // of the user's that are put into it; nil: the problem's
 	Proves    bool                // its pipeline is one of those that the pass's self-check is about
+	Again     int                 // its pipeline is that of the stage so many before; 0: it has its own
 
 	Grid   kernel.Grid // zero: one workgroup
 	Counts Counts      // where the device has counted the workgroups of each dispatch; zero: all of the grid's run
@@ -54,7 +56,7 @@ type Counts struct {
 // Bind binds a buffer of a module.
 type Bind struct {
 	Name string // of the buffer, in GLSL
-	To   string // an operand, Blocks, More, or a name of scratch
+	To   string // an operand, Blocks, More, DCaptured, Kept, or a name of scratch
 	Mode pipeline.Mode
 	May  bool // the module may not have it
 }
@@ -70,7 +72,9 @@ const (
 type Args struct {
 	As      ArgsAs
 	Problem *attn.Problem
-	X, Y    string // of AsBackward: the gradients that it writes, "" for none
+	X, Y    string // operands that the arguments are of beside those of the pass, "" for none
+	Slab    Slab   // of AsScores, AsRows and AsProduct
+	Pitch   int    // elements from row to row of its matrices
 }
 
 // ArgsAs is which push constants they are.
@@ -78,9 +82,12 @@ type ArgsAs int
 
 const (
 	AsForward  ArgsAs = iota // of forward kernels
-	AsBackward               // of backward kernels
+	AsBackward               // of backward kernels, which write the gradients X and Y
 	AsDelta                  // of δ
 	AsTable                  // of tables of packed sequences
+	AsScores                 // of a product of rows that gives a slab: of X by Y, at the problem's scale
+	AsRows                   // of a kernel that goes over a slab row by row, with a number X for each, lse or dlse
+	AsProduct                // of a product of a slab, or of a slab turned over, by X, which gives Y
 )
 
 // Bytes are the sizes of scratch.
@@ -110,7 +117,7 @@ func (s *Stage) dispatches() int {
 // proofs are the pipelines that the pass's self-check is about.
 func (p *Pass) proofs() (out []kernel.Compiled) {
 	for i := range p.Stages {
-		if s := &p.Stages[i]; s.Proves {
+		if s := &p.Stages[i]; s.Proves && s.Again == 0 {
 			out = append(out, kernel.Compiled{Module: s.Module, Constants: s.Constants, Functions: p.functions(s)})
 		}
 	}
@@ -159,6 +166,7 @@ const (
 	fromBlocks
 	fromMore
 	fromDCaptured
+	fromKept
 )
 
 // source finds a name of Bind.To.
@@ -170,6 +178,9 @@ func (p *Pass) source(name string) (source, error) {
 		return source{of: fromMore}, nil
 	case DCaptured:
 		return source{fromDCaptured, p.Captured}, nil
+	}
+	if at, ok := keptAt(name); ok {
+		return source{fromKept, at}, nil
 	}
 	if at := slices.IndexFunc(p.Scratch, func(s Scratch) bool { return s.Name == name }); at >= 0 {
 		return source{fromScratch, at}, nil

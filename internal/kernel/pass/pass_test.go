@@ -50,6 +50,23 @@ func TestPassIsData(t *testing.T) {
 	require.Zero(t, CountsOf(plain.Problem, rows, 1))
 }
 
+// TestSinks: the gradient with respect to sinks finds δ and the table of packed sequences behind a backward pass.
+func TestSinks(t *testing.T) {
+	for _, packed := range []attn.Packed{{}, {Queries: 100, Keys: 90}} {
+		p := kerneltest.Problem(attn.Problem{Batch: 2, Sinks: true, KeyLengths: true, Packed: packed})
+		k, err := fitSinks(&kernel.Env{Caps: *kerneltest.Hopper()}, p, []Scratch{{"totals", 8}})
+		require.NoError(t, err)
+		for _, v := range []Variant{{}, {Accumulate: true}} {
+			made := k.Pass(v)
+			require.NoError(t, made.Check())
+			require.Equal(t, []string{"delta", "totals"}, []string{made.Scratch[0].Name, made.Scratch[1].Name})
+			require.Equal(t, kernel.BoolInt(v.Accumulate), made.Stages[0].Constants["ACCUMULATE"])
+			require.Equal(t, Bind{Name: "DSinks", To: "DSinks", Mode: v.Written()}, made.Stages[0].Bind[2])
+		}
+		require.False(t, (&program{Fitted: *k}).proves())
+	}
+}
+
 // TestWrongNames: names that nothing has are found before there is a device.
 func TestWrongNames(t *testing.T) {
 	for why, change := range map[string]func(*Stage){

@@ -21,6 +21,9 @@ type Fitted struct {
 	WholeBias bool
 	// DBias: the gradient with respect to the bias is among those that it makes: of a backward pass where it is wanted
 	DBias bool
+	// Apart: standard attention, whose products have two tensors each. Of forward passes Variant.Aligned is about q and k, and Output about
+	// v and o; of backward passes Output is about q and k. Trials of these have the gradient with respect to lse.
+	Apart bool
 	Bound float64 // how far the output of a forward pass's trial may be off; 0: as far as its storage type's
 
 	// Pass gives the pass for a variant. Scratch and grids are the same for all of them.
@@ -35,7 +38,9 @@ type program struct {
 	scratch    []uint64
 	dispatches int
 	usual      Variant // of dense tensors
-	denseDBias bool    // of which that of the gradient with respect to the bias is one that can be written 16 bytes at a time
+	first      *Pass   // what fit looked at, until plan makes its pipelines
+	firstOf    Variant
+	denseDBias bool // of which that of the gradient with respect to the bias is one that can be written 16 bytes at a time
 	made       [variants]atomic.Pointer[ready]
 	try        func(v Variant, of *ready) (wrong string, err error)
 }
@@ -48,30 +53,41 @@ func (s *program) Model() traffic.Model { return s.Moves }
 // Passes gives the pass for a variant, to be looked at.
 func (s *program) Passes(v Variant) *Pass { return s.Pass(v) }
 
-// fit takes the kernel without making any pipeline, and gives the pass for the usual variant.
-func (s *program) fit(k *Fitted) *Pass {
+// fit takes the kernel without making any pipeline.
+func (s *program) fit(k *Fitted) {
 	s.Fitted = *k
-	aligned := k.Problem.HeadDim*k.Problem.DType.Size()%16 == 0 && k.Problem.ValueDim*k.Problem.DType.Size()%16 == 0
-	s.usual.Aligned, s.usual.Output = aligned, aligned
+	heads, values := Dense(k.Problem)
+	s.usual.Aligned, s.usual.Output = heads && values, heads && values
+	if k.Apart {
+		s.usual.Output = heads
+	}
 	s.denseDBias = k.DBias && k.Problem.KeyLen*k.Problem.Bias.DType.Size()%16 == 0
 	s.usual.AlignedDBias = s.usual.DBias && s.denseDBias
-	p := k.Pass(s.usual)
-	s.scratch, s.dispatches = p.Bytes(), p.Dispatches()
-	return p
+	s.first, s.firstOf = k.Pass(s.usual), s.usual
+	s.scratch, s.dispatches = s.first.Bytes(), s.first.Dispatches()
+}
+
+// Dense says whether rows of dense tensors of the dimension of heads, and of that of values, can be moved 16 bytes at a time.
+func Dense(p *attn.Problem) (heads, values bool) {
+	size := p.DType.Size()
+	return p.HeadDim*size%16 == 0, p.ValueDim*size%16 == 0
 }
 
 // plan makes the pipelines that a plan looks at: of the usual variant, with and without the gradient with respect to the bias where that is
 // made on the way, and on a device of the caller's, whose queue recording must leave alone, of all others that prove themselves.
-func (s *program) plan(k *Fitted, others ...Variant) error {
-	p := s.fit(k)
-	if err := k.Env.Caps.Holds(s.scratch); err != nil {
+func (s *program) plan(others ...Variant) error {
+	if err := s.Env.Caps.Holds(s.scratch); err != nil {
 		return err
 	}
-	makes := []func() error{func() error { _, err := s.make(s.usual, p); return err }}
+	first := s.first
+	if s.first = nil; first == nil || s.firstOf != s.usual {
+		first = s.Pass(s.usual)
+	}
+	makes := []func() error{func() error { _, err := s.make(s.usual, first); return err }}
 	for _, v := range others {
 		usual := s.usual
 		usual.DBias, usual.AlignedDBias = v.DBias, v.DBias && s.denseDBias
-		if v != s.usual && s.can(v) && (v == usual || k.Env.Attached && s.proves()) {
+		if v != s.usual && s.can(v) && (v == usual || s.Env.Attached && s.proves()) {
 			makes = append(makes, func() error { _, err := s.ready(v); return err })
 		}
 	}
@@ -110,6 +126,12 @@ func (s *program) make(v Variant, of *Pass) (*ready, error) {
 	return p, nil
 }
 
+// Ready makes the pipelines of a variant, and lets them prove themselves.
+func (s *program) Ready(v Variant) error {
+	_, err := s.ready(v)
+	return err
+}
+
 // Compiled is what the driver compiles, of what proves itself, for a variant.
 func (s *program) Compiled(v kernel.Variant) []kernel.Compiled {
 	return s.Pass(Variant{Aligned: v.Aligned, Output: v.Aligned, LSE: v.LSE}).proofs()
@@ -123,18 +145,49 @@ type Forward struct {
 
 // NewForward makes the pipelines of the usual variant.
 func NewForward(k *Fitted, parts int) (*Forward, error) {
-	s := &Forward{parts: parts > 1}
+	s := FitForward(k)
+	s.parts = parts > 1
+	return s, s.Plan()
+}
+
+// FitForward makes no pipeline yet: Plan does.
+func FitForward(k *Fitted) *Forward {
+	s := &Forward{}
 	s.usual.LSE, s.try = true, s.trial
-	return s, s.plan(k, Variant{LSE: true})
+	s.fit(k)
+	if k.Apart {
+		s.usual.Aligned, s.usual.Output = Dense(k.Problem)
+	}
+	return s
+}
+
+// Plan makes the pipelines of the usual variant.
+func (s *Forward) Plan() error {
+	others := []Variant{{LSE: true}}
+	if s.Apart {
+		others = nil
+		for i := range 8 {
+			others = append(others, Variant{Aligned: i&1 != 0, Output: i&2 != 0, LSE: i&4 != 0})
+		}
+	}
+	return s.plan(others...)
 }
 
 // Record writes the dispatches with the pipelines that the tensors ask for.
 func (s *Forward) Record(r *kernel.Recorder, f *kernel.Operands) error {
 	v := Variant{Aligned: f.AlignedInputs() && s.biasLies(&f.Scores), Output: f.O.Aligned, LSE: f.HasLSE}
-	if !s.parts {
+	switch {
+	case s.Apart:
+		v.Aligned, v.Output = f.Q.Aligned && f.K.Aligned, f.V.Aligned && f.O.Aligned
+	case !s.parts:
 		v.Aligned = v.Aligned && v.Output
 		v.Output = v.Aligned
 	}
+	return s.RecordAs(r, f, v)
+}
+
+// RecordAs is Record with the pipelines of a variant.
+func (s *Forward) RecordAs(r *kernel.Recorder, f *kernel.Operands, v Variant) error {
 	p, err := s.ready(v)
 	if err != nil {
 		return err
@@ -144,6 +197,9 @@ func (s *Forward) Record(r *kernel.Recorder, f *kernel.Operands) error {
 
 // trial runs the pipelines of a pass on a small problem and says what is wrong with the output.
 func (s *Forward) trial(v Variant, of *ready) (wrong string, err error) {
+	if s.Apart { // kernels for aligned tensors need all of them aligned; those for others take any
+		v.Aligned = v.Aligned || v.Output
+	}
 	v.Output, v.LSE = v.Aligned, v.LSE || s.parts
 	small, err := s.Trial(v)
 	if err != nil {
@@ -156,6 +212,28 @@ func (s *Forward) trial(v Variant, of *ready) (wrong string, err error) {
 	return s.Env.TryForwardWithin(s.Bound, small.Problem, kernel.Variant{Aligned: v.Aligned, LSE: v.LSE}, small.Bytes(), p.forward)
 }
 
+// FitScores is a kernel that makes what the softmax is taken of, of a forward pass that keeps its weights, in their place. It makes no
+// pipeline yet.
+func FitScores(k *Fitted) *Forward {
+	s := &Forward{}
+	s.try = s.trialOfScores
+	s.fit(k)
+	return s
+}
+
+func (s *Forward) trialOfScores(v Variant, of *ready) (wrong string, err error) {
+	small, err := s.Trial(v)
+	if err != nil {
+		return "", err
+	}
+	p, err := small.build(s.Env, of)
+	if err != nil {
+		return "", err
+	}
+	// Tensors as pipelines of aligned ones need them, which all can read.
+	return s.Env.TryScores(small.Problem, kernel.Variant{Aligned: true}, small.Stages[0].Args.Pitch, small.Bytes(), p.forward)
+}
+
 // Backward is a kernel of backward passes, as kernel.BackwardProgram.
 type Backward struct{ program }
 
@@ -163,7 +241,15 @@ type Backward struct{ program }
 func NewBackward(k *Fitted) (*Backward, error) {
 	s := &Backward{}
 	s.try = s.trial
-	return s, s.plan(k, ofGradients()...)
+	s.fit(k)
+	others := ofGradients()
+	if k.Apart {
+		for _, v := range others {
+			v.LSE = true
+			others = append(others, v)
+		}
+	}
+	return s, s.plan(others...)
 }
 
 // MakesBias says that the gradient with respect to a bias is made with the others.
@@ -173,8 +259,12 @@ func (s *Backward) MakesBias(of kernel.Bias) bool {
 
 func (s *Backward) Record(r *kernel.Recorder, g *kernel.Gradients) error {
 	dBias := s.DBias && g.DBias.Given()
-	p, err := s.ready(Variant{Aligned: g.Aligned() && s.biasLies(&g.Scores), Output: g.DO.Aligned && g.O.Aligned, LSE: g.HasDLSE,
-		Accumulate: g.Accumulate, DBias: dBias, AlignedDBias: dBias && g.DBias.Aligned})
+	v := Variant{Aligned: g.Aligned() && s.biasLies(&g.Scores), Output: g.DO.Aligned && g.O.Aligned, LSE: g.HasDLSE,
+		Accumulate: g.Accumulate, DBias: dBias, AlignedDBias: dBias && g.DBias.Aligned}
+	if s.Apart {
+		v.Output = g.Q.Aligned && g.K.Aligned
+	}
+	p, err := s.ready(v)
 	if err != nil {
 		return err
 	}
@@ -182,7 +272,7 @@ func (s *Backward) Record(r *kernel.Recorder, g *kernel.Gradients) error {
 }
 
 func (s *Backward) trial(v Variant, of *ready) (wrong string, err error) {
-	by := kernel.GradientVariant{Aligned: v.Aligned, Accumulate: v.Accumulate, AlignedBy: v.AlignedDBias}
+	by := kernel.GradientVariant{Aligned: v.Aligned, Accumulate: v.Accumulate, AlignedBy: v.AlignedDBias, DLSE: s.Apart && v.LSE}
 	if v.DBias {
 		by.With = "Bias"
 	}
@@ -194,7 +284,7 @@ func (s *program) biasLies(g *kernel.Scores) bool { return !s.WholeBias || g.Bia
 
 // tryBackward runs the pipelines of a pass on a small problem and says what is wrong with the gradients.
 func (s *program) tryBackward(v Variant, of *ready, by kernel.GradientVariant) (wrong string, err error) {
-	v.Output, v.LSE = v.Aligned, false
+	v.Output, v.LSE = v.Aligned, by.DLSE
 	small, err := s.Trial(v)
 	if err != nil {
 		return "", err
@@ -203,7 +293,7 @@ func (s *program) tryBackward(v Variant, of *ready, by kernel.GradientVariant) (
 	if err != nil {
 		return "", err
 	}
-	return s.Env.TryBackward(small.Problem, by, nil, small.Bytes(), p.backward)
+	return s.Env.TryBackward(small.Problem, by, small.Follows, small.Bytes(), p.backward)
 }
 
 // NewRowTerm makes what Gradients behind a backward pass find in memory: the table of packed sequences and the row term. more is scratch of
@@ -229,7 +319,8 @@ type Gradient struct {
 func NewGradient(k *Fitted, by kernel.GradientVariant) (*Gradient, error) {
 	s := &Gradient{tried: by}
 	s.usual.DBias, s.try = k.DBias, s.trial
-	return s, s.plan(k, slices.DeleteFunc(ofGradients(), func(v Variant) bool { return v.DBias != k.DBias })...)
+	s.fit(k)
+	return s, s.plan(slices.DeleteFunc(ofGradients(), func(v Variant) bool { return v.DBias != k.DBias })...)
 }
 
 // NewGradientLater makes pipelines where they are first wanted; on a device of the caller's, whose queue recording must leave alone, now.
@@ -256,7 +347,7 @@ func ofGradients() (all []Variant) {
 }
 
 // Record writes the dispatches. The recorder's scratch begins with what Behind names.
-func (s *Gradient) Record(r *kernel.Recorder, g *kernel.Gradients, _ *kernel.Operand) error {
+func (s *Gradient) Record(r *kernel.Recorder, g *kernel.Gradients) error {
 	aligned := g.Q.Aligned && g.K.Aligned && g.V.Aligned && g.DO.Aligned && s.biasLies(&g.Scores)
 	p, err := s.ready(Variant{Aligned: aligned, Output: aligned, Accumulate: g.Accumulate, DBias: s.DBias,
 		AlignedDBias: s.DBias && g.DBias.Aligned})

@@ -120,6 +120,9 @@ func (p *Pass) build(e *kernel.Env, of *ready) (*ready, error) {
 	proven, makes := of.proven(), []func() error(nil)
 	for i := range out.stages {
 		s := &out.stages[i]
+		if s.Again > 0 {
+			continue
+		}
 		if s.Proves && of != nil {
 			s.kernel, proven = proven[0], proven[1:]
 			continue
@@ -129,14 +132,20 @@ func (p *Pass) build(e *kernel.Env, of *ready) (*ready, error) {
 			return err
 		})
 	}
-	return out, kernel.Together(makes...)
+	err = kernel.Together(makes...)
+	for i := range out.stages {
+		if s := &out.stages[i]; s.Again > 0 {
+			s.kernel = out.stages[i-s.Again].kernel
+		}
+	}
+	return out, err
 }
 
 // proven are the pipelines of stages that prove themselves; none of nil.
 func (p *ready) proven() (out []*pipeline.Kernel) {
 	if p != nil {
 		for i := range p.stages {
-			if s := &p.stages[i]; s.Proves {
+			if s := &p.stages[i]; s.Proves && s.Again == 0 {
 				out = append(out, s.kernel)
 			}
 		}
@@ -161,6 +170,25 @@ func (p *ready) forward(r *kernel.Recorder, f *kernel.Operands) error {
 func (p *ready) backward(r *kernel.Recorder, g *kernel.Gradients) error {
 	all := g.List()
 	return p.record(r, &tensors{operands: all[:], scores: &g.Scores, blocks: &g.Blocks, backward: g})
+}
+
+// kept are the matrices that a forward pass keeps.
+func (t *tensors) kept(r *kernel.Recorder) []pipeline.Binding {
+	switch {
+	case t.backward != nil:
+		return t.backward.Weights
+	case t.forward.Weights != nil:
+		return t.forward.Weights
+	}
+	return r.Scratch
+}
+
+// draw is what dropout starts from.
+func (t *tensors) draw() *kernel.Draw {
+	if t.backward != nil {
+		return &t.backward.Drop
+	}
+	return &t.forward.Drop
 }
 
 // record writes the dispatches. The further arguments are the same for all of them.
@@ -216,6 +244,8 @@ func (s source) binding(r *kernel.Recorder, t *tensors) pipeline.Binding {
 		return r.More.All()
 	case fromDCaptured:
 		return t.backward.DCaptured[s.at]
+	case fromKept:
+		return t.kept(r)[s.at]
 	}
 	return t.operands[s.at].Binding
 }
@@ -224,21 +254,22 @@ var none kernel.Operand
 
 // push fills in the stage's arguments.
 func (s *readyStage) push(to *kernel.Pushes, t *tensors) (baseAt int) {
-	p := s.Args.Problem
+	p, x, y := s.Args.Problem, &none, &none
+	if s.x >= 0 {
+		x = t.operands[s.x]
+	}
+	if s.y >= 0 {
+		y = t.operands[s.y]
+	}
 	switch s.Args.As {
 	case AsBackward:
-		x, y := &none, &none
-		if s.x >= 0 {
-			x = t.operands[s.x]
-		}
-		if s.y >= 0 {
-			y = t.operands[s.y]
-		}
 		return to.Backward(p, t.backward, &none, x, y)
 	case AsDelta:
 		return to.Delta(p, t.backward, &none)
 	case AsTable:
 		return to.Begin(&kernel.PassArgs().Forward, p, &kernel.Draw{})
+	case AsScores, AsRows, AsProduct:
+		return s.Args.OfSlab(to, x, y, t.draw())
 	}
 	return to.Forward(p, t.forward)
 }

@@ -73,13 +73,9 @@ func (b *BackwardBuffers) Inputs() []Bind {
 
 // Gradients binds what they write, y where it is not "".
 func (b *BackwardBuffers) Gradients(v Variant, x, y string) []Bind {
-	mode := pipeline.Write
-	if v.Accumulate {
-		mode = pipeline.ReadWrite
-	}
-	out := []Bind{{Name: b.X, To: x, Mode: mode}}
+	out := []Bind{{Name: b.X, To: x, Mode: v.Written()}}
 	if y != "" {
-		out = append(out, Bind{Name: b.Y, To: y, Mode: mode})
+		out = append(out, Bind{Name: b.Y, To: y, Mode: v.Written()})
 	}
 	return out
 }
@@ -164,4 +160,12 @@ func BackwardOf(e *kernel.Env, p *attn.Problem, d *kernel.DeltaProgram, v Varian
 		Bind: []Bind{{Name: "gView1", To: "DO", Mode: pipeline.Read}, {Name: "oView1", To: "O", Mode: pipeline.Read},
 			Given("Dlse", "DLSE", v.LSE, pipeline.Read, "O"), {Name: "Delta", To: Delta, Mode: pipeline.Write}}})
 	return out
+}
+
+// Written is how a gradient is touched.
+func (v Variant) Written() pipeline.Mode {
+	if v.Accumulate {
+		return pipeline.ReadWrite
+	}
+	return pipeline.Write
 }

@@ -2,11 +2,10 @@ package standard
 
 import (
 	"fmt"
-	"slices"
-	"sync/atomic"
 
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/internal/kernel/pass"
 	"github.com/vkattn/vkattn/internal/traffic"
 	"github.com/vkattn/vkattn/pipeline"
 )
@@ -36,32 +35,41 @@ type standardBackwardShape interface {
 	pace() kernel.Pace                    // of the products
 	block(part gradient) (rows, cols int) // of a workgroup; cols 0 where it has all
 	Model() traffic.BackwardStandard      // without labels and slabs
-	Kernel(part gradient, p *attn.Problem, v kernel.GradientVariant) standardKernel
+	Kernel(part gradient, p *attn.Problem, v kernel.GradientVariant) pass.Stage
 	trial(p *attn.Problem) attn.Problem // a small problem, with ragged edges and the diagonal across its tiles when causal
 }
 
-// BackwardProgram is the backward pass of standard attention fitted to a problem. P is what the forward pass kept, in the
-// slabs of the plan's forward program.
-type BackwardProgram struct {
-	env     *kernel.Env
+// backwardProgram is the backward pass of standard attention fitted to a problem. P is what the forward pass kept, in the slabs of the
+// plan's forward program.
+type backwardProgram struct {
+	*pass.Backward
 	problem attn.Problem
 	forward *Program
 	shape   standardBackwardShape
 	grids   [][standardGradients]kernel.Grid // by slab
-	runs    int                              // Dispatches in all
 	slopes  bool                             // score functions have a derivative by scores, which stand in the workspace too
-
-	// check looks at the kernels of a variant before their first use; nil where none is needed.
-	check func(v kernel.GradientVariant) error
-
-	kernels [standardGradients][8]atomic.Pointer[pipeline.Kernel] // by variant
-	checked [8]atomic.Bool                                        // the same
 }
 
-func newStandardBackward(e *kernel.Env, p *attn.Problem, forward *Program, shape standardBackwardShape,
-	t *kernel.Tuning) (*BackwardProgram, error) {
-	s := &BackwardProgram{env: e, problem: *p, forward: forward, shape: shape, slopes: p.Features()&attn.WithSlopes != 0}
-	var err error
+// planGradients fits the kernels of a name and shape to a problem. Those that are trusted prove themselves only with functions of the
+// user's in them.
+func planGradients(name string, trusted bool, e *kernel.Env, p *attn.Problem, forward *Program, shape standardBackwardShape,
+	t *kernel.Tuning) (_ kernel.BackwardProgram, err error) {
+	s, err := fitGradients(e, p, forward, shape, t)
+	if err != nil {
+		return nil, err
+	}
+	k := &pass.Fitted{Env: e, Problem: &s.problem, Name: fmt.Sprintf("%s %v", name, shape), Named: shape.String(), Moves: s.model(),
+		Trusted: trusted, Apart: true, Pass: s.pass}
+	if !trusted || s.slopes { // other functions stand in forward's kernels alone
+		k.Trial = s.trial
+	}
+	s.Backward, err = pass.NewBackward(k)
+	return s, err
+}
+
+func fitGradients(e *kernel.Env, p *attn.Problem, forward *Program, shape standardBackwardShape,
+	t *kernel.Tuning) (*backwardProgram, error) {
+	s := &backwardProgram{problem: *p, forward: forward, shape: shape, slopes: p.Features()&attn.WithSlopes != 0}
 	matrices, rule := uint64(2), "the device's memory, for the matrices P and dP"
 	if s.slopes {
 		matrices, rule = 3, "the device's memory, for the matrices P, dP and S"
@@ -74,244 +82,137 @@ func newStandardBackward(e *kernel.Env, p *attn.Problem, forward *Program, shape
 		return nil, &pipeline.MemoryError{Label: "workspace", Needed: needed, Available: memory, Rule: rule}
 	}
 	for i := range forward.slabs {
-		b := &forward.slabs[i]
 		var g [standardGradients]kernel.Grid
 		for part := range standardGradients {
-			if g[part], err = s.grid(b, part, t); err != nil {
+			groups, flops, at := work(shape, p, &forward.slabs[i], part)
+			var err error
+			if g[part], err = kernel.GridFor(e, groups, flops, at, t); err != nil {
 				return nil, err
 			}
-			s.runs += g[part].Dispatches()
-		}
-		if s.slopes {
-			s.runs += forward.grids[i].scores.Dispatches()
 		}
 		s.grids = append(s.grids, g)
 	}
 	return s, nil
 }
 
-// grid is a kernel's workgroups over a slab.
-func (s *BackwardProgram) grid(b *Slab, part gradient, t *kernel.Tuning) (kernel.Grid, error) {
-	groups, flops, at := s.work(b, part)
-	return kernel.GridFor(s.env, groups, flops, at, t)
-}
-
 // work is a kernel's workgroups over a slab, its operations, and the pace of them.
-func (s *BackwardProgram) work(b *Slab, part gradient) (groups uint64, flops float64, at kernel.Pace) {
-	p := &s.problem
-	br, bc := s.shape.block(part)
+func work(shape standardBackwardShape, p *attn.Problem, b *Slab, part gradient) (groups uint64, flops float64, at kernel.Pace) {
+	br, bc := shape.block(part)
 	heads, rows := uint64(b.Heads), uint64(b.Heads)*uint64(b.Rows)
 	pairs := float64(b.Heads) * float64(b.Rows) * float64(p.KeyLen)
-	queryBlocks, keyBlocks := heads*uint64(attn.CeilDiv(b.Rows, br)), uint64(b.keyHeads(p.Group()))*uint64(attn.CeilDiv(p.KeyLen, br))
+	keyHeads := (b.Head0+b.Heads-1)/p.Group() - b.Head0/p.Group() + 1 // batch included, whose query heads the slab has
+	queryBlocks, keyBlocks := heads*uint64(attn.CeilDiv(b.Rows, br)), uint64(keyHeads)*uint64(attn.CeilDiv(p.KeyLen, br))
 	values, keys := 2*pairs*float64(max(64, p.ValueDim)), 2*pairs*float64(max(64, p.HeadDim))
 	switch part {
 	case gradWeights:
-		return queryBlocks * uint64(attn.CeilDiv(p.KeyLen, bc)), values, s.shape.pace()
+		return queryBlocks * uint64(attn.CeilDiv(p.KeyLen, bc)), values, shape.pace()
 	case gradScores:
 		return (rows + uint64(br) - 1) / uint64(br), 16 * pairs, kernel.ScalarPace
 	case gradValues:
-		return keyBlocks, values, s.shape.pace()
+		return keyBlocks, values, shape.pace()
 	case gradQueries:
-		return queryBlocks, keys, s.shape.pace()
+		return queryBlocks, keys, shape.pace()
 	}
-	return keyBlocks, keys, s.shape.pace()
+	return keyBlocks, keys, shape.pace()
 }
 
-// keyHeads is the number of key heads, batch included, whose query heads a slab has.
-func (b *Slab) keyHeads(group int) int { return (b.Head0+b.Heads-1)/group - b.Head0/group + 1 }
-
-func (s *BackwardProgram) Tile() string    { return s.shape.String() }
-func (s *BackwardProgram) Dispatches() int { return s.runs }
-
-func (s *BackwardProgram) Model() traffic.Model {
+func (s *backwardProgram) model() traffic.Model {
 	m := s.shape.Model()
 	for part, label := range []*string{gradWeights: &m.Weights.Label, gradScores: &m.Scores.Label, gradValues: &m.Values.Label,
 		gradQueries: &m.Queries.Label, gradKeys: &m.Keys.Label} {
 		*label = standardGradientLabels[part]
 	}
 	if s.slopes {
-		m.Again = s.forward.Shape.Model().Scores
+		m.Again = s.forward.shape.Model().Scores
 		m.Again.Label = againLabel
 	}
 	m.SlabHeads, m.SlabRows = s.forward.slabSize()
 	return m
 }
 
-// Scratch is dP, in slabs as P, and then with slopes S as well.
-func (s *BackwardProgram) Scratch() []uint64 {
-	if s.slopes {
-		return slices.Concat(s.forward.sizes, s.forward.sizes)
+// pass is the kernels over every slab, in their order; with slopes the products q·k before them.
+func (s *backwardProgram) pass(v pass.Variant) *pass.Pass {
+	f, out := s.forward, &pass.Pass{Problem: &s.problem, Operands: attn.BackwardOperands[:]}
+	names := []string{"dP"}
+	if s.slopes { // S stands behind all of dP
+		names = append(names, "S")
 	}
-	return s.forward.sizes
-}
-
-// dense is the variant of dense tensors, gradients overwritten, without dlse: the usual case.
-func (s *BackwardProgram) dense() kernel.GradientVariant {
-	size := s.problem.DType.Size()
-	return kernel.GradientVariant{Aligned: s.problem.HeadDim*size%16 == 0 && s.problem.ValueDim*size%16 == 0}
-}
-
-// build makes the pipelines of a variant, built and checked at the first call.
-func (s *BackwardProgram) build(v kernel.GradientVariant) error {
-	i := v.Index()
-	if s.checked[i].Load() {
-		return nil
+	for _, name := range names {
+		for i, size := range f.sizes {
+			out.Scratch = append(out.Scratch, pass.Scratch{Name: fmt.Sprint(name, i), Bytes: size})
+		}
 	}
-	var makes []func() error
+	products := f.shape.Scores(&f.problem, v.Output)
+	var kernels [standardGradients]pass.Stage
 	for part := range standardGradients {
-		makes = append(makes, func() error { return s.buildPart(part, v) })
+		kernels[part] = s.shape.Kernel(part, &s.problem, kernel.GradientVariant{Aligned: v.Aligned, Accumulate: v.Accumulate, DLSE: v.LSE})
 	}
-	if err := kernel.Together(makes...); err != nil {
-		return err
+	for i := range f.slabs {
+		if s.slopes {
+			products := f.scoresStage(products, againLabel, i, fmt.Sprint("S", i))
+			products.Proves = false // with the forward pass it has
+			out.Stages = append(out.Stages, products)
+		}
+		for part, k := range kernels {
+			out.Stages = append(out.Stages, s.stage(gradient(part), k, v, i))
+		}
 	}
-	if s.check != nil {
-		if err := s.check(v); err != nil {
+	out.Stages = again(out.Stages, len(out.Stages)/len(f.slabs))
+	return out
+}
+
+// stage has a kernel work on slab i, whose P the forward pass has kept.
+func (s *backwardProgram) stage(part gradient, k pass.Stage, v pass.Variant, i int) pass.Stage {
+	weights, grads, g, sum := pass.Kept(i), fmt.Sprint("dP", i), s.grids[i][part], v
+	sum.Accumulate = v.Accumulate || i > 0 // every slab may add to dK and dV
+	label, args := standardGradientLabels[part], func(as pass.ArgsAs, x, y string) pass.Args { return s.forward.args(as, i, x, y) }
+	switch part {
+	case gradWeights:
+		a, unscaled := args(pass.AsScores, "DO", "V"), s.problem
+		unscaled.Scale, a.Problem = 1, &unscaled
+		return on(k, label, g, a, read("DO"), read("V"), pass.Bind{To: grads, Mode: pipeline.Write})
+	case gradScores:
+		k.Total = uint32(s.forward.slabs[i].Heads * s.forward.slabs[i].Rows)
+		k = on(k, label, g, args(pass.AsRows, "DLSE", ""), read(weights), pass.Bind{To: grads, Mode: pipeline.ReadWrite},
+			pass.Given("", "DLSE", v.LSE, pipeline.Read, weights))
+		if s.slopes {
+			raw := read(fmt.Sprint("S", i))
+			raw.Name = "Raw"
+			k.Bind = append(append(k.Bind, raw), pass.Scores(&s.problem, 0)...)
+		}
+		return k
+	case gradValues:
+		return on(k, label, g, args(pass.AsProduct, "DO", "DV"), read(weights), read("DO"), pass.Bind{To: "DV", Mode: sum.Written()})
+	case gradQueries:
+		return on(k, label, g, args(pass.AsProduct, "K", "DQ"), read(grads), read("K"), pass.Bind{To: "DQ", Mode: v.Written()})
+	}
+	return on(k, label, g, args(pass.AsProduct, "Q", "DK"), read(grads), read("Q"), pass.Bind{To: "DK", Mode: sum.Written()})
+}
+
+// trial is the pass of a small problem, on weights that the scalar tier keeps.
+func (s *backwardProgram) trial(v pass.Variant) (*pass.Pass, error) {
+	p, e := s.shape.trial(&s.problem), s.forward.env
+	forward, err := Scalar.Plan(e, &p, kernel.NewTuning(nil))
+	if err != nil {
+		return nil, err
+	}
+	small, err := fitGradients(e, &p, forward.(*Program), s.shape, kernel.NewTuning(nil))
+	if err != nil {
+		return nil, err
+	}
+	out := small.pass(v)
+	out.Follows = forward
+	return out, nil
+}
+
+// Record has the products q·k, which are the forward pass's kernel, prove themselves with that.
+func (s *backwardProgram) Record(r *kernel.Recorder, g *kernel.Gradients) error {
+	if s.slopes {
+		if err := s.forward.readyScores(&g.Q, &g.K); err != nil {
 			return err
 		}
 	}
-	s.checked[i].Store(true)
-	return nil
-}
-
-// buildPart makes the pipeline of a kernel for a variant.
-func (s *BackwardProgram) buildPart(part gradient, v kernel.GradientVariant) error {
-	w := s.shape.Kernel(part, &s.problem, v)
-	_, err := s.env.Variant(&s.kernels[part][v.Index()], w.module, &s.problem,
-		func() (kernel.Constants, pipeline.KernelInfo) { return w.Spec, w.info })
-	return err
-}
-
-// usual builds the usual variant. Where variants are checked, on a device of the caller's, whose queue recording must leave alone, the
-// others are looked at now too.
-func (s *BackwardProgram) usual() error {
-	dense := s.dense()
-	err := s.build(dense)
-	if !s.env.Attached || s.check == nil {
-		return err
-	}
-	for i := range 8 {
-		v := kernel.GradientVariant{Aligned: i&1 != 0, Accumulate: i&2 != 0, DLSE: i&4 != 0}
-		if err == nil && (dense.Aligned || !v.Aligned) {
-			err = s.build(v)
-		}
-	}
-	return err
-}
-
-// verify lets pipelines of the kernels of a name that were never run on this device and driver prove themselves on a small problem, on
-// weights that the scalar tier keeps.
-func (s *BackwardProgram) verify(name string, v kernel.GradientVariant) error {
-	var tried []kernel.Compiled
-	for part := range standardGradients {
-		tried = append(tried, s.shape.Kernel(part, &s.problem, v).Compiled(&s.problem))
-	}
-	return s.env.Prove(fmt.Sprintf("%s %v", name, s.shape), tried, func() (wrong string, err error) {
-		p := s.shape.trial(&s.problem)
-		forward, err := Scalar.Plan(s.env, &p, kernel.NewTuning(nil))
-		if err != nil {
-			return "", err
-		}
-		mine, err := newStandardBackward(s.env, &p, forward.(*Program), s.shape, kernel.NewTuning(nil))
-		if err != nil {
-			return "", err
-		}
-		for part := range standardGradients { // the very pipelines that are in question, not others of the small problem
-			mine.kernels[part][v.Index()].Store(s.kernels[part][v.Index()].Load())
-		}
-		return s.env.TryBackward(&p, v, forward, mine.Scratch(), mine.run)
-	})
-}
-
-func (s *BackwardProgram) Record(r *kernel.Recorder, g *kernel.Gradients) error {
-	if err := s.build(g.Variant()); err != nil {
-		return err
-	}
-	return s.run(r, g)
-}
-
-// run records the dispatches with the pipelines that are there.
-func (s *BackwardProgram) run(r *kernel.Recorder, g *kernel.Gradients) error {
-	for i := range s.forward.slabs {
-		if s.slopes {
-			k, err := s.forward.scoresFor(&g.Q, &g.K)
-			if err != nil {
-				return err
-			}
-			if err := s.forward.recordScores(r, &g.Q, &g.K, i, s.scores(r, i), &k, againLabel); err != nil {
-				return err
-			}
-		}
-		for part := range standardGradients {
-			if err := s.recordPart(r, g, g.Variant(), i, part, g.Weights[i], r.Scratch[i]); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// scores is where the scores of a slab stand.
-func (s *BackwardProgram) scores(r *kernel.Recorder, i int) pipeline.Binding {
-	return r.Scratch[len(s.forward.slabs)+i]
-}
-
-// recordPart records a kernel over slab i, whose P and dP (later dS) are weights and grads.
-func (s *BackwardProgram) recordPart(r *kernel.Recorder, g *kernel.Gradients, v kernel.GradientVariant, i int, part gradient, weights,
-	grads pipeline.Binding) error {
-	b, w := &s.forward.slabs[i], &r.Push
-	total := s.grids[i][part].Total
-	read := func(n int, from pipeline.Binding) { r.Access[n] = pipeline.Access{Binding: from, Mode: pipeline.Read} }
-	k := s.kernels[part][v.Index()].Load()
-	access := r.Access[:3]
-	var at int
-	switch part {
-	case gradWeights:
-		at = s.forward.scoresArgs(w, b, &g.DO, &g.V, 1)
-		read(0, g.DO.Binding)
-		read(1, g.V.Binding)
-		r.Access[2] = pipeline.Access{Binding: grads, Mode: pipeline.Write}
-	case gradScores:
-		at = s.forward.RowsArgs(w, b, &g.DLSE, &g.Drop)
-		read(0, weights)
-		r.Access[1] = pipeline.Access{Binding: grads, Mode: pipeline.ReadWrite}
-		r.Access[2] = pipeline.Access{Binding: weights, Mode: pipeline.Unused}
-		if g.HasDLSE {
-			read(2, g.DLSE.Binding)
-		}
-		access = r.Accesses(k)
-		for n := 3; n < len(access); n++ {
-			r.Access[n] = pipeline.Access{Binding: weights, Mode: pipeline.Unused}
-		}
-		if s.slopes {
-			read(3, s.scores(r, i))
-			r.BindScores(4, k, &s.problem, &g.Scores, weights) // shaders/standard/standard_backward_softmax.comp
-		}
-		total = uint32(b.Heads * b.Rows)
-	case gradValues:
-		at = s.forward.productArgs(w, b, &g.DO, &g.DV)
-		read(0, weights)
-		read(1, g.DO.Binding)
-		r.Access[2] = s.sum(g, &g.DV, i)
-	case gradQueries:
-		at = s.forward.productArgs(w, b, &g.K, &g.DQ)
-		read(0, grads)
-		read(1, g.K.Binding)
-		r.Access[2] = g.Output(&g.DQ)
-	case gradKeys:
-		at = s.forward.productArgs(w, b, &g.Q, &g.DK)
-		read(0, grads)
-		read(1, g.Q.Binding)
-		r.Access[2] = s.sum(g, &g.DK, i)
-	}
-	return r.Dispatch(k, access, at, s.grids[i][part], total, standardGradientLabels[part])
-}
-
-// sum is how a slab's dispatch touches a gradient to which every slab may add.
-func (s *BackwardProgram) sum(g *kernel.Gradients, o *kernel.Operand, slab int) pipeline.Access {
-	if slab > 0 {
-		return pipeline.Access{Binding: o.Binding, Mode: pipeline.ReadWrite}
-	}
-	return g.Output(o)
+	return s.Backward.Record(r, g)
 }
 
 // backwardKeeps is the number of pieces of P and of dP that an invocation keeps in registers, given the number that the softmax of the

@@ -6,6 +6,7 @@ import (
 
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/internal/kernel/pass"
 	"github.com/vkattn/vkattn/internal/traffic"
 )
 
@@ -37,12 +38,7 @@ func planMatrixBackward(e *kernel.Env, p *attn.Problem, forward kernel.Program, 
 	if err != nil {
 		return nil, err
 	}
-	s, err := newStandardBackward(e, p, forward.(*Program), shape, t)
-	if err != nil {
-		return nil, err
-	}
-	s.check = func(v kernel.GradientVariant) error { return s.verify("standard_backward_matrix", v) }
-	return s, s.usual()
+	return planGradients("standard_backward_matrix", false, e, p, forward.(*Program), shape, t)
 }
 
 // turnable declines fragments that sums over queries cannot load column by column.
@@ -168,14 +164,14 @@ func (s *matrixGradients) block(part gradient) (rows, cols int) {
 	return rows, 0
 }
 
-func (s *matrixGradients) Kernel(part gradient, p *attn.Problem, v kernel.GradientVariant) standardKernel {
+func (s *matrixGradients) Kernel(part gradient, p *attn.Problem, v kernel.GradientVariant) pass.Stage {
 	switch part {
 	case gradWeights:
 		return s.weights.Scores(p, v.Aligned)
 	case gradScores:
-		return standardKernel{"standard_backward_softmax_subgroup." + p.DType.Suffix(),
-			BackwardSoftmaxSpec(p, v, s.weights.RowThreads, s.weights.RowKeep, p.Mask().ReadBehind(s.queries.productBlock()),
-				s.weights.fragment.Lanes), s.weights.subgroups()}
+		return pass.Stage{Module: "standard_backward_softmax_subgroup." + p.DType.Suffix(), Made: s.weights.subgroups(),
+			Constants: BackwardSoftmaxSpec(p, v, s.weights.RowThreads, s.weights.RowKeep, p.Mask().ReadBehind(s.queries.productBlock()),
+				s.weights.fragment.Lanes)}
 	case gradValues:
 		return s.values.Kernel("standard_backward_product_matrix", &s.values.ProductTile, p.ValueDim, s.values.turnedShared(), p, v.Aligned,
 			v.Accumulate, true)

@@ -5,8 +5,8 @@ import (
 
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/internal/kernel/pass"
 	"github.com/vkattn/vkattn/internal/traffic"
-	"github.com/vkattn/vkattn/pipeline"
 )
 
 // ScalarBackward is the backward pass of standard attention in fp32 arithmetic: shaders/standard_backward_*.comp, with the
@@ -29,14 +29,8 @@ func planScalarBackward(e *kernel.Env, p *attn.Problem, forward kernel.Program, 
 	if err != nil {
 		return nil, err
 	}
-	s, err := newStandardBackward(e, p, forward.(*Program), &shape, t)
-	if err != nil {
-		return nil, err
-	}
-	if s.slopes { // the functions of others stand in forward's kernels alone
-		s.check = func(v kernel.GradientVariant) error { return s.verify("standard_backward_scalar", v) }
-	}
-	return s, s.usual()
+	// The functions of others stand in forward's kernels alone, unless they have derivatives.
+	return planGradients("standard_backward_scalar", true, e, p, forward.(*Program), &shape, t)
 }
 
 // standardBackwardTile is a standardBackwardShape: tiles of the forward kernels, each for the problem that has the shape of its product.
@@ -108,16 +102,15 @@ func (t *standardBackwardTile) block(part gradient) (rows, cols int) {
 	return t.keys.productBR, 0
 }
 
-func (t *standardBackwardTile) Kernel(part gradient, p *attn.Problem, v kernel.GradientVariant) standardKernel {
+func (t *standardBackwardTile) Kernel(part gradient, p *attn.Problem, v kernel.GradientVariant) pass.Stage {
 	switch part {
 	case gradWeights:
 		byValues := *p
 		byValues.HeadDim = p.ValueDim
 		return t.weights.Scores(&byValues, v.Aligned)
 	case gradScores:
-		return standardKernel{"standard_backward_softmax." + p.DType.Suffix(),
-			BackwardSoftmaxSpec(p, v, t.weights.RowThreads, t.weights.RowKeep, p.Mask().ReadBehind(t.queries.productBlock()), 0),
-			pipeline.KernelInfo{}}
+		return pass.Stage{Module: "standard_backward_softmax." + p.DType.Suffix(),
+			Constants: BackwardSoftmaxSpec(p, v, t.weights.RowThreads, t.weights.RowKeep, p.Mask().ReadBehind(t.queries.productBlock()), 0)}
 	case gradValues:
 		return t.values.Sums("standard_backward_product", p, p.ValueDim, v.Aligned, v.Accumulate, true)
 	case gradQueries:

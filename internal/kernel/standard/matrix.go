@@ -5,6 +5,7 @@ import (
 
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/internal/kernel/pass"
 	"github.com/vkattn/vkattn/internal/traffic"
 	"github.com/vkattn/vkattn/pipeline"
 	"github.com/vkattn/vkattn/vk"
@@ -243,12 +244,7 @@ func planMatrix(e *kernel.Env, p *attn.Problem, t *kernel.Tuning) (kernel.Progra
 	if err != nil {
 		return nil, err
 	}
-	s, err := New(e, p, &tile, t)
-	if err != nil {
-		return nil, err
-	}
-	s.check = func(v Variant, k *pipelines) error { return s.verify("standard_matrix", v, k) }
-	return s, s.usual()
+	return plan("standard_matrix", false, e, p, &tile, t)
 }
 
 func (t *MatrixTile) Model() traffic.Standard {
@@ -271,9 +267,9 @@ func (t *MatrixTile) pace() kernel.Pace { return kernel.Pace{Discrete: 10e12, Ot
 // Kernel is one of the products: its block, its dimension and its shared memory; accumulate says that the result is added to what is
 // there, weights that the matrix is P, of which some may be dropped.
 func (t *MatrixTile) Kernel(name string, b *matrixBlock, dim, shared int, p *attn.Problem, aligned, accumulate,
-	weights bool) standardKernel {
-	return standardKernel{t.module(name, p), t.spec(p, b, dim, kernel.Constants{"BK": b.stage}, shared, aligned, accumulate, weights &&
-		p.DropThreshold() > 0), t.subgroups()}
+	weights bool) pass.Stage {
+	return pass.Stage{Module: t.module(name, p), Made: t.subgroups(), Constants: t.spec(p, b, dim, kernel.Constants{"BK": b.stage}, shared,
+		aligned, accumulate, weights && p.DropThreshold() > 0)}
 }
 
 func (t *MatrixTile) module(name string, p *attn.Problem) string {
@@ -297,21 +293,20 @@ func (t *MatrixTile) subgroups() pipeline.KernelInfo {
 	return t.fragment.Subgroups()
 }
 
-func (t *MatrixTile) Scores(p *attn.Problem, aligned bool) standardKernel {
+func (t *MatrixTile) Scores(p *attn.Problem, aligned bool) pass.Stage {
 	s := &t.scoresTile
 	b := &matrixBlock{WR: s.WR, WC: 1, FR: s.FR, FC: s.FC}
-	return standardKernel{t.module("standard_scores_matrix", p), t.spec(p, b, t.dim, kernel.Constants{"RUN": s.run}, t.scoresShared(),
-		aligned, false, false), t.subgroups()}
+	return pass.Stage{Module: t.module("standard_scores_matrix", p), Made: t.subgroups(),
+		Constants: t.spec(p, b, t.dim, kernel.Constants{"RUN": s.run}, t.scoresShared(), aligned, false, false)}
 }
 
-func (t *MatrixTile) Product(p *attn.Problem, aligned bool) standardKernel {
+func (t *MatrixTile) Product(p *attn.Problem, aligned bool) pass.Stage {
 	return t.Kernel("standard_product_matrix", &t.ProductTile, p.ValueDim, t.productShared(), p, aligned, false, true)
 }
 
-func (t *MatrixTile) Softmax(p *attn.Problem, lse bool) standardKernel {
-	return standardKernel{"standard_softmax_subgroup." + p.DType.Suffix(), softmaxConstants(p, lse, t.RowThreads, t.RowKeep,
-		p.Mask().ReadBehind(t.productBlock()), t.fragment.Lanes),
-		t.subgroups()}
+func (t *MatrixTile) Softmax(p *attn.Problem, lse bool) pass.Stage {
+	return pass.Stage{Module: "standard_softmax_subgroup." + p.DType.Suffix(), Made: t.subgroups(),
+		Constants: softmaxConstants(p, lse, t.RowThreads, t.RowKeep, p.Mask().ReadBehind(t.productBlock()), t.fragment.Lanes)}
 }
 
 // Trial is a small problem for the tile, with ragged edges, and the diagonal across its tiles when causal. A row must not be

@@ -5,8 +5,8 @@ import (
 
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/internal/kernel/pass"
 	"github.com/vkattn/vkattn/internal/traffic"
-	"github.com/vkattn/vkattn/pipeline"
 	"github.com/vkattn/vkattn/vk"
 )
 
@@ -133,14 +133,7 @@ func planScalar(e *kernel.Env, p *attn.Problem, t *kernel.Tuning) (kernel.Progra
 	if err != nil {
 		return nil, err
 	}
-	s, err := New(e, p, &tile, t)
-	if err != nil {
-		return nil, err
-	}
-	if kernel.HasFunctions(p) {
-		s.check = func(v Variant, k *pipelines) error { return s.verify("standard_scalar", v, k) }
-	}
-	return s, s.usual()
+	return plan("standard_scalar", true, e, p, &tile, t)
 }
 
 // ScalarTile is a standardShape.
@@ -169,16 +162,16 @@ func (t *ScalarTile) Model() traffic.Standard {
 		Product: traffic.Product{Rows: t.productBR, Columns: t.productBC}}
 }
 
-func (t *ScalarTile) Scores(p *attn.Problem, aligned bool) standardKernel {
-	return standardKernel{"standard_scores." + p.DType.Suffix(),
-		kernel.Constants{"WG": t.scoresThreads(), "BR": t.scoresBR, "BC": t.scoresBC, "D": p.HeadDim,
+func (t *ScalarTile) Scores(p *attn.Problem, aligned bool) pass.Stage {
+	return pass.Stage{Module: "standard_scores." + p.DType.Suffix(),
+		Constants: kernel.Constants{"WG": t.scoresThreads(), "BR": t.scoresBR, "BC": t.scoresBC, "D": p.HeadDim,
 			"ALIGNED": kernel.BoolInt(aligned), "MR": t.scoresMR, "MC": t.scoresMC, "DK": t.scoresDK,
-			"SHARED_V4": t.scoresShared()}.And(kernel.MaskConstants(p)), pipeline.KernelInfo{}}
+			"SHARED_V4": t.scoresShared()}.And(kernel.MaskConstants(p))}
 }
 
-func (t *ScalarTile) Softmax(p *attn.Problem, lse bool) standardKernel {
-	return standardKernel{"standard_softmax." + p.DType.Suffix(),
-		softmaxConstants(p, lse, t.RowThreads, t.RowKeep, p.Mask().ReadBehind(t.productBlock()), 0), pipeline.KernelInfo{}}
+func (t *ScalarTile) Softmax(p *attn.Problem, lse bool) pass.Stage {
+	return pass.Stage{Module: "standard_softmax." + p.DType.Suffix(),
+		Constants: softmaxConstants(p, lse, t.RowThreads, t.RowKeep, p.Mask().ReadBehind(t.productBlock()), 0)}
 }
 
 // softmaxConstants are those of standard_softmax: rowThreads invocations share a row and keep up to keep pieces of it each, the product
@@ -189,16 +182,16 @@ func softmaxConstants(p *attn.Problem, lse bool, rowThreads, keep, zero, lanes i
 		"SCORES_ONLY": 0}.And(kernel.MaskConstants(p), kernel.ScoreConstants(p), kernel.SinkConstants(p)), lanes)
 }
 
-func (t *ScalarTile) Product(p *attn.Problem, aligned bool) standardKernel {
+func (t *ScalarTile) Product(p *attn.Problem, aligned bool) pass.Stage {
 	return t.Sums("standard_product", p, p.ValueDim, aligned, false, true)
 }
 
 // Sums is a product of the matrix, or of it turned over, by a tensor of dim columns; weights says that the matrix is P, of which
 // some may be dropped.
-func (t *ScalarTile) Sums(name string, p *attn.Problem, dim int, aligned, accumulate, weights bool) standardKernel {
-	return standardKernel{name + "." + p.DType.Suffix(),
-		kernel.Constants{"WG": t.productThreads(), "BR": t.productBR, "BC": t.productBC, "D": dim,
+func (t *ScalarTile) Sums(name string, p *attn.Problem, dim int, aligned, accumulate, weights bool) pass.Stage {
+	return pass.Stage{Module: name + "." + p.DType.Suffix(),
+		Constants: kernel.Constants{"WG": t.productThreads(), "BR": t.productBR, "BC": t.productBC, "D": dim,
 			"ALIGNED": kernel.BoolInt(aligned), "MR": t.productMR, "SHARED_V4": t.productShared(dim),
 			"ACCUMULATE": kernel.BoolInt(accumulate),
-			"DROPOUT":    kernel.BoolInt(weights && p.DropThreshold() > 0)}.And(kernel.MaskConstants(p)), pipeline.KernelInfo{}}
+			"DROPOUT":    kernel.BoolInt(weights && p.DropThreshold() > 0)}.And(kernel.MaskConstants(p))}
 }

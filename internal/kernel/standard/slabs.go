@@ -5,15 +5,12 @@ import (
 
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/internal/kernel/pass"
 	"github.com/vkattn/vkattn/pipeline"
 )
 
-// Slab is a part of the matrix of scores: rows [row0, row0+rows) of each of the heads [head0, head0+heads), counted over
-// batch and heads together. It is one buffer.
-type Slab struct {
-	Head0, Heads int
-	Row0, Rows   int
-}
+// Slab is a part of the matrix of scores.
+type Slab = pass.Slab
 
 // CutSlabs cuts batch·heads matrices of rows rows of rowBytes bytes into buffers of at most most bytes: by heads where a whole
 // head fits, else by rows of one head. All buffers exist at once: standard attention stores all of its scores, and what it
@@ -30,7 +27,7 @@ func CutSlabs(heads, rows int, rowBytes, most uint64) ([]Slab, error) {
 		each = attn.CeilDiv(heads, count) // even parts
 		var out []Slab
 		for h := 0; h < heads; h += each {
-			out = append(out, Slab{h, min(each, heads-h), 0, rows})
+			out = append(out, Slab{Head0: h, Heads: min(each, heads-h), Rows: rows})
 		}
 		return out, nil
 	}
@@ -39,7 +36,7 @@ func CutSlabs(heads, rows int, rowBytes, most uint64) ([]Slab, error) {
 	var out []Slab
 	for h := range heads {
 		for r := 0; r < rows; r += each {
-			out = append(out, Slab{h, 1, r, min(each, rows-r)})
+			out = append(out, Slab{Head0: h, Heads: 1, Row0: r, Rows: min(each, rows-r)})
 		}
 	}
 	return out, nil

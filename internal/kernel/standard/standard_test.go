@@ -11,6 +11,7 @@ import (
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/internal/kernel/kerneltest"
+	"github.com/vkattn/vkattn/internal/kernel/pass"
 	"github.com/vkattn/vkattn/pipeline"
 	"github.com/vkattn/vkattn/vk"
 )
@@ -104,7 +105,7 @@ func TestTiles(t *testing.T) {
 				require.NoError(t, err, what)
 				require.Empty(t, tile.Check(p, &c.Facts.Limits), what)
 				rows, columns := tile.scoresBlock()
-				scores := tile.Scores(p, true).Spec
+				scores := tile.Scores(p, true).Constants
 				require.Equal(t, [4]int{tile.scoresThreads(), rows, columns, 1}, [4]int{scores["WG"], scores["BR"], scores["BC"],
 					scores["ALIGNED"]}, what)
 				require.LessOrEqual(t, 16*tile.scoresShared(), int(c.Facts.Limits.MaxSharedMemory), what)
@@ -120,5 +121,54 @@ func TestTiles(t *testing.T) {
 	} {
 		_, err := ChooseScalarTile(kerneltest.Hopper(), p, kernel.NewTuning(given))
 		require.ErrorContains(t, err, rule)
+	}
+}
+
+// TestPasses: whatever a problem has, the names in its passes are those of the modules, in both tiers; stages over further slabs have the
+// pipelines of the first.
+func TestPasses(t *testing.T) {
+	c := kerneltest.Hopper()
+	env, fragment := withMemory(c, 1<<30, 1<<30), kernel.Fragment{M: 16, N: 16, K: 16, Lanes: 32}
+	check := func(what string, made *pass.Pass, each int, slabs int) {
+		t.Helper()
+		require.NoError(t, made.Check(), what)
+		require.Len(t, made.Stages, each*slabs, what)
+		for i, s := range made.Stages {
+			require.Equal(t, kernel.BoolInt(i >= each)*each, s.Again, what)
+		}
+	}
+	for what, with := range kerneltest.Features() {
+		with.DType = attn.F16
+		p := kerneltest.Problem(with)
+		if Scalar.Refuses(p) != "" {
+			continue
+		}
+		slopes, ofScores := kernel.BoolInt(p.Features()&attn.WithSlopes != 0), kernel.BoolInt(p.Features()&attn.OfScores != 0)
+		tile, err := ChooseScalarTile(c, p, kernel.NewTuning(nil))
+		require.NoError(t, err)
+		onMatrices, err := ChooseMatrixTile(c, p, fragment, kernel.NewTuning(nil))
+		require.NoError(t, err)
+		gradients, err := chooseStandardBackwardTile(c, p)
+		require.NoError(t, err)
+		gradientsOnMatrices, err := ChooseMatrixGradients(c, p, fragment, kernel.NewTuning(nil))
+		require.NoError(t, err)
+		for shape, backward := range map[standardShape]standardBackwardShape{&tile: &gradients, &onMatrices: gradientsOnMatrices} {
+			s, err := New(env, p, shape, kernel.NewTuning(map[string]int{"max_slab": p.QueryLen * PitchOf(p) * p.DType.Size()}))
+			require.NoError(t, err)
+			b, err := fitGradients(env, p, s, backward, kernel.NewBackwardTuning(nil))
+			require.NoError(t, err)
+			slabs := p.Batch * p.Heads
+			for i := range 16 {
+				v := pass.Variant{Aligned: i&1 > 0, Output: i&2 > 0, LSE: i&4 > 0, Accumulate: i&8 > 0}
+				check(what, s.pass(v), 3, slabs)
+				check(what, s.passOfScores(v), 1+ofScores, slabs)
+				made := b.pass(v)
+				check(what, made, 5+slopes, slabs)
+				require.Len(t, made.Scratch, (1+slopes)*slabs, what)
+				sum := made.Stages[slopes+int(gradKeys)].Bind[2]
+				require.Equal(t, pass.Bind{Name: sum.Name, To: "DK", Mode: v.Written()}, sum, what)
+				require.Equal(t, pipeline.ReadWrite, made.Stages[len(made.Stages)-1].Bind[2].Mode, "%s: every slab may add to dK", what)
+			}
+		}
 	}
 }

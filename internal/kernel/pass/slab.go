@@ -1,0 +1,59 @@
+package pass
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/vkattn/vkattn/internal/kernel"
+)
+
+// Slab is a part of matrices of queries by keys that stand in memory: rows [Row0, Row0+Rows) of each of the heads [Head0, Head0+Heads),
+// counted over batch and heads together. It is one buffer.
+type Slab struct {
+	Head0, Heads int
+	Row0, Rows   int
+}
+
+const kept = "kept "
+
+// Kept is what Bind.To calls matrix i of those that a forward pass keeps for the backward pass, or, where nobody wants them, has in its
+// scratch memory i.
+func Kept(i int) string { return kept + strconv.Itoa(i) }
+
+// keptAt is the matrix that a name of Kept is of.
+func keptAt(name string) (i int, ok bool) {
+	number, ok := strings.CutPrefix(name, kept)
+	if ok {
+		i, err := strconv.Atoi(number)
+		return i, err == nil
+	}
+	return 0, false
+}
+
+// OfSlab fills in the arguments of AsScores, AsRows and AsProduct.
+func (a *Args) OfSlab(to *kernel.Pushes, x, y *kernel.Operand, d *kernel.Draw) (baseAt int) {
+	if a.As != AsRows {
+		d = &kernel.Draw{}
+	}
+	baseAt = to.Begin(&kernel.PassArgs().Standard, a.Problem, d)
+	to.PutInt(kernel.ArgFirstMatrix, a.Slab.Head0)
+	to.PutInt(kernel.ArgMatrices, a.Slab.Heads)
+	to.PutInt(kernel.ArgFirstRow, a.Slab.Row0)
+	to.PutInt(kernel.ArgRows, a.Slab.Rows)
+	to.PutInt(kernel.ArgPitch, a.Pitch)
+	switch a.As {
+	case AsScores:
+		to.PutFloat(kernel.ArgScoreScale, a.Problem.Scale)
+		to.Put(kernel.ArgOffsets, kernel.Offsets(x, y, &none, &none))
+		to.Strides(kernel.ArgQ, x)
+		to.Strides(kernel.ArgK, y)
+	case AsRows:
+		to.PutFloat(kernel.ArgScoreScale, a.Problem.Scale)
+		to.LSE(x)
+	case AsProduct:
+		to.Put(kernel.ArgOffsets, kernel.Offsets(&none, &none, x, y))
+		to.Strides(kernel.ArgV, x)
+		to.Strides(kernel.ArgO, y)
+	}
+	return baseAt
+}
