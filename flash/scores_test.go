@@ -129,3 +129,17 @@ func TestBadScores(t *testing.T) {
 	require.ErrorIs(t, plan.Scores(bg, f, room), ErrClosed)
 	require.ErrorIs(t, new(Plan).Scores(bg, f, room), ErrArgument)
 }
+
+// TestScoresBesideSinks: a problem's sinks come behind its scores, which are the same without them, and are not asked for.
+func TestScoresBesideSinks(t *testing.T) {
+	d := testDevice(t)
+	p := Problem{Batch: 1, Heads: 2, QueryLen: 9, KeyLen: 11, HeadDim: 8, DType: F32, Causal: CausalBottomRight}
+	s := newSample(t, p)
+	f := s.tensors(t, d, plainly(t, d))
+	want, got := make([]float32, 2*9*11), make([]float32, 2*9*11)
+	require.NoError(t, mustPlan(t, d, p, WithImplementation(Standard), WithTier(TierScalar)).Scores(bg, Forward{Q: f.Q, K: f.K}, want))
+	p.Sinks = true
+	require.NoError(t, mustPlan(t, d, p, WithImplementation(Standard), WithTier(TierScalar)).Scores(bg, Forward{Q: f.Q, K: f.K}, got))
+	require.Equal(t, want, got)
+	require.NotZero(t, got[0])
+}

@@ -217,7 +217,14 @@ func (s *Program) passOfScores(v pass.Variant) *pass.Pass {
 		products.Proves = false
 		out.Stages = append(out.Stages, products)
 		if p.Features()&attn.OfScores != 0 {
-			out.Stages = append(out.Stages, s.softmaxStage(made, i, pass.Bind{To: pass.Kept(i), Mode: pipeline.Unused}))
+			unused := pass.Bind{To: pass.Kept(i), Mode: pipeline.Unused}
+			softmax := s.softmaxStage(made, i, unused)
+			for j := range softmax.Bind {
+				if b := &softmax.Bind[j]; b.To == "Sinks" { // they come behind the scores: callers give none
+					b.To, b.Mode = unused.To, unused.Mode
+				}
+			}
+			out.Stages = append(out.Stages, softmax)
 			stages = 2
 		}
 	}
