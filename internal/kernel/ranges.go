@@ -73,6 +73,24 @@ func (p Parameters) And(more ...Parameters) Parameters {
 	return out
 }
 
+// Only are those of these names.
+func (p Parameters) Only(names ...string) Parameters {
+	out := Parameters{}
+	for _, name := range names {
+		out[name] = p[name]
+	}
+	return out
+}
+
+// But are those of all other names.
+func (p Parameters) But(names ...string) Parameters {
+	out := maps.Clone(p)
+	for _, name := range names {
+		delete(out, name)
+	}
+	return out
+}
+
 // Of puts a prefix before each name.
 func (p Parameters) Of(prefix string) Parameters {
 	out := Parameters{}

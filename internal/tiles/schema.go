@@ -65,6 +65,15 @@ var kernels = map[string]values{
 	"standard_softmax_subgroup": {"pieces": {1, 16, false}}, // the same
 }
 
+// Ranges are the least and the most of each number that rows of a kernel may name; a kernel's tuning parameters have the same.
+func Ranges(kernel string) map[string][2]int {
+	out := map[string][2]int{}
+	for name, l := range kernels[kernel] {
+		out[name] = [2]int{l.least, l.most}
+	}
+	return out
+}
+
 // mostTuned is the largest value of a tuning parameter; the kernels' own ranges are narrower.
 const mostTuned = 1 << 24
 

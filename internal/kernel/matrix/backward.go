@@ -182,13 +182,13 @@ func ofEither(p *attn.Problem, t *BackwardTile) kernel.Constants {
 func (t *BackwardTile) constants(p *attn.Problem, sh matrixBackwardShared, l *kernel.FragmentLayout, aligned,
 	accumulate bool) kernel.Constants {
 	f := &t.Fragment
-	c := kernel.Constants{"WG": t.W * f.Lanes, "BR": t.rows(), "BC": t.BC, "D": p.HeadDim, "DV": p.ValueDim,
+	c := kernel.Constants{"WG": t.W * f.Lanes, "BR": t.rows(), "D": p.HeadDim, "DV": p.ValueDim,
 		"ALIGNED": kernel.BoolInt(aligned), "ACCUMULATE": kernel.BoolInt(accumulate),
-		"FM": f.M, "FN": f.N, "FK": f.K, "SG": f.Lanes, "FORM": t.Form, "RM": t.RM, "CK": t.CK, "PREFETCH": t.Prefetch,
-		"A_REG": t.AReg, "B_REG": t.BReg, "DROPOUT": kernel.BoolInt(p.DropThreshold() > 0), "HEADS_TOGETHER": t.HeadsTogether,
+		"FM": f.M, "FN": f.N, "FK": f.K, "SG": f.Lanes, "FORM": t.Form, "DROPOUT": kernel.BoolInt(p.DropThreshold() > 0),
 		"A_PITCH": sh.aPitch, "B_PITCH": sh.bPitch, "TILE_LEN": sh.Tile, "STATS_LEN": sh.Stats,
 		"ROWS_LEN": sh.rows, "X_LEN": sh.x, "H_LEN": sh.h, "PATCH": sh.patch, "DROP_LEN": sh.Drop, "BY_LANE": t.ByLane}
-	return c.And(kernel.MaskConstants(p), kernel.ScoreConstants(p), kernel.BlockConstants(p.Blocks), kernel.LengthConstants(p),
+	return c.And(backwardFields.Constants(t), backwardHeads.Constants(t), kernel.MaskConstants(p), kernel.ScoreConstants(p),
+		kernel.BlockConstants(p.Blocks), kernel.LengthConstants(p),
 		kernel.WithinConstants(p), l.Constants())
 }
 

@@ -36,6 +36,22 @@ type BackwardTile struct {
 	DBias    bool // then, and in the kernel of queries: dS leaves, where it is wanted, as the gradient with respect to the bias
 }
 
+// backwardFields are the numbers of a BackwardTile that rows of tables name.
+var backwardFields = kernel.Fields[BackwardTile]{
+	{Name: "w", Of: func(t *BackwardTile) any { return &t.W }},
+	{Name: "rm", Constant: "RM", Of: func(t *BackwardTile) any { return &t.RM }},
+	{Name: "bc", Constant: "BC", Of: func(t *BackwardTile) any { return &t.BC }},
+	{Name: "ck", Constant: "CK", Of: func(t *BackwardTile) any { return &t.CK }},
+	{Name: "prefetch", Constant: "PREFETCH", Of: func(t *BackwardTile) any { return &t.Prefetch }},
+	{Name: "a_reg", Constant: "A_REG", Of: func(t *BackwardTile) any { return &t.AReg }, Open: true},
+	{Name: "b_reg", Constant: "B_REG", Of: func(t *BackwardTile) any { return &t.BReg }, Open: true},
+}
+
+// backwardHeads is the number that no row names, since it follows from the problem.
+var backwardHeads = kernel.Fields[BackwardTile]{
+	{Name: "heads_together", Constant: "HEADS_TOGETHER", Of: func(t *BackwardTile) any { return &t.HeadsTogether }},
+}
+
 // Ways in which weights find what dropout draws for them: BY_LANE in shaders/include/matrix_backward.glsl.
 const (
 	DrawEach  = 0  // each its word
@@ -277,8 +293,8 @@ func chooseBackwardTile(c *kernel.Capabilities, p *attn.Problem, l *kernel.Fragm
 	t *kernel.Tuning) (BackwardTile, error) {
 	k, why := c.Prediction(), "no tile fits"
 	for _, row := range c.Suiting(kernel.Asked(p, f), rows) {
-		tile := BackwardTile{W: row.Get("w"), RM: row.Get("rm"), BC: row.Get("bc"), CK: row.Get("ck"), Prefetch: row.Get("prefetch"),
-			AReg: row.Get("a_reg"), BReg: row.Get("b_reg")}
+		var tile BackwardTile
+		backwardFields.Read(&tile, row)
 		tile.ToMemory = rows == weightsLabel
 		tile.DBias = tile.ToMemory && form == kernel.FormRegisters && !p.Bias.None() && ownOf(p) == allOwn
 		tile.Fragment, tile.Form, tile.Keys, tile.split = f, form, prefix == "kv_", max(p.HeadDim, p.ValueDim) > wideHead
@@ -295,21 +311,10 @@ func chooseBackwardTile(c *kernel.Capabilities, p *attn.Problem, l *kernel.Fragm
 		if p.Uneven() && p.Packed.None() {
 			tile.HeadsTogether = HeadsTogether(&k, p)
 		}
-		for _, x := range []struct {
-			name  string
-			value *int
-			def   int
-		}{
-			{"w", &tile.W, tile.W}, {"rm", &tile.RM, tile.RM}, {"bc", &tile.BC, tile.BC}, {"ck", &tile.CK, tile.CK},
-			{"prefetch", &tile.Prefetch, tile.Prefetch},
-			{"a_reg", &tile.AReg, cmp.Or(tile.AReg, attn.CeilDiv(p.HeadDim, f.K))},
-			{"b_reg", &tile.BReg, cmp.Or(tile.BReg, attn.CeilDiv(p.ValueDim, f.K))},
-			{"heads_together", &tile.HeadsTogether, tile.HeadsTogether},
-		} {
-			if tile.ToMemory && x.value == &tile.HeadsTogether {
-				continue // those of a slab
-			}
-			*x.value = t.Get(prefix+x.name, x.def)
+		tile.AReg, tile.BReg = cmp.Or(tile.AReg, attn.CeilDiv(p.HeadDim, f.K)), cmp.Or(tile.BReg, attn.CeilDiv(p.ValueDim, f.K))
+		backwardFields.Take(&tile, t, prefix)
+		if !tile.ToMemory { // those of a slab
+			backwardHeads.Take(&tile, t, prefix)
 		}
 		if tile.Keys {
 			tile.split = t.Get("kv_split", kernel.BoolInt(tile.split)) != 0

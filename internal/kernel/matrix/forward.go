@@ -93,18 +93,16 @@ func (t *Tile) Constants(p *attn.Problem, l *kernel.FragmentLayout, v kernel.Var
 // constants are those that matrix_forward and matrix_flash1 have in common.
 func (t *Tile) constants(p *attn.Problem, l *kernel.FragmentLayout, v kernel.Variant) kernel.Constants {
 	f, sh := &t.Fragment, t.Shared(p.HeadDim, p.ValueDim)
-	c := kernel.Constants{"WG": t.Threads(), "BR": t.Rows(), "BC": t.BC, "FM": f.M, "FN": f.N, "FK": f.K, "SG": f.Lanes,
-		"FORM": t.Form, "RM": t.RM, "CK": t.CK, "PREFETCH": t.Prefetch, "PIPE": t.Pipe, "MAX_FIRST": t.MaxFirst,
-		"PACK": kernel.BoolInt(t.Pack), "HEADS_TOGETHER": t.HeadsTogether, "K_PITCH": sh.KPitch, "V_PITCH": sh.VPitch, "KV_LEN": sh.Kv,
-		"Q_REG": t.QReg, "Q_PITCH": sh.QPitch, "Q_LEN": sh.Q, "X_LEN": sh.X, "H_LEN": sh.H, "PATCH": sh.Patch,
-		"MASKS": kernel.BoolInt(t.masks(p)), "DROPOUT": kernel.BoolInt(t.Drop), "DROP_LEN": sh.Drop,
-		"BY_LANE": kernel.BoolInt(t.Drop && l.ColumnsOfDraws(t.Form) && kernel.SharesDraws(t.BC)), "STEPS": kernel.BoolInt(t.Steps),
+	c := kernel.Constants{"WG": t.Threads(), "BR": t.Rows(), "FM": f.M, "FN": f.N, "FK": f.K, "SG": f.Lanes, "FORM": t.Form,
+		"K_PITCH": sh.KPitch, "V_PITCH": sh.VPitch, "KV_LEN": sh.Kv, "Q_PITCH": sh.QPitch, "Q_LEN": sh.Q, "X_LEN": sh.X, "H_LEN": sh.H,
+		"PATCH": sh.Patch, "MASKS": kernel.BoolInt(t.masks(p)), "DROPOUT": kernel.BoolInt(t.Drop), "DROP_LEN": sh.Drop,
+		"BY_LANE":    kernel.BoolInt(t.Drop && l.ColumnsOfDraws(t.Form) && kernel.SharesDraws(t.BC)),
 		"RAGGED":     kernel.BoolInt(t.Ragged(p)),
 		"BIAS_PAIRS": kernel.BoolInt(v.Aligned && !t.Ahead && l.PairsOfBias(p, t.Form))}
 	if t.Ahead {
 		c["BIAS_EIGHTS"] = kernel.BoolInt(v.Aligned)
 	}
-	return c.And(kernel.ForwardConstants(p, v), l.Constants(), t.splitConstants(&sh))
+	return c.And(tileFields.Constants(t), cutFields.Constants(t), kernel.ForwardConstants(p, v), l.Constants(), t.splitConstants(&sh))
 }
 
 // trial is a small problem for the tile: two blocks of queries, the second ragged, some whole tiles of keys and, where the pipeline takes
@@ -143,18 +141,7 @@ func ForwardCandidates(c *kernel.Capabilities, _ *attn.Problem) []map[string]int
 func candidatesOf(c *kernel.Capabilities, name string) []map[string]int {
 	var out tunings
 	add := func(t Tile) {
-		m := map[string]int{"w": t.W, "rm": t.RM, "bc": t.BC, "ck": t.CK, "prefetch": t.Prefetch, "pipe": t.Pipe, "max_first": t.MaxFirst,
-			"steps": kernel.BoolInt(t.Steps), "whole": kernel.BoolInt(t.Whole)}
-		if t.QReg != 0 {
-			m["q_reg"] = t.QReg
-		}
-		if t.KeepMasks {
-			m["keep_masks"] = 1
-		}
-		if t.HeadsTogether != 0 {
-			m["heads_together"] = t.HeadsTogether
-		}
-		out.add(c, t.W, t.RM, m)
+		out.add(c, t.W, t.RM, tileFields.Values(&t))
 	}
 	f, lanes := c.Family(), int(c.Facts.Subgroup.Size)
 	for _, row := range f.Rows(name) {

@@ -36,6 +36,28 @@ type Tile struct {
 	KeyTerms      int  // elements that a quantised key is the sum of: 2 of blocks, 0 and 1 elsewhere
 }
 
+// tileFields are the numbers of a Tile that rows of tables name.
+var tileFields = kernel.Fields[Tile]{
+	{Name: "w", Of: func(t *Tile) any { return &t.W }},
+	{Name: "rm", Constant: "RM", Of: func(t *Tile) any { return &t.RM }},
+	{Name: "bc", Constant: "BC", Of: func(t *Tile) any { return &t.BC }},
+	{Name: "ck", Constant: "CK", Of: func(t *Tile) any { return &t.CK }},
+	{Name: "prefetch", Constant: "PREFETCH", Of: func(t *Tile) any { return &t.Prefetch }},
+	{Name: "pipe", Constant: "PIPE", Of: func(t *Tile) any { return &t.Pipe }},
+	{Name: "max_first", Constant: "MAX_FIRST", Of: func(t *Tile) any { return &t.MaxFirst }},
+	{Name: "q_reg", Constant: "Q_REG", Of: func(t *Tile) any { return &t.QReg }, Open: true},
+	{Name: "keep_masks", Of: func(t *Tile) any { return &t.KeepMasks }, Open: true},
+	{Name: "steps", Constant: "STEPS", Of: func(t *Tile) any { return &t.Steps }},
+	{Name: "whole", Of: func(t *Tile) any { return &t.Whole }},
+	{Name: "heads_together", Constant: "HEADS_TOGETHER", Of: func(t *Tile) any { return &t.HeadsTogether }, Open: true},
+}
+
+// cutFields are those that no row names, since they follow from the problem.
+var cutFields = kernel.Fields[Tile]{
+	{Name: "pack", Constant: "PACK", Of: func(t *Tile) any { return &t.Pack }},
+	{Name: "parts", Of: func(t *Tile) any { return &t.Parts }},
+}
+
 func (t *Tile) Rows() int    { return t.W * t.RM * t.Fragment.M }
 func (t *Tile) Threads() int { return t.W * t.Fragment.Lanes }
 
@@ -179,10 +201,9 @@ func (t *Tile) Check(d, dv int, c *kernel.Capabilities) string {
 
 // TileOf is the tile that a row of matrix_forward or matrix_flash1 says. What is given for fragments of 16×16×16 goes for others: chunks
 // and tiles of keys are rounded up to whole fragments.
-func TileOf(r *tiles.Row) Tile {
-	return Tile{W: r.Get("w"), RM: r.Get("rm"), BC: r.Get("bc"), CK: r.Get("ck"), Prefetch: r.Get("prefetch"), Pipe: r.Get("pipe"),
-		MaxFirst: r.Get("max_first"), QReg: r.Get("q_reg"), HeadsTogether: r.Get("heads_together"), KeepMasks: r.On("keep_masks"),
-		Steps: r.On("steps"), Whole: r.On("whole")}
+func TileOf(r *tiles.Row) (t Tile) {
+	tileFields.Read(&t, r)
+	return t
 }
 
 // CausalHeadsTogether is the number of heads whose blocks of one place follow one another in the causal forward kernel. Long blocks first
@@ -407,8 +428,7 @@ func (t *Tile) shrink(p *attn.Problem) bool {
 
 // override replaces single numbers by the caller's. br is another way to say w.
 func (t *Tile) override(o *kernel.Tuning) {
-	t.RM = o.Get("rm", t.RM)
-	t.W = o.Get("w", t.W)
+	tileFields.Take(t, o, "", "rm", "w")
 	if per := t.RM * t.Fragment.M; per > 0 {
 		if br := o.Get("br", t.W*per); br != t.W*per {
 			t.W = 0 // not a whole number of subgroups: check says so
@@ -418,22 +438,14 @@ func (t *Tile) override(o *kernel.Tuning) {
 			o.Effect["w"] = t.W
 		}
 	}
-	t.CK = o.Get("ck", t.CK)
+	tileFields.Take(t, o, "", "ck")
 	if _, given := o.Given["bc"]; !given && t.CK > 0 && t.BC%t.CK != 0 {
 		t.BC = attn.CeilDiv(t.BC, t.CK) * t.CK
 	}
-	t.BC = o.Get("bc", t.BC)
-	t.Prefetch = o.Get("prefetch", t.Prefetch)
-	t.Pipe = o.Get("pipe", t.Pipe)
-	t.MaxFirst = o.Get("max_first", t.MaxFirst)
-	t.QReg = o.Get("q_reg", t.QReg)
-	t.KeepMasks = o.Get("keep_masks", kernel.BoolInt(t.KeepMasks)) != 0
-	t.Steps = o.Get("steps", kernel.BoolInt(t.Steps)) != 0
-	t.Whole = o.Get("whole", kernel.BoolInt(t.Whole)) != 0
+	tileFields.Take(t, o, "", "bc", "prefetch", "pipe", "max_first", "q_reg", "keep_masks", "steps", "whole")
 	if t.KeysOutside { // a workgroup is a head
 		return
 	}
-	t.HeadsTogether = o.Get("heads_together", t.HeadsTogether)
-	t.Pack = o.Get("pack", kernel.BoolInt(t.Pack)) != 0
-	t.Parts = o.Get("parts", t.Parts)
+	tileFields.Take(t, o, "", "heads_together")
+	cutFields.Take(t, o, "")
 }

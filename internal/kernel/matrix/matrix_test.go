@@ -2,6 +2,7 @@ package matrix
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -10,6 +11,7 @@ import (
 	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/internal/kernel/kerneltest"
 	"github.com/vkattn/vkattn/internal/kernel/pass"
+	"github.com/vkattn/vkattn/internal/tiles"
 )
 
 // TestRefusals: what each kernel cannot compute it refuses by name, and computes the rest.
@@ -321,4 +323,30 @@ func TestGradientPasses(t *testing.T) {
 			require.NoError(t, made.Check(), what)
 		}
 	}
+}
+
+// TestFieldsAreRows: what rows of tables may name is what tiles have fields for, so that no number of a row is lost.
+func TestFieldsAreRows(t *testing.T) {
+	named := func(kernel string, besides ...string) (out []string) {
+		for name := range tiles.Ranges(kernel) {
+			if !slices.Contains(besides, name) {
+				out = append(out, name)
+			}
+		}
+		return out
+	}
+	require.ElementsMatch(t, named("matrix_forward"), namesOf(tileFields))
+	require.ElementsMatch(t, named("matrix_forward_split", "default"), namesOf(tileFields))
+	require.ElementsMatch(t, named("matrix_flash1"), namesOf(tileFields))
+	require.ElementsMatch(t, named(wideKernel), namesOf(wideFields))
+	require.ElementsMatch(t, named(keysLabel), namesOf(backwardFields))
+	require.ElementsMatch(t, named(queriesLabel), namesOf(backwardFields))
+	require.ElementsMatch(t, named(weightsLabel, kernel.SlabsParameter), namesOf(backwardFields))
+}
+
+func namesOf[T any](all kernel.Fields[T]) (out []string) {
+	for _, f := range all {
+		out = append(out, f.Name)
+	}
+	return out
 }

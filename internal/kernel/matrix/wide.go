@@ -60,11 +60,9 @@ func (t WideTile) fused(p *attn.Problem, l *kernel.FragmentLayout) *pass.Fused {
 func (t *WideTile) Constants(p *attn.Problem, l *kernel.FragmentLayout, v kernel.Variant) kernel.Constants {
 	f, sh := &t.Fragment, t.Shared(p.HeadDim, p.ValueDim)
 	c := kernel.Constants{"WG": t.Threads(), "BR": t.Rows(), "BC": t.Keys(), "FM": f.M, "FN": f.N, "FK": f.K, "SG": f.Lanes, "FORM": t.Form,
-		"RM": t.RM, "CK": t.CK, "PREFETCH": t.Prefetch, "SPLIT": t.Split, "SLICE": t.Slice, "V_KEYS": t.VKeys,
-		"PACK":           kernel.BoolInt(t.Pack),
-		"HEADS_TOGETHER": t.HeadsTogether, "S_PITCH": sh.SPitch, "V_PITCH": sh.VPitch, "P_PITCH": sh.PPitch, "STEP_LEN": sh.Step,
-		"STAGED_LEN": sh.Staged, "X_LEN": sh.X, "P_LEN": sh.P, "WORDS": kernel.BoolInt(t.Words),
-		"MASKS": kernel.BoolInt(p.Masked() || p.KeyLen%t.Keys() != 0)}.And(kernel.ForwardConstants(p, v), l.Constants())
+		"S_PITCH": sh.SPitch, "V_PITCH": sh.VPitch, "P_PITCH": sh.PPitch, "STEP_LEN": sh.Step, "STAGED_LEN": sh.Staged, "X_LEN": sh.X,
+		"P_LEN": sh.P, "WORDS": kernel.BoolInt(t.Words), "MASKS": kernel.BoolInt(p.Masked() || p.KeyLen%t.Keys() != 0)}.
+		And(wideFields.Constants(t), wideCutFields.Constants(t), kernel.ForwardConstants(p, v), l.Constants())
 	if t.Parts > 1 {
 		c["PARTS"] = t.Parts
 	}
@@ -96,8 +94,7 @@ func wideCandidates(c *kernel.Capabilities, _ *attn.Problem) []map[string]int {
 	for _, row := range slices.Concat(f.Rows(wideKernel), f.Candidates(wideKernel)) {
 		if row.SuitsLanes(lanes) {
 			t := wideOf(row)
-			out.add(c, t.W, t.RM, map[string]int{"w": t.W, "split": t.Split, "rm": t.RM, "ck": t.CK, "slice": t.Slice, "v_keys": t.VKeys,
-				"prefetch": t.Prefetch})
+			out.add(c, t.W, t.RM, wideFields.Values(&t))
 		}
 	}
 	return out

@@ -27,6 +27,24 @@ type WideTile struct {
 	Parts         int  // of the keys, each for workgroups of its own
 }
 
+// wideFields are the numbers of a WideTile that rows of tables name.
+var wideFields = kernel.Fields[WideTile]{
+	{Name: "w", Of: func(t *WideTile) any { return &t.W }},
+	{Name: "split", Constant: "SPLIT", Of: func(t *WideTile) any { return &t.Split }},
+	{Name: "rm", Constant: "RM", Of: func(t *WideTile) any { return &t.RM }},
+	{Name: "ck", Constant: "CK", Of: func(t *WideTile) any { return &t.CK }},
+	{Name: "slice", Constant: "SLICE", Of: func(t *WideTile) any { return &t.Slice }},
+	{Name: "v_keys", Constant: "V_KEYS", Of: func(t *WideTile) any { return &t.VKeys }},
+	{Name: "prefetch", Constant: "PREFETCH", Of: func(t *WideTile) any { return &t.Prefetch }},
+	{Name: "heads_together", Constant: "HEADS_TOGETHER", Of: func(t *WideTile) any { return &t.HeadsTogether }, Open: true},
+}
+
+// wideCutFields are those that no row names, since they follow from the problem.
+var wideCutFields = kernel.Fields[WideTile]{
+	{Name: "pack", Constant: "PACK", Of: func(t *WideTile) any { return &t.Pack }},
+	{Name: "parts", Of: func(t *WideTile) any { return &t.Parts }},
+}
+
 func (t *WideTile) Rows() int    { return t.W / t.Split * t.RM * t.Fragment.M }
 func (t *WideTile) Keys() int    { return t.Split * t.CK }
 func (t *WideTile) Threads() int { return t.W * t.Fragment.Lanes }
@@ -99,9 +117,9 @@ func (t *WideTile) Check(d, dv int, c *kernel.Capabilities) string {
 }
 
 // wideOf is the tile that a row says.
-func wideOf(r *tiles.Row) WideTile {
-	return WideTile{W: r.Get("w"), Split: r.Get("split"), RM: r.Get("rm"), CK: r.Get("ck"), Slice: r.Get("slice"), VKeys: r.Get("v_keys"),
-		Prefetch: r.Get("prefetch"), HeadsTogether: r.Get("heads_together")}
+func wideOf(r *tiles.Row) (t WideTile) {
+	wideFields.Read(&t, r)
+	return t
 }
 
 // ChooseWideTile takes the first row that fits once it is cut to the problem; overrides from t replace single numbers.
@@ -112,7 +130,8 @@ func ChooseWideTile(c *kernel.Capabilities, p *attn.Problem, s kernel.Fragment, 
 		tile := wideOf(row)
 		tile.Fragment, tile.Form, tile.Words = s, form, form != kernel.FormShared && l.PairsOfQueries()
 		tile.complete(&k, p)
-		tile.override(t)
+		wideFields.Take(&tile, t, "")
+		wideCutFields.Take(&tile, t, "")
 		if why = tile.Check(p.HeadDim, p.ValueDim, c); why == "" {
 			if _, given := t.Given["parts"]; !given && k.Fill {
 				tile.Parts = tile.partsToFill(&k, p)
@@ -182,18 +201,4 @@ func (t *WideTile) partsToFill(k *kernel.Prediction, p *attn.Problem) int {
 		}
 	}
 	return parts
-}
-
-// override replaces single numbers by the caller's.
-func (t *WideTile) override(o *kernel.Tuning) {
-	t.W = o.Get("w", t.W)
-	t.Split = o.Get("split", t.Split)
-	t.RM = o.Get("rm", t.RM)
-	t.CK = o.Get("ck", t.CK)
-	t.Slice = o.Get("slice", t.Slice)
-	t.VKeys = o.Get("v_keys", t.VKeys)
-	t.Prefetch = o.Get("prefetch", t.Prefetch)
-	t.HeadsTogether = o.Get("heads_together", t.HeadsTogether)
-	t.Pack = o.Get("pack", kernel.BoolInt(t.Pack)) != 0
-	t.Parts = o.Get("parts", t.Parts)
 }

@@ -172,9 +172,8 @@ func (t *BackwardTile) Constants(p *attn.Problem, keys, aligned, accumulate bool
 
 // constants are the specialization constants that all scalar kernels of backward passes have; sh is the layout of shared memory.
 func (t *BackwardTile) constants(p *attn.Problem, sh backwardShared, aligned, accumulate bool) kernel.Constants {
-	return kernel.Constants{"WG": t.threads(), "BR": t.BR, "BC": t.BC, "D": p.HeadDim, "DV": p.ValueDim,
-		"ALIGNED": kernel.BoolInt(aligned), "ACCUMULATE": kernel.BoolInt(accumulate),
-		"MR": t.MR, "MC": t.MC, "DK": t.DK, "VC": t.VC, "PC": t.PC, "C_AT": sh.cAt, "V_AT": 0, "P_AT": sh.pAt,
-		"SHARED_V4": sh.length, "DROPOUT": kernel.BoolInt(p.DropThreshold() > 0)}.And(kernel.MaskConstants(p), kernel.ScoreConstants(p),
-		kernel.BlockConstants(p.Blocks), kernel.LengthConstants(p), kernel.WithinConstants(p))
+	return kernel.Constants{"WG": t.threads(), "D": p.HeadDim, "DV": p.ValueDim, "ALIGNED": kernel.BoolInt(aligned),
+		"ACCUMULATE": kernel.BoolInt(accumulate), "C_AT": sh.cAt, "V_AT": 0, "P_AT": sh.pAt, "SHARED_V4": sh.length,
+		"DROPOUT": kernel.BoolInt(p.DropThreshold() > 0)}.And(backwardFields.Constants(t), kernel.MaskConstants(p),
+		kernel.ScoreConstants(p), kernel.BlockConstants(p.Blocks), kernel.LengthConstants(p), kernel.WithinConstants(p))
 }

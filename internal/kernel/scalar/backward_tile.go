@@ -18,6 +18,17 @@ type BackwardTile struct {
 	PC, VC int // columns of P in shared memory, rows of the sums' operand staged at a time
 }
 
+// backwardFields are the numbers of a BackwardTile; rows of tables name all but pc.
+var backwardFields = kernel.Fields[BackwardTile]{
+	{Name: "br", Constant: "BR", Of: func(t *BackwardTile) any { return &t.BR }},
+	{Name: "bc", Constant: "BC", Of: func(t *BackwardTile) any { return &t.BC }},
+	{Name: "mr", Constant: "MR", Of: func(t *BackwardTile) any { return &t.MR }},
+	{Name: "mc", Constant: "MC", Of: func(t *BackwardTile) any { return &t.MC }},
+	{Name: "dk", Constant: "DK", Of: func(t *BackwardTile) any { return &t.DK }, Open: true},
+	{Name: "pc", Constant: "PC", Of: func(t *BackwardTile) any { return &t.PC }, Open: true},
+	{Name: "vc", Constant: "VC", Of: func(t *BackwardTile) any { return &t.VC }, Open: true},
+}
+
 func (t *BackwardTile) tx() int        { return t.BC / t.MC }
 func (t *BackwardTile) threads() int   { return t.BR / t.MR * t.tx() }
 func (t *BackwardTile) String() string { return fmt.Sprintf("%dx%d", t.BR, t.BC) }
@@ -54,8 +65,8 @@ func (t *BackwardTile) Check(prefix string, wide, elem int, l *vk.Limits) string
 func ChooseBackwardTile(c *kernel.Capabilities, p *attn.Problem, prefix string, t *kernel.Tuning) (BackwardTile, error) {
 	dim, limits := max(p.HeadDim, p.ValueDim), &c.Facts.Limits
 	forced := func() bool {
-		for _, name := range []string{"br", "bc", "mr", "mc", "dk", "pc", "vc"} {
-			if _, ok := t.Given[prefix+name]; ok {
+		for _, f := range backwardFields {
+			if _, ok := t.Given[prefix+f.Name]; ok {
 				return true
 			}
 		}
@@ -63,15 +74,16 @@ func ChooseBackwardTile(c *kernel.Capabilities, p *attn.Problem, prefix string, 
 	}()
 	why := "no shape fits"
 	for _, r := range c.Suiting(kernel.Asked(p, c.Lanes()), "scalar_backward_"+strings.TrimSuffix(prefix, "_")) {
-		tile := BackwardTile{BR: r.Get("br"), BC: r.Get("bc"), MR: r.Get("mr"), MC: r.Get("mc"), DK: r.Get("dk"), VC: r.Get("vc")}
-		tile.BR, tile.BC = t.Get(prefix+"br", tile.BR), t.Get(prefix+"bc", tile.BC)
-		tile.MR, tile.MC = t.Get(prefix+"mr", tile.MR), t.Get(prefix+"mc", tile.MC)
+		var tile BackwardTile
+		backwardFields.Read(&tile, r)
+		backwardFields.Take(&tile, t, prefix, pieceFields...)
 		for _, dk := range stagings(tile.DK, 32, 16, 8) {
 			if whole := attn.CeilDiv(dim, 8) * 8; dk > whole {
 				dk = whole
 			}
 			for _, vc := range stagings(tile.VC, 16, 8, 4) {
-				tile.DK, tile.PC, tile.VC = t.Get(prefix+"dk", dk), t.Get(prefix+"pc", tile.BC), t.Get(prefix+"vc", vc)
+				tile.DK, tile.PC, tile.VC = dk, tile.BC, vc
+				backwardFields.Take(&tile, t, prefix, "dk", "pc", "vc")
 				if why = tile.Check(prefix, dim, p.DType.Size(), limits); why == "" {
 					t.Took(r)
 					return tile, nil

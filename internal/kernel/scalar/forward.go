@@ -58,11 +58,9 @@ func fusedForward(name string, e *kernel.Env, p *attn.Problem, t *kernel.Tuning)
 // Constants are the specialization constants of scalar_forward.
 func (t *ForwardTile) Constants(p *attn.Problem, v kernel.Variant) kernel.Constants {
 	sh := t.Shared(p.HeadDim, p.ValueDim)
-	return kernel.Constants{"WG": t.Threads(), "BR": t.BR, "BC": t.BC, "MR": t.MR, "MC": t.MC, "DK": t.DK, "VC": t.VC,
-		"PC": t.PC, "Q_RESIDENT": kernel.BoolInt(t.QResident), "V_EARLY": kernel.BoolInt(t.VEarly), "K_AT": sh.KAt, "V_AT": sh.VAt,
-		"P_AT": sh.PAt, "SHARED_V4": sh.Length, "REDUCE_LEN": sh.reduce,
-		"DROPOUT": kernel.BoolInt(p.DropThreshold() > 0)}.And(kernel.ForwardConstants(p, v), kernel.WithinConstants(p),
-		kernel.PartsOrBlocks(p, t.Parts))
+	return kernel.Constants{"WG": t.Threads(), "K_AT": sh.KAt, "V_AT": sh.VAt, "P_AT": sh.PAt, "SHARED_V4": sh.Length,
+		"REDUCE_LEN": sh.reduce, "DROPOUT": kernel.BoolInt(p.DropThreshold() > 0)}.And(forwardFields.Constants(t),
+		kernel.ForwardConstants(p, v), kernel.WithinConstants(p), kernel.PartsOrBlocks(p, t.Parts))
 }
 
 // trial is a small problem of two blocks of queries and three of keys, the last ones ragged.

@@ -23,6 +23,22 @@ type ForwardTile struct {
 	Parts     int  // parts of the keys, each for workgroups of its own (parts.go); 1: all in one
 }
 
+// forwardFields are the numbers of a ForwardTile that rows of tables name.
+var forwardFields = kernel.Fields[ForwardTile]{
+	{Name: "br", Constant: "BR", Of: func(t *ForwardTile) any { return &t.BR }},
+	{Name: "bc", Constant: "BC", Of: func(t *ForwardTile) any { return &t.BC }},
+	{Name: "mr", Constant: "MR", Of: func(t *ForwardTile) any { return &t.MR }},
+	{Name: "mc", Constant: "MC", Of: func(t *ForwardTile) any { return &t.MC }},
+	{Name: "dk", Constant: "DK", Of: func(t *ForwardTile) any { return &t.DK }, Open: true},
+	{Name: "pc", Constant: "PC", Of: func(t *ForwardTile) any { return &t.PC }, Open: true},
+	{Name: "vc", Constant: "VC", Of: func(t *ForwardTile) any { return &t.VC }, Open: true},
+	{Name: "q_resident", Constant: "Q_RESIDENT", Of: func(t *ForwardTile) any { return &t.QResident }, Open: true},
+	{Name: "v_early", Constant: "V_EARLY", Of: func(t *ForwardTile) any { return &t.VEarly }, Open: true},
+}
+
+// pieceFields are the names of those that are chosen first; the others are how that is staged.
+var pieceFields = []string{"br", "bc", "mr", "mc"}
+
 // groups is the number of workgroups for one part.
 func (t *ForwardTile) groups(p *attn.Problem) uint64 {
 	return t.blocks().Most(p) * uint64(p.Heads)
@@ -152,11 +168,9 @@ func firstForwardTile(c *kernel.Capabilities, p *attn.Problem, t *kernel.Tuning,
 		names = []string{"scalar_forward_blocks", "scalar_forward"}
 	}
 	for _, r := range c.Suiting(kernel.Asked(p, c.Lanes()), names...) {
-		tile := ForwardTile{BR: r.Get("br"), BC: r.Get("bc"), MR: r.Get("mr"), MC: r.Get("mc"), DK: r.Get("dk"), VC: r.Get("vc"),
-			PC:        r.Get("pc"),
-			QResident: r.On("q_resident"), VEarly: r.On("v_early")}
-		tile.BR, tile.BC = t.Get("br", tile.BR), t.Get("bc", tile.BC)
-		tile.MR, tile.MC = t.Get("mr", tile.MR), t.Get("mc", tile.MC)
+		var tile ForwardTile
+		forwardFields.Read(&tile, r)
+		forwardFields.Take(&tile, t, "", pieceFields...)
 		if !suits(&tile) {
 			continue
 		}
@@ -214,9 +228,8 @@ func (tile *ForwardTile) fit(c *kernel.Capabilities, p *attn.Problem, t *kernel.
 	}
 	why := "no staging fits"
 	for _, s := range tries {
-		tile.DK, tile.PC, tile.VC = t.Get("dk", s.dk), t.Get("pc", s.pc), t.Get("vc", s.vc)
-		tile.QResident = t.Get("q_resident", kernel.BoolInt(s.resident)) != 0
-		tile.VEarly = t.Get("v_early", kernel.BoolInt(s.early)) != 0
+		tile.DK, tile.PC, tile.VC, tile.QResident, tile.VEarly = s.dk, s.pc, s.vc, s.resident, s.early
+		forwardFields.Take(tile, t, "", "dk", "pc", "vc", "q_resident", "v_early")
 		tile.Subgroup = t.Get("subgroup", kernel.BoolInt(c.SubgroupRows(tile.Tx(), tile.Threads()))) != 0
 		if tile.Subgroup && !c.SubgroupRows(tile.Tx(), tile.Threads()) {
 			return "subgroup = 1 needs full subgroups of a required size, shuffles, and rows that fit into one"

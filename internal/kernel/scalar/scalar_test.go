@@ -2,6 +2,7 @@ package scalar
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -11,6 +12,7 @@ import (
 	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/internal/kernel/kerneltest"
 	"github.com/vkattn/vkattn/internal/kernel/pass"
+	"github.com/vkattn/vkattn/internal/tiles"
 )
 
 // TestRefusals: what each kernel cannot compute it refuses by name, and computes the rest.
@@ -231,4 +233,17 @@ func TestGradientPasses(t *testing.T) {
 			require.Equal(t, made.Stages[1].Constants, trial.Stages[len(trial.Stages)-3].Constants, "the same pipeline")
 		}
 	}
+}
+
+// TestFieldsAreRows: what rows of tables may name is what tiles have fields for, so that no number of a row is lost.
+func TestFieldsAreRows(t *testing.T) {
+	for name := range tiles.Ranges("scalar_forward") {
+		require.True(t, slices.ContainsFunc(forwardFields, func(f kernel.Field[ForwardTile]) bool { return f.Name == name }), name)
+	}
+	for _, label := range []string{"scalar_backward_kv", "scalar_backward_q"} {
+		for name := range tiles.Ranges(label) {
+			require.True(t, slices.ContainsFunc(backwardFields, func(f kernel.Field[BackwardTile]) bool { return f.Name == name }), name)
+		}
+	}
+	require.Len(t, forwardFields, len(tiles.Ranges("scalar_forward")))
 }
