@@ -17,10 +17,10 @@ type Forward struct {
 	Sinks *Tensor // of Problem.Sinks, fp32 [1, 1, 1, Heads]; nil without
 	// Of Problem.KeyLengths and QueryLengths: Int32 [1, 1, 1, Batch], numbers outside 0 to KeyLen, or QueryLen, are clamped; nil without.
 	KeyLengths, QueryLengths *Tensor
-	// Of Problem.Packed: Int32 [1, 1, 1, Batch + 1], the row at which each sequence starts and, last, at which the last one ends; nil
-	// without.
+	// Of Problem.Packed: Int32 [1, 1, 1, Batch + 1], the row at which each sequence starts and, last, at which the last one ends
+	// (FlashAttention's cu_seqlens, FlashInfer's indptr); nil without.
 	QueryStarts, KeyStarts *Tensor
-	PageTable              *Tensor  // of Problem.Pages, nil where that is zero
+	PageTable              *Tensor  // of Problem.Pages (FlashAttention's block_table), nil where that is zero
 	PageStarts, LastPages  *Tensor  // likewise, of a compressed table; nil without
 	KeyScales, ValueScales *Tensor  // what keys or values of type F8E4M3 are multiplied by: fp32 [1, 1, Batch, KeyHeads]; nil without
 	Captured               Captured // what Problem.ScoreFunction and Problem.MaskFunction capture

@@ -46,8 +46,8 @@ type Problem struct {
 	// of blocks that MaskFunction is asked of beforehand, in a MaskBlocks, which Flash takes; zero: it is asked of each pair in each pass
 	MaskBlocks Blocks
 
-	ScoreFunction score.Function     // what becomes of each score, several in order by score.Compose; zero: s itself
-	MaskFunction  score.MaskFunction // which keys a query sees besides; zero: all
+	ScoreFunction score.Function     // what becomes of each score, several in order by score.Compose (score_mod); zero: s itself
+	MaskFunction  score.MaskFunction // which keys a query sees besides (mask_mod); zero: all
 	Bias          PerScore           // added to scores, from Forward.Bias; zero: none
 	Mask          PerScore           // which keys a query sees besides, from Forward.Mask; zero: all
 	Sinks         bool               // each query head has a logit without a value beside its scores, from Forward.Sinks
@@ -69,9 +69,9 @@ type Problem struct {
 	KeyType, ValueType DType // of k and v where they are quantised: Q8_0, Q4_0 or F8E4M3; 0 means DType
 }
 
-// Packed is how many rows packed sequences have together: those of q, o, lse and their gradients, which are of shape [1, Heads, Queries,
-// ·], and those of k and v, [1, KeyHeads, Keys, ·]. With Keys 0 these lie as a batch, [Batch, KeyHeads, KeyLen, ·], beside packed queries.
-// Memory [total, heads, ·] is a tensor of [Device.NewTensorBNHD].
+// Packed is how many rows packed sequences, those of varlen attention, have together: those of q, o, lse and their gradients, which are of
+// shape [1, Heads, Queries, ·], and those of k and v, [1, KeyHeads, Keys, ·]. With Keys 0 these lie as a batch, [Batch, KeyHeads, KeyLen,
+// ·], beside packed queries. Memory [total, heads, ·] is a tensor of [Device.NewTensorBNHD].
 //
 // Sequence b has the slot of rows from Forward.QueryStarts[b] up to, not including, QueryStarts[b+1], and of keys likewise; of its slot it
 // uses all rows, or the first k_b and q_b with Problem.KeyLengths and QueryLengths, and never more than KeyLen and QueryLen. Lengths may be
