@@ -63,6 +63,27 @@ var warmOperations = []faultOperation{
 		}
 		return closing(named("Wait", err), r)
 	}},
+	{name: "Submit", run: func(d *Device, w *faultWorld) error { // two together
+		var r [2]*Recording
+		var err error
+		f := w.f
+		for i := range r {
+			if err == nil {
+				r[i], err = w.plan.NewRecording()
+			}
+			if err == nil {
+				err = r[i].Forward(f)
+			}
+			f.LSE = nil // another recording of the same output
+		}
+		if err == nil {
+			var pending Pending
+			if pending, err = d.Submit(r[0], r[1]); err == nil {
+				err = named("Wait", pending.Wait(bg))
+			}
+		}
+		return closing(closing(named("Submit", err), r[0]), r[1])
+	}},
 	{name: "RecordForward", run: func(d *Device, w *faultWorld) error {
 		if err := w.cmd.Begin(true); err != nil {
 			return named("RecordForward", d.fail(err))
