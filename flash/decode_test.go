@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/internal/kernel/kerneltest"
 	"github.com/vkattn/vkattn/internal/kernel/pass"
 	"github.com/vkattn/vkattn/internal/kernel/scalar"
 	"github.com/vkattn/vkattn/internal/vktest"
@@ -246,7 +247,7 @@ func TestDecodeChoice(t *testing.T) {
 // take little memory.
 func TestDecodeTileFitsAnyDevice(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		c := drawCapabilities(t)
+		c := kerneltest.Draw(t)
 		s := &c.Facts.Subgroup
 		s.Size, s.FullSubgroups, s.RequiredSizeCompute = max(s.Size, 4), true, true
 		c.Enabled.ComputeFullSubgroups, c.Enabled.SubgroupSizeControl, c.Enabled.Storage16 = true, true, true

@@ -8,6 +8,7 @@ import (
 
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/internal/kernel/kerneltest"
 	"github.com/vkattn/vkattn/internal/kernel/matrix"
 	"github.com/vkattn/vkattn/internal/kernel/pass"
 	"github.com/vkattn/vkattn/internal/traffic"
@@ -18,7 +19,7 @@ import (
 // memory; only where that is too small for the smallest tile is there none, and that is said.
 func TestMatrixFlash1TileFitsAnyDevice(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		c := drawCapabilities(t)
+		c := kerneltest.Draw(t)
 		c.Facts.Subgroup.MaxWorkgroupSubgroups = uint32(rapid.SampledFrom([]int{0, 4, 8, 32}).Draw(t, "subgroups"))
 		s := drawMatrixShape(t, int(c.Facts.Subgroup.Size))
 		p := drawProblem(t)

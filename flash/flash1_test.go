@@ -10,6 +10,7 @@ import (
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/internal/kernel/catalogue"
+	"github.com/vkattn/vkattn/internal/kernel/kerneltest"
 	"github.com/vkattn/vkattn/internal/kernel/scalar"
 	"github.com/vkattn/vkattn/internal/ref"
 	"github.com/vkattn/vkattn/internal/traffic"
@@ -20,7 +21,7 @@ import (
 // memory, which are all in use at once, lie side by side.
 func TestFlash1TileFitsAnyDevice(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		c := drawCapabilities(t)
+		c := kerneltest.Draw(t)
 		p := drawScalarProblem(t)
 		tile, err := scalar.ChooseFlash1Tile(c, attnOf(p), kernel.NewTuning(nil))
 		if err != nil {
@@ -131,7 +132,7 @@ func TestFlash1Parts(t *testing.T) {
 // TestFlash1Grid: the fewer heads, the more dispatches; none covers a head twice, and together they cover every block of keys.
 func TestFlash1Grid(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		c := drawCapabilities(t)
+		c := kerneltest.Draw(t)
 		p := Problem{Batch: rapid.IntRange(1, 4).Draw(t, "batch"), Heads: rapid.SampledFrom([]int{1, 3, 64, 70000}).Draw(t, "heads"),
 			QueryLen: rapid.IntRange(1, 1<<17).Draw(t, "nq"), HeadDim: 64}
 		p.KeyLen, p.ValueDim = p.QueryLen, p.HeadDim
@@ -220,4 +221,13 @@ func TestFlash1IsForwardOnly(t *testing.T) {
 	_, err := plan.BackwardInfo()
 	require.ErrorIs(t, err, ErrUnsupported)
 	require.ErrorContains(t, err, fmt.Sprint(Flash1))
+}
+
+// drawScalarProblem draws what the choice of a scalar tile looks at: lengths, head dimensions and type.
+func drawScalarProblem(t *rapid.T) Problem {
+	p, err := Problem{Batch: 1, Heads: 1, QueryLen: rapid.IntRange(1, 300).Draw(t, "nq"),
+		HeadDim: rapid.IntRange(1, 256).Draw(t, "d"), ValueDim: rapid.IntRange(1, 256).Draw(t, "dv"),
+		DType: DType(rapid.IntRange(0, 2).Draw(t, "dtype"))}.Normalize()
+	require.NoError(t, err)
+	return p
 }

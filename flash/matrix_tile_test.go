@@ -96,7 +96,7 @@ func requireMatrixTile(t *rapid.T, c *kernel.Capabilities, p *Problem, tile *mat
 // smallest tile is there none, and that is said.
 func TestMatrixTileFitsAnyDevice(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		c := drawCapabilities(t)
+		c := kerneltest.Draw(t)
 		c.Facts.Subgroup.MaxWorkgroupSubgroups = uint32(rapid.SampledFrom([]int{0, 4, 8, 32}).Draw(t, "subgroups"))
 		s := drawMatrixShape(t, int(c.Facts.Subgroup.Size))
 		p := drawProblem(t)
@@ -125,7 +125,7 @@ func TestMatrixTileFitsAnyDevice(t *testing.T) {
 // TestMatrixTilesOfTheTable: every row of the table, with each candidate of tune, keeps the limits where it is taken.
 func TestMatrixTilesOfTheTable(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		c := drawCapabilities(t)
+		c := kerneltest.Draw(t)
 		s := drawMatrixShape(t, int(c.Facts.Subgroup.Size))
 		p := drawProblem(t)
 		form := rapid.IntRange(kernel.FormRegisters, kernel.FormShared).Draw(t, "form")

@@ -10,6 +10,7 @@ import (
 
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/internal/kernel/kerneltest"
 	"github.com/vkattn/vkattn/internal/kernel/matrix"
 	"github.com/vkattn/vkattn/internal/tiles"
 	"github.com/vkattn/vkattn/internal/vktest"
@@ -126,7 +127,7 @@ func TestPartsDrop(t *testing.T) {
 // TestPartsStayWithinBounds: parts hold enough keys each, and take little memory, whatever the device says of itself.
 func TestPartsStayWithinBounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		c := drawCapabilities(t)
+		c := kerneltest.Draw(t)
 		c.Facts.Multiprocessors = uint32(rapid.SampledFrom([]int{0, 1, 40, 132, 1000}).Draw(t, "multiprocessors"))
 		p := drawProblem(t)
 		p.KeyLen = rapid.IntRange(1, 1<<20).Draw(t, "nk")

@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/internal/kernel/kerneltest"
 	"github.com/vkattn/vkattn/internal/kernel/pass"
 	"github.com/vkattn/vkattn/internal/kernel/standard"
 	"github.com/vkattn/vkattn/internal/vktest"
@@ -82,7 +83,7 @@ func TestStandardMatrixTuningErrors(t *testing.T) {
 // TestStandardMatrixTileFitsAnyDevice: a tile within the device's limits for every dimension and the usual fragments.
 func TestStandardMatrixTileFitsAnyDevice(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		c := drawCapabilities(t)
+		c := kerneltest.Draw(t)
 		f := kernel.Fragment{M: rapid.SampledFrom([]int{8, 16, 32}).Draw(t, "m"), N: rapid.SampledFrom([]int{8, 16, 32}).Draw(t, "n"),
 			K: rapid.SampledFrom([]int{8, 16, 32}).Draw(t, "k"), Lanes: max(4, int(c.Facts.Subgroup.Size))}
 		if rapid.Bool().Draw(t, "half") {

@@ -10,6 +10,7 @@ import (
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/internal/kernel/catalogue"
+	"github.com/vkattn/vkattn/internal/kernel/kerneltest"
 	"github.com/vkattn/vkattn/internal/kernel/matrix"
 	"github.com/vkattn/vkattn/internal/vktest"
 )
@@ -127,7 +128,7 @@ func TestWideHeadsHaveLimits(t *testing.T) {
 // here from the indices it uses.
 func TestWideTileFitsAnyDevice(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		c := drawCapabilities(t)
+		c := kerneltest.Draw(t)
 		c.Facts.Subgroup.MaxWorkgroupSubgroups = uint32(rapid.SampledFrom([]int{0, 4, 8, 32}).Draw(t, "subgroups"))
 		f := drawMatrixShape(t, int(c.Facts.Subgroup.Size))
 		p := drawProblem(t)

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
@@ -43,6 +44,24 @@ func CPU() *kernel.Capabilities {
 // Devices are all of them by name.
 func Devices() map[string]*kernel.Capabilities {
 	return map[string]*kernel.Capabilities{"hopper": Hopper(), "least": Least(), "cpu": CPU()}
+}
+
+// Draw makes up a device within what Vulkan promises of any.
+func Draw(t *rapid.T) *kernel.Capabilities {
+	f := &vk.Facts{EffectiveVersion: vk.Version11, Type: vk.DeviceType(rapid.IntRange(0, 4).Draw(t, "type"))}
+	f.VendorID = rapid.SampledFrom([]uint32{0x1002, 0x10de, 0x8086}).Draw(t, "vendor")
+	f.Limits.MaxSharedMemory = uint32(rapid.SampledFrom([]int{16 << 10, 32 << 10, 48 << 10, 64 << 10, 100 << 10}).Draw(t, "shared"))
+	f.Limits.MaxWorkgroupInvocations = uint32(rapid.SampledFrom([]int{128, 256, 1024}).Draw(t, "invocations"))
+	f.Limits.MaxWorkgroupSize = [3]uint32{f.Limits.MaxWorkgroupInvocations, 128, 64}
+	f.Limits.MaxPushConstants = 128
+	f.Subgroup.Size = uint32(rapid.SampledFrom([]int{1, 4, 8, 16, 32, 64}).Draw(t, "subgroup"))
+	f.Subgroup.Compute = true
+	f.Subgroup.Ops = vk.SubgroupBasic | vk.SubgroupShuffle
+	f.Subgroup.FullSubgroups = rapid.Bool().Draw(t, "full")
+	f.Subgroup.RequiredSizeCompute = f.Subgroup.FullSubgroups
+	c := &kernel.Capabilities{Facts: f}
+	c.Enabled.ComputeFullSubgroups, c.Enabled.SubgroupSizeControl = f.Subgroup.FullSubgroups, f.Subgroup.FullSubgroups
+	return c
 }
 
 // Problem fills in what a problem leaves open: one batch entry, two heads on one, as many keys as queries, values as wide as keys.

@@ -1,4 +1,4 @@
-package flash
+package standard
 
 import (
 	"testing"
@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/vkattn/vkattn/internal/kernel/standard"
+	"github.com/vkattn/vkattn/pipeline"
 )
 
 func TestSlabsCoverEveryRowOnce(t *testing.T) {
@@ -15,7 +15,7 @@ func TestSlabsCoverEveryRowOnce(t *testing.T) {
 		rows := rapid.IntRange(1, 40).Draw(t, "rows")
 		rowBytes := rapid.Uint64Range(1, 50).Draw(t, "rowBytes")
 		most := rapid.Uint64Range(rowBytes, 5000).Draw(t, "most")
-		cut, err := standard.CutSlabs(heads, rows, rowBytes, most)
+		cut, err := CutSlabs(heads, rows, rowBytes, most)
 		require.NoError(t, err)
 		seen := make([]int, heads*rows)
 		total := uint64(0)
@@ -36,24 +36,24 @@ func TestSlabsCoverEveryRowOnce(t *testing.T) {
 				t.Fatalf("row %d is in %d slabs of %+v", i, n, cut)
 			}
 		}
-		want, ok := standard.ScoreBytes(heads, rows, rowBytes)
+		want, ok := ScoreBytes(heads, rows, rowBytes)
 		require.True(t, ok)
 		require.Equal(t, want, total)
 	})
 }
 
 func TestSlabsTooSmall(t *testing.T) {
-	_, err := standard.CutSlabs(2, 3, 100, 99)
-	var m *MemoryError
+	_, err := CutSlabs(2, 3, 100, 99)
+	var m *pipeline.MemoryError
 	require.ErrorAs(t, err, &m)
 	require.EqualValues(t, 100, m.Needed)
-	_, ok := standard.ScoreBytes(1<<30, 1<<30, 1<<33)
+	_, ok := ScoreBytes(1<<30, 1<<30, 1<<33)
 	require.False(t, ok)
 }
 
 // TestSlabsOfTheReportsLargestCase: batch 64, 32 heads, sequence 2048 in fp16 needs 17 GB of scores, in bindings below 4 GiB.
 func TestSlabsOfTheReportsLargestCase(t *testing.T) {
-	cut, err := standard.CutSlabs(64*32, 2048, 2*2048, 1<<32-1)
+	cut, err := CutSlabs(64*32, 2048, 2*2048, 1<<32-1)
 	require.NoError(t, err)
 	require.Len(t, cut, 5)
 }
