@@ -55,6 +55,15 @@ type Recorder struct {
 	Count  *CountingBuilds
 }
 
+// Accesses are those of a kernel, but for the one that dispatch binds.
+func (r *Recorder) Accesses(k *pipeline.Kernel) []pipeline.Access {
+	n := k.Bindings()
+	if r.Count != nil {
+		n--
+	}
+	return r.Access[:n]
+}
+
 // Dispatch runs a kernel over a grid, in as many dispatches as the grid has, with r.Push as arguments. baseAt is where the
 // arguments base and total lie; total is what the kernel wants there: most often the grid's.
 func (r *Recorder) Dispatch(k *pipeline.Kernel, access []pipeline.Access, baseAt int, g Grid, total uint32, label string) error {
