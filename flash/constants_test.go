@@ -115,7 +115,7 @@ func hostConstants(t *testing.T) map[string]kernel.Constants {
 			true, false),
 		"matrix_backward_kv":       backKeys.Constants(attnOf(p), &layout, overwriting, 3),
 		"matrix_backward_q":        backQueries.Constants(attnOf(p), &layout, overwriting, 3),
-		"matrix_backward_weights":  weights.Compiled(attnOf(p), overwriting, 2, 64).Constants,
+		"matrix_backward_weights":  weights.Constants(attnOf(p), overwriting, 2, 64),
 		"matrix_backward_bias":     matrix.BiasConstants(attnOf(p), &backQueries, &layout, pass.Variant{Aligned: true, AlignedDBias: true}),
 		"scalar_backward_bias":     scalar.BiasConstants(attnOf(p), &attnOf(p).Bias, back, true, false),
 		"scalar_backward_captured": scalar.CapturedConstants(attnOf(p), back, true, true, 64, 3, false),

@@ -271,12 +271,8 @@ func (p *Pushes) LSE(o *Operand) {
 	p.Set(at, binary.NativeEndian.Uint32(p.data[at:])|o.Offset<<8)
 }
 
-// Backward fills in the arguments of a kernel that writes x and y (dk and dv), or x alone (dq, y nil).
+// Backward fills in the arguments of a kernel that writes x and y (dk and dv), or x alone (dq).
 func (p *Pushes) Backward(pr *attn.Problem, g *Gradients, delta, x, y *Operand) (baseAt int) {
-	var none Operand
-	if y == nil {
-		y = &none
-	}
 	baseAt = p.Begin(&PassArgs().Backward, pr, &g.Drop)
 	p.PutFloat(argScale, pr.Scale)
 	p.Put(ArgOffsets, Offsets(&g.Q, &g.K, &g.V, &g.DO))

@@ -12,11 +12,6 @@ func (l *FragmentLayout) PairsOfBias(p *attn.Problem, form int) bool {
 		wholeBiasRows(p)
 }
 
-// BiasLies says whether the bias, if it is read so, lies so.
-func (l *FragmentLayout) BiasLies(p *attn.Problem, form int, s *Scores) bool {
-	return s.Bias.Aligned || !l.PairsOfBias(p, form)
-}
-
 func wholeBiasRows(p *attn.Problem) bool { return p.KeyLen%8 == 0 }
 
 // GrowForBias makes the keys of a self-check as many as a bias that is read in pairs needs.

@@ -1,22 +1,17 @@
 package kernel
 
 import (
-	"sync/atomic"
-
 	"github.com/vkattn/vkattn/internal/attn"
-	"github.com/vkattn/vkattn/pipeline"
 )
 
 // DeltaProgram computes the row term of the backward pass, δ_i = Σ_d do_id·o_id − dlse_i, for any tier:
 // shaders/common/backward_delta.comp. It is fp32 in the recording's workspace, 4 bytes a query and head.
 type DeltaProgram struct {
-	env     *Env
 	Problem *attn.Problem // of packed sequences without them
 	Module  string
 	lanes   int // invocations of a row
 	Rows    uint32
 	Grid    Grid
-	kernels [4]atomic.Pointer[pipeline.Kernel] // by alignment and dlse
 }
 
 const deltaThreads = 128 // of a workgroup; every device allows it
@@ -34,39 +29,16 @@ func NewDeltaProgram(e *Env, p *attn.Problem, t *Tuning) (*DeltaProgram, error) 
 	if err != nil {
 		return nil, err
 	}
-	return &DeltaProgram{env: e, Problem: &flat, Module: "backward_delta." + p.DType.Suffix(), lanes: lanes, Rows: uint32(rows), Grid: g},
+	return &DeltaProgram{Problem: &flat, Module: "backward_delta." + p.DType.Suffix(), lanes: lanes, Rows: uint32(rows), Grid: g},
 		nil
 }
 
 // Bytes is the size of delta.
 func (s *DeltaProgram) Bytes() uint64 { return 4 * uint64(s.Rows) }
 
-func (s *DeltaProgram) Kernel(aligned, dlse bool) (*pipeline.Kernel, error) {
-	i := BoolInt(aligned) + 2*BoolInt(dlse)
-	return s.env.Variant(&s.kernels[i], s.Module, s.Problem, func() (Constants, pipeline.KernelInfo) {
-		return s.Constants(aligned, dlse), pipeline.KernelInfo{}
-	})
-}
-
 func (s *DeltaProgram) Constants(aligned, dlse bool) Constants {
 	return Constants{"WG": deltaThreads, "LANES": s.lanes, "DV": s.Problem.ValueDim, "ALIGNED": BoolInt(aligned),
 		"HAS_DLSE": BoolInt(dlse)}
-}
-
-func (s *DeltaProgram) Record(r *Recorder, g *Gradients, delta *Operand) error {
-	k, err := s.Kernel(g.DO.Aligned && g.O.Aligned, g.HasDLSE)
-	if err != nil {
-		return err
-	}
-	at := r.Push.Delta(s.Problem, g, delta)
-	r.Access[0] = pipeline.Access{Binding: g.DO.Binding, Mode: pipeline.Read}
-	r.Access[1] = pipeline.Access{Binding: g.O.Binding, Mode: pipeline.Read}
-	r.Access[2] = pipeline.Access{Binding: g.O.Binding, Mode: pipeline.Unused}
-	if g.HasDLSE {
-		r.Access[2] = pipeline.Access{Binding: g.DLSE.Binding, Mode: pipeline.Read}
-	}
-	r.Access[3] = pipeline.Access{Binding: delta.Binding, Mode: pipeline.Write}
-	return r.Dispatch(k, r.Access[:4], at, s.Grid, s.Rows, DeltaLabel)
 }
 
 // DeltaLabel is the label of its dispatches.

@@ -17,6 +17,7 @@ const MaxGroups = 1<<32 - 1<<18
 type Grid struct {
 	Total uint32 // workgroups in all
 	Step  uint32 // workgroups in one dispatch
+	First uint32 // the workgroup to begin with: those before it are another stage's
 }
 
 // NewGrid splits total workgroups into dispatches of at most limit (0: no limit). Dispatches of several rows are whole
@@ -32,11 +33,13 @@ func NewGrid(total, limit uint64) (Grid, error) {
 	if step < total && step > maxGroupsX {
 		step -= step % maxGroupsX
 	}
-	return Grid{uint32(total), uint32(step)}, nil
+	return Grid{Total: uint32(total), Step: uint32(step)}, nil
 }
 
 // Dispatches is the number of dispatches.
-func (g Grid) Dispatches() int { return int((uint64(g.Total) + uint64(g.Step) - 1) / uint64(g.Step)) }
+func (g Grid) Dispatches() int {
+	return int((uint64(g.Total-g.First) + uint64(g.Step) - 1) / uint64(g.Step))
+}
 
 // Size gives the groups of the dispatch that starts at base: in as few rows as there must be, and as long as each other, so that fewer
 // groups than there are rows are none.

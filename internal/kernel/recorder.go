@@ -55,22 +55,21 @@ type Recorder struct {
 	Count  *CountingBuilds
 }
 
+// Accesses are those of a kernel, but for the one that dispatch binds.
+func (r *Recorder) Accesses(k *pipeline.Kernel) []pipeline.Access {
+	n := k.Bindings()
+	if r.Count != nil {
+		n--
+	}
+	return r.Access[:n]
+}
+
 // Dispatch runs a kernel over a grid, in as many dispatches as the grid has, with r.Push as arguments. baseAt is where the
 // arguments base and total lie; total is what the kernel wants there: most often the grid's.
 func (r *Recorder) Dispatch(k *pipeline.Kernel, access []pipeline.Access, baseAt int, g Grid, total uint32, label string) error {
 	r.Push.Set(baseAt+4, total)
-	return r.dispatchFrom(k, access, baseAt, 0, g, label)
-}
-
-// DispatchPart is Dispatch of a grid's workgroups from first on.
-func (r *Recorder) DispatchPart(k *pipeline.Kernel, access []pipeline.Access, baseAt int, first uint32, g Grid, label string) error {
-	r.Push.Set(baseAt+4, g.Total)
-	return r.dispatchFrom(k, access, baseAt, first, g, label)
-}
-
-func (r *Recorder) dispatchFrom(k *pipeline.Kernel, access []pipeline.Access, baseAt int, first uint32, g Grid, label string) error {
 	access = r.Count.bind(access, label)
-	for base := uint64(first); base < uint64(g.Total); base += uint64(g.Step) {
+	for base := uint64(g.First); base < uint64(g.Total); base += uint64(g.Step) {
 		r.Push.Set(baseAt, uint32(base))
 		if err := r.Rec.Dispatch(k, access, r.Push.Bytes(), g.Size(uint32(base)), label); err != nil {
 			return err

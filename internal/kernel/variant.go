@@ -1,9 +1,6 @@
 package kernel
 
 import (
-	"sync/atomic"
-
-	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/pipeline"
 )
 
@@ -17,19 +14,3 @@ func (e *Env) Subgroups(needed bool) pipeline.KernelInfo {
 
 // Variant says which pipeline of a program the tensors at hand need.
 type Variant struct{ Aligned, LSE bool }
-
-// Variant gives the kernel that p holds, building it at the first call, with the functions of the problem. Concurrent first calls build it
-// once.
-func (e *Env) Variant(p *atomic.Pointer[pipeline.Kernel], module string, problem *attn.Problem,
-	describe func() (Constants, pipeline.KernelInfo)) (*pipeline.Kernel, error) {
-	if k := p.Load(); k != nil {
-		return k, nil
-	}
-	c, info := describe()
-	k, err := e.Build(module, c, info, problem.Code())
-	if err != nil {
-		return nil, err
-	}
-	p.Store(k)
-	return k, nil
-}

@@ -31,25 +31,20 @@ func ChooseWeights(c *kernel.Capabilities, p *attn.Problem, l *kernel.FragmentLa
 	return &Weights{tile, *l}, t.Rows[len(t.Rows)-1].Get(kernel.SlabsParameter) != 0, nil
 }
 
-// Compiled is its build for a problem: zero is how many columns behind the last key of a row are read, and heads the heads of a slab.
-func (w *Weights) Compiled(p *attn.Problem, v pass.Variant, heads, zero int) kernel.Compiled {
+// Constants are its specialization constants: zero is how many columns behind the last key of a row are read, and heads the heads of the
+// first slab.
+func (w *Weights) Constants(p *attn.Problem, v pass.Variant, heads, zero int) kernel.Constants {
 	t := w.Tile
 	if p.Uneven() {
 		t.HeadsTogether = heads // the longest blocks of all of them first
 	}
 	t.DBias = v.DBias
-	c := t.constants(p, t.Shared(p), &w.Layout, v.Aligned, v.Accumulate).And(ofEither(p, &t), t.ofBias(p, &w.Layout, v),
+	return t.constants(p, t.Shared(p), &w.Layout, v.Aligned, v.Accumulate && v.DBias).And(ofEither(p, &t), t.ofBias(p, &w.Layout, v),
 		kernel.Constants{"ZERO": zero})
-	return kernel.Compiled{Module: weightsLabel + "." + p.DType.Suffix(), Constants: c}
 }
 
 // MakesBias says whether it writes the gradient with respect to the bias: in form 1, of a bias with an element for each score.
 func (w *Weights) MakesBias() bool { return w.Tile.DBias }
-
-// BiasLies says whether the bias, if it is read two elements at a time, lies so.
-func (w *Weights) BiasLies(p *attn.Problem, g *kernel.Gradients) bool {
-	return w.Layout.BiasLies(p, w.Tile.Form, &g.Scores)
-}
 
 // staysInRegisters notes that P and dS are not put into memory, and declines where the caller insists on that.
 func staysInRegisters(t *kernel.Tuning) error {
@@ -59,11 +54,6 @@ func staysInRegisters(t *kernel.Tuning) error {
 	return nil
 }
 
-// Info is what its pipelines need of subgroups.
-func (w *Weights) Info() pipeline.KernelInfo {
-	return w.Tile.Fragment.Subgroups()
-}
-
 // Model is how it walks over keys.
 func (w *Weights) Model(p *attn.Problem) traffic.BackwardTile {
 	m := w.Tile.model(weightsLabel, p)
@@ -71,20 +61,18 @@ func (w *Weights) Model(p *attn.Problem) traffic.BackwardTile {
 	return m
 }
 
-// Record makes P and dS of the heads from first on, heads of them, rows of pitch elements. What each workgroup has is told from its number
-// among those of all heads, so these begin behind the slabs before.
-func (w *Weights) Record(r *kernel.Recorder, k *pipeline.Kernel, p *attn.Problem, g *kernel.Gradients, delta *kernel.Operand, first, heads,
-	pitch int, step uint32, weights, gradients pipeline.Binding) error {
-	x := kernel.Operand{Binding: weights, Strides: [3]uint32{uint32(first), uint32(p.QueryLen * pitch), uint32(pitch)}}
-	at := r.Push.Backward(p, g, delta, &x, &g.DBias)
-	r.BackwardInputs(g, delta)
-	r.Access[6] = pipeline.Access{Binding: weights, Mode: pipeline.Write}
-	r.Access[7] = pipeline.Access{Binding: gradients, Mode: pipeline.Write}
-	access := r.BackwardScores(k, p, g)
-	if g.DBias.Given() && w.MakesBias() {
-		access[14] = g.Output(&g.DBias)
-	}
+// Grid is its workgroups over a slab. What each has is told from its number among those of all heads, so these begin behind the slabs
+// before.
+func (w *Weights) Grid(p *attn.Problem, b *pass.Slab, step uint32) kernel.Grid {
 	blocks := attn.CeilDiv(p.QueryLen, w.Tile.rows())
-	return r.DispatchPart(k, access, at, uint32(first*blocks), kernel.Grid{Total: uint32((first + heads) * blocks), Step: step},
-		weightsLabel)
+	return kernel.Grid{First: uint32(b.Head0 * blocks), Total: uint32((b.Head0 + b.Heads) * blocks), Step: step}
+}
+
+// Stage puts P and dS of the slab in a into scratch of these names.
+func (w *Weights) Stage(v pass.Variant, c kernel.Constants, g kernel.Grid, a pass.Args, weights, grads string) pass.Stage {
+	a.As, a.Y = pass.AsWeights, "DBias"
+	bind := append(gradientBuffers.Inputs(), pass.Bind{Name: gradientBuffers.X, To: weights, Mode: pipeline.Write},
+		pass.Bind{Name: gradientBuffers.Y, To: grads, Mode: pipeline.Write}, pass.Given("Z4_", "DBias", v.DBias, v.Written(), "Q"))
+	return pass.Stage{Label: weightsLabel, Module: weightsLabel + "." + a.Problem.DType.Suffix(), Proves: true, Last: true,
+		Made: w.Tile.Fragment.Subgroups(), Grid: g, Idle: "Q", Constants: c, Args: a, Bind: append(bind, pass.Scores(a.Problem, 0)...)}
 }

@@ -37,6 +37,7 @@ type Stage struct {
 	Made      pipeline.KernelInfo // what else its pipeline is made with: sizes of subgroups
 	Functions *score.Code         // of the user's that are put into it; nil: the problem's
 	Proves    bool                // its pipeline is one of those that the pass's self-check is about
+	Last      bool                // the key of that self-check names it behind the others
 	Again     int                 // its pipeline is that of the stage so many before; 0: it has its own
 
 	Grid   kernel.Grid // zero: one workgroup
@@ -73,7 +74,7 @@ type Args struct {
 	As      ArgsAs
 	Problem *attn.Problem
 	X, Y    string // operands that the arguments are of beside those of the pass, "" for none
-	Slab    Slab   // of AsScores, AsRows and AsProduct
+	Slab    Slab   // of AsScores, AsRows, AsProduct and AsWeights
 	Pitch   int    // elements from row to row of its matrices
 }
 
@@ -88,6 +89,7 @@ const (
 	AsScores                 // of a product of rows that gives a slab: of X by Y, at the problem's scale
 	AsRows                   // of a kernel that goes over a slab row by row, with a number X for each, lse or dlse
 	AsProduct                // of a product of a slab, or of a slab turned over, by X, which gives Y
+	AsWeights                // of the backward kernel that makes a slab of P and dS, and writes the gradient Y
 )
 
 // Bytes are the sizes of scratch.
@@ -116,9 +118,11 @@ func (s *Stage) dispatches() int {
 
 // proofs are the pipelines that the pass's self-check is about.
 func (p *Pass) proofs() (out []kernel.Compiled) {
-	for i := range p.Stages {
-		if s := &p.Stages[i]; s.Proves && s.Again == 0 {
-			out = append(out, kernel.Compiled{Module: s.Module, Constants: s.Constants, Functions: p.functions(s)})
+	for _, last := range [...]bool{false, true} {
+		for i := range p.Stages {
+			if s := &p.Stages[i]; s.Proves && s.Again == 0 && s.Last == last {
+				out = append(out, kernel.Compiled{Module: s.Module, Constants: s.Constants, Functions: p.functions(s)})
+			}
 		}
 	}
 	return out

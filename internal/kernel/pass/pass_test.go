@@ -50,6 +50,20 @@ func TestPassIsData(t *testing.T) {
 	require.Zero(t, CountsOf(plain.Problem, rows, 1))
 }
 
+// TestProofsInOrder: a pipeline is named once, however many stages have it, and those that are to be last behind the others.
+func TestProofsInOrder(t *testing.T) {
+	stages := []Stage{{Module: "delta"}, {Module: "weights", Proves: true, Last: true}, {Module: "product", Proves: true}}
+	for _, s := range stages[1:] {
+		s.Again = 2
+		stages = append(stages, s)
+	}
+	var names []string
+	for _, k := range (&Pass{Problem: &attn.Problem{}, Stages: stages}).proofs() {
+		names = append(names, k.Module)
+	}
+	require.Equal(t, []string{"product", "weights"}, names)
+}
+
 // TestSinks: the gradient with respect to sinks finds δ and the table of packed sequences behind a backward pass.
 func TestSinks(t *testing.T) {
 	for _, packed := range []attn.Packed{{}, {Queries: 100, Keys: 90}} {

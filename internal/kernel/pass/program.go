@@ -22,8 +22,9 @@ type Fitted struct {
 	// DBias: the gradient with respect to the bias is among those that it makes: of a backward pass where it is wanted
 	DBias bool
 	// Apart: standard attention, whose products have two tensors each. Of forward passes Variant.Aligned is about q and k, and Output about
-	// v and o; of backward passes Output is about q and k. Trials of these have the gradient with respect to lse.
+	// v and o; of backward passes Output is about q and k.
 	Apart bool
+	DLSE  bool    // of backward passes: trials have the gradient with respect to lse where a variant has
 	Bound float64 // how far the output of a forward pass's trial may be off; 0: as far as its storage type's
 
 	// Pass gives the pass for a variant. Scratch and grids are the same for all of them.
@@ -243,7 +244,7 @@ func NewBackward(k *Fitted) (*Backward, error) {
 	s.try = s.trial
 	s.fit(k)
 	others := ofGradients()
-	if k.Apart {
+	if k.DLSE {
 		for _, v := range others {
 			v.LSE = true
 			others = append(others, v)
@@ -272,7 +273,7 @@ func (s *Backward) Record(r *kernel.Recorder, g *kernel.Gradients) error {
 }
 
 func (s *Backward) trial(v Variant, of *ready) (wrong string, err error) {
-	by := kernel.GradientVariant{Aligned: v.Aligned, Accumulate: v.Accumulate, AlignedBy: v.AlignedDBias, DLSE: s.Apart && v.LSE}
+	by := kernel.GradientVariant{Aligned: v.Aligned, Accumulate: v.Accumulate, AlignedBy: v.AlignedDBias, DLSE: s.DLSE && v.LSE}
 	if v.DBias {
 		by.With = "Bias"
 	}

@@ -264,6 +264,10 @@ func (s *readyStage) push(to *kernel.Pushes, t *tensors) (baseAt int) {
 	switch s.Args.As {
 	case AsBackward:
 		return to.Backward(p, t.backward, &none, x, y)
+	case AsWeights: // P and dS stand in x's place
+		b := &s.Args.Slab
+		x = &kernel.Operand{Strides: [3]uint32{uint32(b.Head0), uint32(b.Rows * s.Args.Pitch), uint32(s.Args.Pitch)}}
+		return to.Backward(p, t.backward, &none, x, y)
 	case AsDelta:
 		return to.Delta(p, t.backward, &none)
 	case AsTable:

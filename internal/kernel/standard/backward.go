@@ -59,7 +59,7 @@ func planGradients(name string, trusted bool, e *kernel.Env, p *attn.Problem, fo
 		return nil, err
 	}
 	k := &pass.Fitted{Env: e, Problem: &s.problem, Name: fmt.Sprintf("%s %v", name, shape), Named: shape.String(), Moves: s.model(),
-		Trusted: trusted, Apart: true, Pass: s.pass}
+		Trusted: trusted, Apart: true, DLSE: true, Pass: s.pass}
 	if !trusted || s.slopes { // other functions stand in forward's kernels alone
 		k.Trial = s.trial
 	}
@@ -163,8 +163,7 @@ func (s *backwardProgram) pass(v pass.Variant) *pass.Pass {
 
 // stage has a kernel work on slab i, whose P the forward pass has kept.
 func (s *backwardProgram) stage(part gradient, k pass.Stage, v pass.Variant, i int) pass.Stage {
-	weights, grads, g, sum := pass.Kept(i), fmt.Sprint("dP", i), s.grids[i][part], v
-	sum.Accumulate = v.Accumulate || i > 0 // every slab may add to dK and dV
+	weights, grads, g := pass.Kept(i), fmt.Sprint("dP", i), s.grids[i][part]
 	label, args := standardGradientLabels[part], func(as pass.ArgsAs, x, y string) pass.Args { return s.forward.args(as, i, x, y) }
 	switch part {
 	case gradWeights:
@@ -181,12 +180,25 @@ func (s *backwardProgram) stage(part gradient, k pass.Stage, v pass.Variant, i i
 			k.Bind = append(append(k.Bind, raw), pass.Scores(&s.problem, 0)...)
 		}
 		return k
-	case gradValues:
-		return on(k, label, g, args(pass.AsProduct, "DO", "DV"), read(weights), read("DO"), pass.Bind{To: "DV", Mode: sum.Written()})
-	case gradQueries:
-		return on(k, label, g, args(pass.AsProduct, "K", "DQ"), read(grads), read("K"), pass.Bind{To: "DQ", Mode: v.Written()})
 	}
-	return on(k, label, g, args(pass.AsProduct, "Q", "DK"), read(grads), read("Q"), pass.Bind{To: "DK", Mode: sum.Written()})
+	return product(part, k, v, g, args(pass.AsProduct, "", ""), weights, grads)
+}
+
+// product is one of the sums over the slab in a, whose P and dS are bound by these names.
+func product(part gradient, k pass.Stage, v pass.Variant, g kernel.Grid, a pass.Args, weights, grads string) pass.Stage {
+	matrix := grads
+	switch part {
+	case gradValues:
+		matrix, a.X, a.Y = weights, "DO", "DV"
+	case gradQueries:
+		a.X, a.Y = "K", "DQ"
+	case gradKeys:
+		a.X, a.Y = "Q", "DK"
+	}
+	if part != gradQueries { // every slab behind the first may add to dK and dV
+		v.Accumulate = v.Accumulate || a.Slab.Head0+a.Slab.Row0 > 0
+	}
+	return on(k, standardGradientLabels[part], g, a, read(matrix), read(a.X), pass.Bind{To: a.Y, Mode: v.Written()})
 }
 
 // trial is the pass of a small problem, on weights that the scalar tier keeps.

@@ -1,0 +1,50 @@
+package slabs
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vkattn/vkattn/internal/attn"
+	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/internal/kernel/kerneltest"
+	"github.com/vkattn/vkattn/internal/kernel/pass"
+	"github.com/vkattn/vkattn/vk"
+)
+
+// TestPasses: names are those of the modules, whatever the type of elements and the bias; over each slab the kernel of weights goes on
+// where it ended before, and stages over further slabs have the pipelines of the first.
+func TestPasses(t *testing.T) {
+	c := kerneltest.Hopper()
+	c.Facts.Limits.MaxStorageBufferRange = 1 << 30
+	c.Facts.Heaps = []vk.Heap{{Size: 1 << 34, DeviceLocal: true}}
+	f, l := kernel.Fragment{M: 16, N: 8, K: 16, Lanes: 32}, &kernel.FragmentLayout{}
+	for _, dtype := range []attn.DType{attn.F16, attn.BF16} {
+		for _, bias := range []attn.PerScore{{}, {In: true, DType: dtype, Own: [4]bool{true, true, true, true}}} {
+			p := kerneltest.Problem(attn.Problem{Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: 100, KeyLen: 70, DType: dtype, Bias: bias})
+			row := 2 * 72 // bytes
+			s, err := fit(&kernel.Env{Caps: *c}, p, f, l, kernel.FormRegisters,
+				kernel.NewBackwardTuning(map[string]int{kernel.SlabsParameter: 1, "max_slab": 2 * 100 * row}))
+			require.NoError(t, err)
+			for _, v := range []pass.Variant{{}, {Aligned: true, Output: true, LSE: true, Accumulate: true, DBias: s.weights.MakesBias()}} {
+				made := s.pass(v)
+				require.NoError(t, made.Check())
+				require.Len(t, made.Scratch, 3)
+				require.Equal(t, uint64(2*100*row), made.Scratch[1].Bytes)
+				require.Len(t, made.Stages, 1+4*4)
+				next := uint32(0)
+				for i := 1; i < len(made.Stages); i += 4 {
+					weights := made.Stages[i]
+					require.Equal(t, next, weights.Grid.First)
+					next = weights.Grid.Total
+					require.Equal(t, i > 1, weights.Again == 4)
+				}
+				require.Equal(t, uint32(s.groups()), next)
+				small, err := s.trial(v)
+				require.NoError(t, err)
+				require.NoError(t, small.Check())
+				require.Len(t, small.Stages, 5)
+			}
+		}
+	}
+}
