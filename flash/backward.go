@@ -31,7 +31,7 @@ type Backward struct {
 	Forward
 
 	DO   *Tensor // the loss's gradient with respect to o, of O's type and shape
-	DLSE *Tensor // that by lse, fp32 in row-major order, of LSE's shape; nil: zero
+	DLSE *Tensor // that with respect to lse, fp32 in row-major order, of LSE's shape; nil: zero
 
 	// The gradients with respect to q, k and v: outputs, of the type and shape of Q, K and V. They are overwritten, or added to with
 	// Accumulate, and overlap no other tensor of the pass.

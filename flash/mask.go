@@ -18,14 +18,14 @@ var UsualMaskBlocks = Blocks{Queries: 128, Keys: 128}
 // MaskBlocks is what a problem's mask functions, Problem.MaskFunction, make of the blocks of its scores, in device memory. Of the pairs of
 // a block that exist and that Causal and Window allow, MaskFunction allows
 //
-//	none of them: the block is left out, without loads and arithmetic
-//	all of them: it is whole, and MaskFunction is not asked
-//	some of them: it is an edge, and MaskFunction is asked of each pair
+//	none of them: the block is empty, and left out, without loads and arithmetic
+//	all of them: it is full, and MaskFunction is not asked
+//	some of them: it is partial, and MaskFunction is asked of each pair
 //
 // A MaskBlocks follows from the values that MaskFunction captures when it is made: for other values make another one, or use Update. It may
 // be used by any number of plans and recordings at once.
 //
-// (Dong, Feng, Guessous, Liang and He, "Flex Attention", 2024: its block masks tell full blocks from partial ones.)
+// FlexAttention calls it a BlockMask. (Dong, Feng, Guessous, Liang and He, "Flex Attention", 2024.)
 type MaskBlocks struct {
 	of         attn.Problem // as far as bits depend on it
 	key        string       // of the functions
@@ -109,8 +109,8 @@ func (d *Device) NewMaskBlocks(ctx context.Context, p Problem, captured ...*Tens
 // Update makes the mask anew from other values of what MaskFunction captures. No work that uses the mask may be under way. Errors are those
 // of NewMaskBlocks.
 func (m *MaskBlocks) Update(ctx context.Context, captured ...*Tensor) (err error) {
-	defer during("Mask.Update", &err)
-	if err := m.usable("Mask"); err != nil {
+	defer during("MaskBlocks.Update", &err)
+	if err := m.usable("MaskBlocks"); err != nil {
 		return err
 	}
 	return m.update(ctx, captured)
@@ -142,10 +142,10 @@ func (m *MaskBlocks) usable(name string) error {
 }
 
 // Count reads back how many blocks there are of each class, of all masks together: a mask each for the batch entries and the heads that
-// MaskFunction depends on. A block that Causal and Window leave out is among none.
-func (m *MaskBlocks) Count(ctx context.Context) (none, whole, edge int, err error) {
-	defer during("Mask.Count", &err)
-	if err := m.usable("Mask"); err != nil {
+// MaskFunction depends on. A block that Causal and Window leave out is empty.
+func (m *MaskBlocks) Count(ctx context.Context) (empty, full, partial int, err error) {
+	defer during("MaskBlocks.Count", &err)
+	if err := m.usable("MaskBlocks"); err != nil {
 		return 0, 0, 0, err
 	}
 	raw := make([]byte, 4*kernel.ClassWords(&m.of))

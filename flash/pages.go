@@ -17,8 +17,8 @@ import (
 //	             (Int32 [1, 1, 1, Batch+1]), and LastPages[b] (Int32 [1, 1, 1, Batch]) is the number of rows of its last page,
 //	             from 1 to Size, or anything, 0 say, of an entry without pages: FlashInfer's form
 //
-// Pages may be shared by entries and stand in any order; a [Cache] keeps pools and tables. A number outside of the pool is never followed:
-// such keys and values are zeros.
+// Pages may be shared by entries and stand in any order; a cache of flash/kvcache keeps pools and tables. A number outside
+// of the pool is never followed: such keys and values are zeros.
 type Pages struct {
 	Size        int // rows of a page, a power of two from 1 to 65536
 	Count       int // pages of each pool

@@ -18,7 +18,7 @@ const (
 
 // Problem is one attention: for each batch entry b and query head h, with key head h' = h / (Heads/KeyHeads),
 //
-//	s_ij = Score(Scale · Σ_d q[b,h,i,d] · k[b,h',j,d]) + bias[b,h,i,j]      −∞ where Causal, Window or any mask forbids (i, j)
+//	s_ij = ScoreFunction(Scale · Σ_d q[b,h,i,d] · k[b,h',j,d]) + bias[b,h,i,j]      −∞ where Causal, Window or any mask forbids (i, j)
 //	lse_i = log(Σ_j exp(s_ij) + exp(sink[h]))                              without Sinks the sum alone
 //	o[b,h,i,:] = Σ_j exp(s_ij − lse_i) · v[b,h',j,:]
 //

@@ -91,7 +91,7 @@ func planBias(e *kernel.Env, p *attn.Problem, of kernel.Bias, tier kernel.Tier,
 		case !errors.As(err, &no):
 			return nil, "", err
 		}
-		note = "its gradient by the bias is made by scalar_backward_bias, because " + no.Why
+		note = "its gradient with respect to the bias is made by scalar_backward_bias, because " + no.Why
 	}
 	bias, err := scalar.PlanBias(e, p, of, sums...)
 	if err != nil {

@@ -62,7 +62,7 @@ type SDPAGradients struct {
 	DQ, DK, DV *Tensor
 	DBias      *Tensor  // nil without Bias, and with NoBiasGradient
 	DSinks     *Tensor  // nil without Sinks
-	DCaptured  Captured // fp32, nil where ScoreFunction has no derivative by the tensor
+	DCaptured  Captured // fp32, nil where ScoreFunction has no derivative with respect to the tensor
 }
 
 // Close frees the gradients.

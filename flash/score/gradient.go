@@ -18,8 +18,8 @@ type gradient struct {
 	index       ref
 }
 
-// Gradient is the derivative by the fp32 tensor that was captured under a name. It is an error where there is none of that name, it holds
-// integers, or a pair reads it at more than one index.
+// Gradient is the derivative with respect to the fp32 tensor that was captured under a name. It is an error where there is none of that
+// name, it holds integers, or a pair reads it at more than one index.
 func (f Function) Gradient(name string) (Gradient, error) {
 	d := f.get()
 	if d.err != nil {

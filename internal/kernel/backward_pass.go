@@ -36,9 +36,10 @@ func (g *Gradients) Aligned() bool {
 // GradientVariant says what the pipelines of a set of tensors are built for.
 type GradientVariant struct {
 	Aligned, Accumulate, DLSE bool
-	// In trials: what the one gradient is by that is made, and whether its rows can be moved 16 bytes at a time; "": those by q, k and v.
+	// In trials: what the one gradient is with respect to, and whether its rows can be moved 16 bytes at a time; "": there are those of q,
+	// k and v.
 	By        string
 	AlignedBy bool
-	Captured  string // or the captured tensor that the one gradient is by
-	With      string // or what a gradient besides those by q, k and v is by, aligned as AlignedBy says
+	Captured  string // or the captured tensor that it is with respect to
+	With      string // or what a gradient besides those of q, k and v is with respect to, aligned as AlignedBy says
 }

@@ -141,7 +141,8 @@ type BackwardProgram interface {
 	Record(r *Recorder, g *Gradients) error
 }
 
-// BiasMaker is a backward program whose kernels make the gradient with respect to a bias, where one is wanted, with those by q, k and v.
+// BiasMaker is a backward program whose kernels make the gradient with respect to a bias, where one is wanted, on the way to those of q, k
+// and v.
 type BiasMaker interface{ MakesBias(of Bias) bool }
 
 // Keeper is a program that can keep the weights of a forward pass, in buffers of these sizes.

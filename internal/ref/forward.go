@@ -93,7 +93,7 @@ func (p *Problem) scores(r Row, s, slope []float64) {
 	}
 }
 
-// beforeFunctions is a score as score functions find it, and its derivative by scale·q·k.
+// beforeFunctions is a score as score functions find it, and its derivative with respect to scale·q·k.
 func (p *Problem) beforeFunctions(r Row, j int) (s, slope float64) {
 	s, slope = p.scale()*dot(p.Q.Row(r.B, r.H, r.I), p.K.Row(r.B, r.H/p.group(), j)), 1
 	if p.Softcap > 0 {

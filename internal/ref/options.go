@@ -174,7 +174,7 @@ func (p *Problem) Check() error {
 	return nil
 }
 
-// capturedGradient is the derivative by a captured tensor of so many elements.
+// capturedGradient is the derivative with respect to a captured tensor of so many elements.
 type capturedGradient struct {
 	score.GradientEvaluator
 	elements int

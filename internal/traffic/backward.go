@@ -8,7 +8,7 @@ type BackwardFused struct {
 	Delta   string       `json:"delta"` // label of the dispatches that make δ
 	Keys    BackwardTile `json:"keys"`
 	Queries BackwardTile `json:"queries"`
-	DBias   bool         `json:"dbias,omitempty"` // the kernel of queries writes the gradient by the bias too, where it is wanted
+	DBias   bool         `json:"dbias,omitempty"` // the kernel of queries writes the bias's gradient too, where it is wanted
 }
 
 // BackwardTile is how a kernel whose workgroups own keys (or queries) walks over the queries (or keys).

@@ -238,7 +238,7 @@ func (s *Forward) trialOfScores(v Variant, of *ready) (wrong string, err error) 
 // Backward is a kernel of backward passes, as kernel.BackwardProgram.
 type Backward struct{ program }
 
-// NewBackward makes the pipelines of the usual variant: gradients overwritten, none by lse.
+// NewBackward makes the pipelines of the usual variant: gradients overwritten, none given with respect to lse.
 func NewBackward(k *Fitted) (*Backward, error) {
 	s := &Backward{}
 	s.try = s.trial

@@ -47,7 +47,7 @@ type backwardProgram struct {
 	forward *Program
 	shape   standardBackwardShape
 	grids   [][standardGradients]kernel.Grid // by slab
-	slopes  bool                             // score functions have a derivative by scores, which stand in the workspace too
+	slopes  bool                             // score functions have a derivative with respect to scores, which stand in the workspace too
 }
 
 // planGradients fits the kernels of a name and shape to a problem. Those that are trusted prove themselves only with functions of the

@@ -92,14 +92,14 @@ func (d *Device) masks(ctx context.Context, c Case) (m masks, err error) {
 // Close frees them.
 func (m masks) Close() error { return errors.Join(m.blocks.Close(), m.classes.Close()) }
 
-// shares are those of blocks of each class, "none 88.0%, whole 10.9%, edge 1.1%"; "" without classes.
+// shares are those of blocks of each class, "empty 88.0%, full 10.9%, partial 1.1%"; "" without classes.
 func (m masks) shares(ctx context.Context) (string, error) {
 	if m.classes == nil {
 		return "", nil
 	}
-	none, whole, edge, err := m.classes.Count(ctx)
-	percent := func(n int) float64 { return 100 * float64(n) / float64(none+whole+edge) }
-	return fmt.Sprintf("none %.1f%%, whole %.1f%%, edge %.1f%%", percent(none), percent(whole), percent(edge)), err
+	empty, full, partial, err := m.classes.Count(ctx)
+	percent := func(n int) float64 { return 100 * float64(n) / float64(empty+full+partial) }
+	return fmt.Sprintf("empty %.1f%%, full %.1f%%, partial %.1f%%", percent(empty), percent(full), percent(partial)), err
 }
 
 // classes says of what blocks a case's mask function is asked beforehand: by the library's own fused kernels, and where there are queries

@@ -147,7 +147,7 @@ func TestClassedRows(t *testing.T) {
 	require.Empty(t, row.Error)
 	require.Empty(t, row.BwdError)
 	// Documents of 150 in blocks of 128: of nine the causal order leaves six, of which documents leave out one and cut three.
-	require.Equal(t, "none 44.4%, whole 22.2%, edge 33.3%", row.Classes)
+	require.Equal(t, "empty 44.4%, full 22.2%, partial 33.3%", row.Classes)
 	require.Equal(t, []bool{true, false, false, true, true, false, false, true, true}, c.seenBlocks())
 	require.Equal(t, c.seenBlocks(), c.Call().Blocks)
 	require.Equal(t, 4.0*2*8*(2*150*151/2), row.ForwardFLOPs())
