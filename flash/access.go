@@ -134,8 +134,10 @@ func (r *Recording) waitFor(ctx context.Context) error {
 
 // recorded is the device of a recording; nil of what is none, and of those that say themselves what is wrong with them.
 func recorded(recording any) *Device {
-	if r, ok := recording.(*Recording); ok && r.made() == nil {
-		return r.dev
+	if s, ok := recording.(Submittable); ok {
+		if r := s.Commands(); r.made() == nil {
+			return r.dev
+		}
 	}
 	for _, of := range recordings {
 		if d := of(recording); d != nil {

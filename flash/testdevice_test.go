@@ -2,13 +2,11 @@ package flash
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"os"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 
@@ -24,16 +22,9 @@ import (
 
 var bg = context.Background()
 
-// TestMain leaves the examples out where there is no device: unlike tests they cannot skip themselves.
 func TestMain(m *testing.M) {
-	flag.Parse()
-	if _, err := Devices(); err != nil && os.Getenv("VKATTN_REQUIRE_DEVICE") != "1" {
-		fmt.Fprintln(os.Stderr, "examples are left out:", err)
-		skip := flag.Lookup("test.skip")
-		if err := skip.Value.Set(strings.TrimPrefix(skip.Value.String()+"|^Example", "|")); err != nil {
-			panic(err)
-		}
-	}
+	_, err := Devices()
+	vktest.LeaveOutExamples(err)
 	os.Exit(testShared.Main(m))
 }
 

@@ -178,7 +178,7 @@ func TestFaultWalk(t *testing.T) {
 		}
 		for i, r := range results {
 			stride := 1
-			if testing.Short() { // every run opens a device, for which a GPU takes a quarter of a second
+			if testing.Short() { // every run opens a device, which takes a GPU's driver long
 				if k.Name == "any" {
 					continue
 				}

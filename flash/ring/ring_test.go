@@ -3,11 +3,9 @@ package ring
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"strings"
 	"sync"
 	"testing"
 
@@ -86,14 +84,8 @@ func sharedDevices(t testing.TB, n int) []*flash.Device {
 }
 
 func TestMain(m *testing.M) {
-	flag.Parse()
-	if _, err := flash.Devices(); err != nil && os.Getenv("VKATTN_REQUIRE_DEVICE") != "1" { // unlike tests they cannot skip themselves
-		fmt.Fprintln(os.Stderr, "examples are left out:", err)
-		skip := flag.Lookup("test.skip")
-		if err := skip.Value.Set(strings.TrimPrefix(skip.Value.String()+"|^Example", "|")); err != nil {
-			panic(err)
-		}
-	}
+	_, err := flash.Devices()
+	vktest.LeaveOutExamples(err)
 	code := m.Run()
 	for _, d := range opened.devices {
 		if err := d.Close(); err != nil {

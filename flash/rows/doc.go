@@ -16,15 +16,6 @@ import (
 // within is what flash keeps to itself.
 var within = access.Get[*flash.Device, *flash.Plan, flash.Problem, *flash.Tensor, *flash.Recording]()
 
-func init() {
-	within.Recordings(func(recording any) *flash.Device {
-		if r, ok := recording.(*Recording); ok && r.made() == nil {
-			return r.plan.dev
-		}
-		return nil
-	})
-}
-
 func badArgument(name string, value any, rule string, a ...any) error {
 	return &flash.ArgumentError{Argument: name, Value: fmt.Sprint(value), Rule: fmt.Sprintf(rule, a...)}
 }

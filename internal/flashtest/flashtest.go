@@ -4,11 +4,7 @@ package flashtest
 
 import (
 	"context"
-	"flag"
-	"fmt"
 	"math/rand/v2"
-	"os"
-	"strings"
 	"sync"
 	"testing"
 
@@ -60,17 +56,10 @@ func Own(t testing.TB) *flash.Device {
 	return vktest.Opened(t, open)
 }
 
-// Main runs a package's tests and closes their device. It is for TestMain, and gives the status to exit with. Examples are left out where
-// there is no device: unlike tests they cannot skip themselves.
+// Main runs a package's tests and closes their device. It is for TestMain, and gives the status to exit with.
 func Main(m *testing.M) int {
-	flag.Parse()
-	if _, err := flash.Devices(); err != nil && os.Getenv("VKATTN_REQUIRE_DEVICE") != "1" {
-		fmt.Fprintln(os.Stderr, "examples are left out:", err)
-		skip := flag.Lookup("test.skip")
-		if err := skip.Value.Set(strings.TrimPrefix(skip.Value.String()+"|^Example", "|")); err != nil {
-			panic(err)
-		}
-	}
+	_, err := flash.Devices()
+	vktest.LeaveOutExamples(err)
 	return shared.Main(m)
 }
 

@@ -11,8 +11,8 @@ import (
 	"github.com/vkattn/vkattn/vk"
 )
 
-// Shared is a device that tests of a package share. A GPU's driver takes a quarter of a second to open one and close it, and serves one
-// process after another: a device of its own for each test was half of the time that tests took beside one another.
+// Shared is a device that tests of a package share. A GPU's driver takes more than a tenth of a second to open one and close it, and
+// serves one process after another: with a device for each test the others waited.
 type Shared[D io.Closer] struct {
 	// Open is given what takes the messages of the validation layers, nil where tests run without them.
 	Open func(onMessage func(vk.Message)) (D, error)

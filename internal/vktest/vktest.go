@@ -7,6 +7,7 @@ package vktest
 
 import (
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -134,6 +135,20 @@ func Opened[D io.Closer](t testing.TB, open func(onMessage func(vk.Message)) (D,
 		rec.stop()
 	})
 	return d
+}
+
+// LeaveOutExamples makes go test leave examples out for want of a device, unless there must be one: unlike tests they cannot skip
+// themselves. It is for TestMain.
+func LeaveOutExamples(why error) {
+	flag.Parse()
+	if why == nil || os.Getenv("VKATTN_REQUIRE_DEVICE") == "1" {
+		return
+	}
+	fmt.Fprintln(os.Stderr, "examples are left out:", why)
+	skip := flag.Lookup("test.skip")
+	if err := skip.Value.Set(strings.TrimPrefix(skip.Value.String()+"|^Example", "|")); err != nil {
+		panic(err)
+	}
 }
 
 // missing skips the test, or fails it where a device is required.
