@@ -200,6 +200,7 @@ func (w *writer) function(f *function) error {
 	if err != nil {
 		return err
 	}
+	empty := f.emptyBefore(places)
 	w.code = append(w.code, w.m.words[f.begin:f.body]...)
 	for i := range f.blocks {
 		b := &f.blocks[i]
@@ -207,7 +208,7 @@ func (w *writer) function(f *function) error {
 		switch {
 		case b.reachable:
 			w.code = append(w.code, spirv.Instruction(opLabel, b.label)...)
-			w.block(f, b, places)
+			w.block(f, b, empty[b.label])
 		case ok && p.to != 0:
 			w.code = append(append(w.code, spirv.Instruction(opLabel, b.label)...), spirv.Instruction(opBranch, p.to)...)
 		case ok:
@@ -223,8 +224,7 @@ func (w *writer) function(f *function) error {
 
 // block writes one that is reached. Its phis lose what came from blocks that are gone, and get an undefined value from those that are empty
 // now.
-func (w *writer) block(f *function, b *block, places map[uint32]place) {
-	var empty []uint32
+func (w *writer) block(f *function, b *block, empty []uint32) {
 	for at := b.begin; at < b.end; {
 		n := int(w.m.words[at] >> 16)
 		op, a := w.m.words[at]&0xffff, w.m.words[at+1:at+n]
@@ -237,9 +237,6 @@ func (w *writer) block(f *function, b *block, places map[uint32]place) {
 			continue
 		}
 		at += n
-		if empty == nil {
-			empty = f.emptyBefore(b.label, places)
-		}
 		phi := []uint32{a[0], a[1]}
 		for i := 2; i+1 < len(a); i += 2 {
 			if from, ok := f.index[a[i+1]]; ok && f.blocks[from].reachable {
@@ -253,12 +250,12 @@ func (w *writer) block(f *function, b *block, places map[uint32]place) {
 	}
 }
 
-// emptyBefore are the labels of empty blocks that jump to a block, in the function's order.
-func (f *function) emptyBefore(label uint32, places map[uint32]place) []uint32 {
-	out := []uint32{}
+// emptyBefore are, by a block's label, the labels of empty blocks that jump to it, in the function's order.
+func (f *function) emptyBefore(places map[uint32]place) map[uint32][]uint32 {
+	out := map[uint32][]uint32{}
 	for i := range f.blocks {
-		if p, ok := places[f.blocks[i].label]; ok && p.to == label {
-			out = append(out, f.blocks[i].label)
+		if p, ok := places[f.blocks[i].label]; ok && p.to != 0 {
+			out[p.to] = append(out[p.to], f.blocks[i].label)
 		}
 	}
 	return out
