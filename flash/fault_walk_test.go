@@ -236,11 +236,11 @@ var coldOperations = []faultOperation{
 // Every call of every operation on a device in use fails in turn, under validation.
 func TestFaultWalkOperations(t *testing.T) {
 	vktest.Long(t, "the walk over opening, and that with kernels that are compiled, as far as it goes")
-	walkAll(t, true, warmOperations)
+	walkAll(t, warmOperations)
 }
 
 // Every call of what a new device compiles or allocates for good fails in turn.
-func TestFaultWalkCold(t *testing.T) { walkAll(t, !testing.Short(), coldOperations) }
+func TestFaultWalkCold(t *testing.T) { walkAll(t, coldOperations) }
 
 // Every call of opening a device fails in turn; so does every call of closing one that has been used.
 func TestFaultWalkOpen(t *testing.T) {
@@ -323,7 +323,7 @@ func TestFaultWalkPeaks(t *testing.T) {
 
 // walkOne walks an operation that takes long, with a call that fails and with a device that is lost.
 func walkOne(t *testing.T, op faultOperation) {
-	r := newFaultRig(t, false)
+	r := newFaultRig(t)
 	for _, result := range []vk.Result{vk.ErrOutOfHostMemory, vk.ErrDeviceLost} {
 		n := r.walk(t, op, "any", result)
 		t.Logf("%v: %d calls", result, n)
