@@ -23,10 +23,10 @@ var Decode = &kernel.Kernel{
 		MostDim:        kernel.PlainDims,
 		Can:            attn.OfScores | attn.WithSinks | attn.WithLengths | attn.WithPacked | attn.WithPages | attn.WithQuantised,
 		MostRows:       DecodeRows,
-		Parameters: kernel.GroupBound.And(kernel.SideRanges, kernel.IndirectRange, kernel.Parameters{
-			kernel.DecodeParameter: kernel.OnOff, "rows": kernel.Between(1, DecodeRows), "w": kernel.Between(1, 32),
-			"keys": kernel.Between(1, 256), "parts": kernel.PartsRange,
-		}),
+		Parameters: kernel.GroupBound.And(kernel.SideRanges, kernel.IndirectRange, kernel.RowRanges(DecodeKernel).Only("w", "keys"),
+			kernel.Parameters{
+				kernel.DecodeParameter: kernel.OnOff, "rows": kernel.Between(1, DecodeRows), "parts": kernel.PartsRange,
+			}),
 		Yields:      true,
 		Reserved:    kernel.ReservedOnCPU,
 		Unsupported: decodeUnsupported,
@@ -127,15 +127,13 @@ func decodeLacks(l *kernel.FragmentLayout) string {
 // Constants are the specialization constants of matrix_decode.
 func (t *DecodeTile) Constants(p *attn.Problem, l *kernel.FragmentLayout, v kernel.Variant) kernel.Constants {
 	f := &t.Fragment
-	c := kernel.Constants{"WG": t.Threads(), "ROWS": t.Rows, "FM": f.M, "FN": f.N, "FK": f.K, "SG": f.Lanes, "RN": t.fragments(),
-		"KEYS":  t.Keys,
-		"PARTS": t.Parts, "MEET": t.Meet}
+	c := kernel.Constants{"WG": t.Threads(), "FM": f.M, "FN": f.N, "FK": f.K, "SG": f.Lanes, "RN": t.fragments(), "MEET": t.Meet}
 	if p.Cached() {
 		c["PATCH"] = max(t.patch(p), 1)
 		c["K_BYTES"], c["K_WIDE"] = stagedRow(p.KeyType, p.HeadDim, v.Aligned)
 		c["V_BYTES"], c["V_WIDE"] = stagedRow(p.ValueType, p.ValueDim, v.Aligned)
 	}
-	return c.And(columnConstants(l, f), l.Constants(), kernel.ForwardConstants(p, v), kernel.LengthConstants(p))
+	return c.And(decodeFields.Constants(t), columnConstants(l, f), l.Constants(), kernel.ForwardConstants(p, v), kernel.LengthConstants(p))
 }
 
 // stagedRow is the bytes of a row of a quantised tensor, and the words that are loaded at a time: attn.Layout.Aligned says where rows
@@ -203,6 +201,14 @@ type DecodeTile struct {
 	Keys     int // of a batch
 	Parts    int // of the keys
 	Meet     int // rows that subgroups add up at the same time
+}
+
+// decodeFields are the numbers of a DecodeTile; rows of tables name all but rows and parts.
+var decodeFields = kernel.Fields[DecodeTile]{
+	{Name: "w", Of: func(t *DecodeTile) any { return &t.W }},
+	{Name: "keys", Constant: "KEYS", Of: func(t *DecodeTile) any { return &t.Keys }},
+	{Name: "rows", Constant: "ROWS", Of: func(t *DecodeTile) any { return &t.Rows }},
+	{Name: "parts", Constant: "PARTS", Of: func(t *DecodeTile) any { return &t.Parts }},
 }
 
 func (t *DecodeTile) Threads() int { return t.W * t.Fragment.Lanes }
@@ -277,14 +283,16 @@ func (t *DecodeTile) Check(p *attn.Problem, c *kernel.Capabilities) (name, why s
 func ChooseDecodeTile(c *kernel.Capabilities, p *attn.Problem, s kernel.Fragment, l *kernel.FragmentLayout,
 	t *kernel.Tuning) (DecodeTile, error) {
 	row := c.First(p, s, DecodeKernel)
-	tile := DecodeTile{Fragment: s, W: row.Get("w"), Keys: attn.CeilDiv(row.Get("keys"), max(s.M, s.K)) * max(s.M, s.K)}
-	all, registers := p.QueryLen*p.Group(), row.Get("registers")
-	tile.Rows = all
+	tile := DecodeTile{Fragment: s}
+	decodeFields.Read(&tile, row)
+	all, registers, side := p.QueryLen*p.Group(), row.Get("registers"), max(s.M, s.K)
+	tile.Rows, tile.Keys = all, attn.CeilDiv(tile.Keys, side)*side
 	for blocks := 2; tile.registers(p) > registers && tile.Rows > s.N; blocks++ {
 		tile.Rows = attn.CeilDiv(all, blocks)
 	}
-	tile.Rows, tile.W, tile.Keys = t.Get("rows", tile.Rows), t.Get("w", tile.W), t.Get("keys", tile.Keys)
-	tile.Parts = t.Get("parts", decodeParts(c, p, row, row.Get("beside")*c.Prediction().Count, tile.Groups(p)))
+	decodeFields.Take(&tile, t, "", "rows", "w", "keys")
+	tile.Parts = decodeParts(c, p, row, row.Get("beside")*c.Prediction().Count, tile.Groups(p))
+	decodeFields.Take(&tile, t, "", "parts")
 	tile.complete(p, min(row.Get("shared_kib")<<10, int(c.Facts.Limits.MaxSharedMemory)))
 	if name, why := tile.Check(p, c); why != "" {
 		return DecodeTile{}, t.BadTile(name, why)

@@ -37,9 +37,8 @@ const DecodeRows = 8
 const DecodeKernel = "scalar_decode"
 
 // decodeRanges are its parameters.
-var decodeRanges = kernel.GroupBound.And(kernel.IndirectRange, kernel.Parameters{
-	kernel.DecodeParameter: kernel.OnOff, "rows": kernel.Between(1, DecodeRows), "w": kernel.Between(1, 32), "lpr": kernel.Powers(1, 128),
-	"u": kernel.Between(1, 16), "parts": kernel.PartsRange,
+var decodeRanges = kernel.GroupBound.And(kernel.IndirectRange, kernel.RowRanges(DecodeKernel).Only("w", "u"), kernel.Parameters{
+	kernel.DecodeParameter: kernel.OnOff, "rows": kernel.Between(1, DecodeRows), "lpr": kernel.Powers(1, 128), "parts": kernel.PartsRange,
 })
 
 func decodeLacks(c *kernel.Capabilities, p *attn.Problem) string {
@@ -73,8 +72,8 @@ func fusedDecode(e *kernel.Env, p *attn.Problem, t *kernel.Tuning) (*pass.Fused,
 
 // Constants are the specialization constants of scalar_decode.
 func (t *DecodeTile) Constants(p *attn.Problem, v kernel.Variant) kernel.Constants {
-	return kernel.Constants{"WG": t.Threads(), "ROWS": t.Rows, "SG": t.Lanes, "LPR": t.LPR, "U": t.U, "PARTS": t.Parts,
-		"MEET": t.Meet}.And(kernel.ForwardConstants(p, v), kernel.LengthConstants(p))
+	return kernel.Constants{"WG": t.Threads(), "SG": t.Lanes, "MEET": t.Meet}.And(decodeFields.Constants(t), kernel.ForwardConstants(p, v),
+		kernel.LengthConstants(p))
 }
 
 // candidates are neighbours of what is chosen.
@@ -110,6 +109,15 @@ type DecodeTile struct {
 	U     int // keys of a lane in a batch
 	Parts int // of the keys
 	Meet  int // rows that subgroups add up at the same time
+}
+
+// decodeFields are the numbers of a DecodeTile; rows of tables name all but rows and parts.
+var decodeFields = kernel.Fields[DecodeTile]{
+	{Name: "w", Of: func(t *DecodeTile) any { return &t.W }},
+	{Name: "lpr", Constant: "LPR", Of: func(t *DecodeTile) any { return &t.LPR }},
+	{Name: "u", Constant: "U", Of: func(t *DecodeTile) any { return &t.U }},
+	{Name: "rows", Constant: "ROWS", Of: func(t *DecodeTile) any { return &t.Rows }},
+	{Name: "parts", Constant: "PARTS", Of: func(t *DecodeTile) any { return &t.Parts }},
 }
 
 func (t *DecodeTile) Threads() int { return t.W * t.Lanes }
@@ -199,24 +207,26 @@ func (t *DecodeTile) Check(p *attn.Problem, l *vk.Limits) (name, why string) {
 // needed. Overrides from t replace single numbers.
 func ChooseDecodeTile(c *kernel.Capabilities, p *attn.Problem, t *kernel.Tuning) (DecodeTile, error) {
 	row := c.First(p, c.Lanes(), DecodeKernel)
-	tile := DecodeTile{Lanes: int(c.Facts.Subgroup.Size), W: row.Get("w"), U: row.Get("u")}
 	all, limits, registers := p.QueryLen*p.Group(), &c.Facts.Limits, row.Get("registers")
-	tile.Rows, tile.LPR = all, min(row.Get("lpr"), tile.Lanes)
+	tile := DecodeTile{Lanes: int(c.Facts.Subgroup.Size)}
+	decodeFields.Read(&tile, row)
+	tile.Rows, tile.LPR = all, min(tile.LPR, tile.Lanes)
 	for tile.registers(p) > registers && tile.LPR < tile.Lanes {
 		tile.LPR *= 2
 	}
 	for blocks := 2; tile.registers(p) > registers && tile.Rows > 1; blocks++ {
 		tile.Rows = attn.CeilDiv(all, blocks)
 	}
-	tile.Rows, tile.LPR = t.Get("rows", tile.Rows), t.Get("lpr", tile.LPR)
+	decodeFields.Take(&tile, t, "", "rows", "lpr")
 	for _, words := tile.perLane(p); tile.U > 1 && tile.U*words > row.Get("in_flight"); {
 		tile.U /= 2
 	}
 	for tile.W > 1 && kernel.CheckLimits(tile.Threads(), 0, limits) != "" {
 		tile.W /= 2
 	}
-	tile.U, tile.W = t.Get("u", tile.U), t.Get("w", tile.W)
-	tile.Parts = t.Get("parts", decodeParts(c, p, row, tile.Groups(p)))
+	decodeFields.Take(&tile, t, "", "u", "w")
+	tile.Parts = decodeParts(c, p, row, tile.Groups(p))
+	decodeFields.Take(&tile, t, "", "parts")
 	tile.complete(p, row, limits)
 	if name, why := tile.Check(p, limits); why != "" {
 		return DecodeTile{}, t.BadTile(name, why)

@@ -68,10 +68,9 @@ func Flash1Rows(p *attn.Problem) (statistics, sums uint64) {
 // Constants are the specialization constants of scalar_flash1, whose dispatches take so many blocks of keys.
 func (t *flash1Tile) Constants(p *attn.Problem, v kernel.Variant, keyBlocks int) kernel.Constants {
 	sh := t.Shared(p.HeadDim, p.ValueDim)
-	return kernel.Constants{"WG": t.Threads(), "BR": t.BR, "BC": t.BC, "MR": t.MR, "MC": t.MC, "DK": t.DK, "VC": t.VC,
-		"KEY_BLOCKS": keyBlocks, "K_AT": sh.KAt, "V_AT": sh.VAt, "P_AT": sh.PAt, "SHARED_V4": sh.Length,
-		"REDUCE_LEN": sh.reduce, "DROPOUT": kernel.BoolInt(p.DropThreshold() > 0)}.And(kernel.ForwardConstants(p, v),
-		kernel.LengthConstants(p))
+	return kernel.Constants{"WG": t.Threads(), "KEY_BLOCKS": keyBlocks, "K_AT": sh.KAt, "V_AT": sh.VAt, "P_AT": sh.PAt,
+		"SHARED_V4": sh.Length, "REDUCE_LEN": sh.reduce, "DROPOUT": kernel.BoolInt(p.DropThreshold() > 0)}.And(flash1Fields.Constants(t),
+		kernel.ForwardConstants(p, v), kernel.LengthConstants(p))
 }
 
 // flash1Label is the label of its dispatches.
@@ -84,6 +83,16 @@ type flash1Tile struct {
 	DK       int  // columns of Q staged at a time
 	VC       int  // keys of V staged at a time; BC: once for a block of keys
 	Subgroup bool // rows are reduced by shuffles
+}
+
+// flash1Fields are the numbers of a flash1Tile; rows of tables name the shape alone.
+var flash1Fields = kernel.Fields[flash1Tile]{
+	{Name: "br", Constant: "BR", Of: func(t *flash1Tile) any { return &t.BR }},
+	{Name: "bc", Constant: "BC", Of: func(t *flash1Tile) any { return &t.BC }},
+	{Name: "mr", Constant: "MR", Of: func(t *flash1Tile) any { return &t.MR }},
+	{Name: "mc", Constant: "MC", Of: func(t *flash1Tile) any { return &t.MC }},
+	{Name: "dk", Constant: "DK", Of: func(t *flash1Tile) any { return &t.DK }, Open: true},
+	{Name: "vc", Constant: "VC", Of: func(t *flash1Tile) any { return &t.VC }, Open: true},
 }
 
 func (t *flash1Tile) Tx() int      { return t.BC / t.MC }
@@ -120,9 +129,9 @@ func ChooseFlash1Tile(c *kernel.Capabilities, p *attn.Problem, t *kernel.Tuning)
 	why, rows := "no shape is for the problem", c.Suiting(kernel.Asked(p, c.Lanes()), "scalar_flash1")
 	for _, whole := range []bool{true, false} {
 		for _, r := range rows {
-			tile := flash1Tile{BR: r.Get("br"), BC: r.Get("bc"), MR: r.Get("mr"), MC: r.Get("mc")}
-			tile.BR, tile.BC = t.Get("br", tile.BR), t.Get("bc", tile.BC)
-			tile.MR, tile.MC = t.Get("mr", tile.MR), t.Get("mc", tile.MC)
+			var tile flash1Tile
+			flash1Fields.Read(&tile, r)
+			flash1Fields.Take(&tile, t, "", pieceFields...)
 			if why = tile.fit(c, p, t, whole); why == "" {
 				t.Took(r)
 				return tile, nil
@@ -154,7 +163,8 @@ func (tile *flash1Tile) fit(c *kernel.Capabilities, p *attn.Problem, t *kernel.T
 	why := "no staging fits"
 	for _, vc := range pieces {
 		for dk := min(cols, 64); dk >= 8; dk = attn.CeilDiv(dk/2, 8) * 8 {
-			tile.DK, tile.VC = t.Get("dk", dk), t.Get("vc", vc)
+			tile.DK, tile.VC = dk, vc
+			flash1Fields.Take(tile, t, "", "dk", "vc")
 			if why = tile.Check(p.HeadDim, p.ValueDim, p.DType.Size(), &c.Facts.Limits); why == "" {
 				return ""
 			}

@@ -32,6 +32,24 @@ type ScalarTile struct {
 	productBR, productBC, productMR, productTX       int
 }
 
+// scoresFields are the numbers of the product of q and k, those of rows of tables; productFields those of the product of the weights and v,
+// of which rows name product_bc.
+var (
+	scoresFields = kernel.Fields[ScalarTile]{
+		{Name: "br", Constant: "BR", Of: func(t *ScalarTile) any { return &t.scoresBR }},
+		{Name: "bc", Constant: "BC", Of: func(t *ScalarTile) any { return &t.scoresBC }},
+		{Name: "mr", Constant: "MR", Of: func(t *ScalarTile) any { return &t.scoresMR }},
+		{Name: "mc", Constant: "MC", Of: func(t *ScalarTile) any { return &t.scoresMC }},
+		{Name: "dk", Constant: "DK", Of: func(t *ScalarTile) any { return &t.scoresDK }},
+	}
+	productFields = kernel.Fields[ScalarTile]{
+		{Name: "product_br", Constant: "BR", Of: func(t *ScalarTile) any { return &t.productBR }},
+		{Name: "product_bc", Constant: "BC", Of: func(t *ScalarTile) any { return &t.productBC }},
+		{Name: "product_mr", Constant: "MR", Of: func(t *ScalarTile) any { return &t.productMR }},
+		{Name: "product_tx", Of: func(t *ScalarTile) any { return &t.productTX }},
+	}
+)
+
 const softmaxThreads = 128 // of a workgroup; every device allows it
 
 func (t *ScalarTile) scoresThreads() int {
@@ -109,14 +127,13 @@ func ChooseScalarTile(c *kernel.Capabilities, p *attn.Problem, t *kernel.Tuning)
 	lanes := softmaxLanes(c, p, "standard_softmax")
 	threads, why := int(min(c.Facts.Limits.MaxWorkgroupInvocations, c.Facts.Limits.MaxWorkgroupSize[0])), ""
 	for _, r := range c.Suiting(kernel.Asked(p, c.Lanes()), "standard_scalar") {
-		br, pm := r.Get("br"), max(1, r.Get("mr")/wide)
-		tile := ScalarTile{
-			scoresBR: t.Get("br", br), scoresBC: t.Get("bc", r.Get("bc")), scoresMR: t.Get("mr", r.Get("mr")),
-			scoresMC: t.Get("mc", r.Get("mc")),
-			scoresDK: t.Get("dk", r.Get("dk")), productBR: t.Get("product_br", min(br, min(threads, 256)*pm/tx)),
-			productBC: t.Get("product_bc", r.Get("product_bc")), productMR: t.Get("product_mr", pm), productTX: t.Get("product_tx", tx),
-			RowThreads: t.Get("row_threads", lanes),
-		}
+		tile := ScalarTile{RowThreads: t.Get("row_threads", lanes)}
+		scoresFields.Read(&tile, r)
+		productFields.Read(&tile, r)
+		tile.productMR, tile.productTX = max(1, tile.scoresMR/wide), tx
+		tile.productBR = min(tile.scoresBR, min(threads, 256)*tile.productMR/tx)
+		scoresFields.Take(&tile, t, "")
+		productFields.Take(&tile, t, "")
 		if tile.RowThreads > 0 {
 			tile.RowKeep = softmaxKeep(p, tile.RowThreads)
 		}
@@ -164,9 +181,8 @@ func (t *ScalarTile) Model() traffic.Standard {
 
 func (t *ScalarTile) Scores(p *attn.Problem, aligned bool) pass.Stage {
 	return pass.Stage{Module: "standard_scores." + p.DType.Suffix(),
-		Constants: kernel.Constants{"WG": t.scoresThreads(), "BR": t.scoresBR, "BC": t.scoresBC, "D": p.HeadDim,
-			"ALIGNED": kernel.BoolInt(aligned), "MR": t.scoresMR, "MC": t.scoresMC, "DK": t.scoresDK,
-			"SHARED_V4": t.scoresShared()}.And(kernel.MaskConstants(p))}
+		Constants: kernel.Constants{"WG": t.scoresThreads(), "D": p.HeadDim, "ALIGNED": kernel.BoolInt(aligned),
+			"SHARED_V4": t.scoresShared()}.And(scoresFields.Constants(t), kernel.MaskConstants(p))}
 }
 
 func (t *ScalarTile) Softmax(p *attn.Problem, lse bool) pass.Stage {
@@ -190,8 +206,7 @@ func (t *ScalarTile) Product(p *attn.Problem, aligned bool) pass.Stage {
 // some may be dropped.
 func (t *ScalarTile) Sums(name string, p *attn.Problem, dim int, aligned, accumulate, weights bool) pass.Stage {
 	return pass.Stage{Module: name + "." + p.DType.Suffix(),
-		Constants: kernel.Constants{"WG": t.productThreads(), "BR": t.productBR, "BC": t.productBC, "D": dim,
-			"ALIGNED": kernel.BoolInt(aligned), "MR": t.productMR, "SHARED_V4": t.productShared(dim),
-			"ACCUMULATE": kernel.BoolInt(accumulate),
-			"DROPOUT":    kernel.BoolInt(weights && p.DropThreshold() > 0)}.And(kernel.MaskConstants(p))}
+		Constants: kernel.Constants{"WG": t.productThreads(), "D": dim, "ALIGNED": kernel.BoolInt(aligned),
+			"SHARED_V4": t.productShared(dim), "ACCUMULATE": kernel.BoolInt(accumulate),
+			"DROPOUT": kernel.BoolInt(weights && p.DropThreshold() > 0)}.And(productFields.Constants(t), kernel.MaskConstants(p))}
 }
