@@ -9,6 +9,7 @@ import (
 
 	"github.com/vkattn/vkattn/flash/score"
 	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/internal/kernel/kerneltest"
 	"github.com/vkattn/vkattn/internal/kernel/matrix"
 	"github.com/vkattn/vkattn/internal/vktest"
 )
@@ -141,7 +142,7 @@ func TestBiasGradientOnTheWay(t *testing.T) {
 		require.NoError(t, plan.Close())
 	}
 
-	c, f, layout := h200(), kernel.Fragment{M: 16, N: 16, K: 16, Lanes: 32}, layoutOf(t, "NVIDIA 16x16x16")
+	c, f, layout := kerneltest.Hopper(), kernel.Fragment{M: 16, N: 16, K: 16, Lanes: 32}, layoutOf(t, "NVIDIA 16x16x16")
 	for _, dim := range []int{16, 32, 48, 64} {
 		for _, set := range []func(p *Problem){func(p *Problem) {}, func(p *Problem) { p.Causal = CausalBottomRight },
 			func(p *Problem) { p.Dropout = 0.1 },

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/internal/kernel/kerneltest"
 	"github.com/vkattn/vkattn/internal/kernel/matrix"
 	"github.com/vkattn/vkattn/internal/kernel/pass"
 	"github.com/vkattn/vkattn/internal/vktest"
@@ -126,7 +127,7 @@ func TestBiasTier(t *testing.T) {
 
 // TestMatrixBiasTiles: on a large GPU the tile stays one of many keys beside what the gradient leaves through.
 func TestMatrixBiasTiles(t *testing.T) {
-	c, f := h200(), kernel.Fragment{M: 16, N: 16, K: 16, Lanes: 32}
+	c, f := kerneltest.Hopper(), kernel.Fragment{M: 16, N: 16, K: 16, Lanes: 32}
 	layout := layoutOf(t, "NVIDIA 16x16x16")
 	for _, dim := range []int{32, 64, 96, 128, 256} {
 		for _, own := range []bool{true, false} {

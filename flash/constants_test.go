@@ -11,6 +11,7 @@ import (
 
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/internal/kernel/kerneltest"
 	"github.com/vkattn/vkattn/internal/kernel/matrix"
 	"github.com/vkattn/vkattn/internal/kernel/pass"
 	"github.com/vkattn/vkattn/internal/kernel/scalar"
@@ -22,7 +23,7 @@ import (
 // hostConstants are the constants that Go sets for each module, by the module's name without its type. No device is needed: names do
 // not depend on values.
 func hostConstants(t *testing.T) map[string]kernel.Constants {
-	c := largeGPU()
+	c := kerneltest.Hopper()
 	p, err := Problem{Batch: 1, Heads: 2, QueryLen: 64, KeyLen: 64, HeadDim: 64, DType: F16}.Normalize()
 	require.NoError(t, err)
 	fragment, layout, v := kernel.Fragment{M: 16, N: 16, K: 16, Lanes: 32}, kernel.FragmentLayout{}, kernel.Variant{LSE: true}

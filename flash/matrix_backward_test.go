@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/internal/kernel/kerneltest"
 	"github.com/vkattn/vkattn/internal/kernel/matrix"
 	"github.com/vkattn/vkattn/internal/vktest"
 )
@@ -150,7 +151,7 @@ func skipUnsupported(t *testing.T, err error) {
 
 // TestMatrixBackwardTiles: two tiles in shared memory and what may be asked for.
 func TestMatrixBackwardTiles(t *testing.T) {
-	c, s := h200(), kernel.Fragment{M: 16, N: 16, K: 16, Lanes: 32}
+	c, s := kerneltest.Hopper(), kernel.Fragment{M: 16, N: 16, K: 16, Lanes: 32}
 	layout := layoutOf(t, "NVIDIA 16x16x16")
 	choose := func(p Problem, prefix string, given map[string]int) (matrix.BackwardTile, error) {
 		p.Batch, p.Heads, p.DType = 2, 16, F16

@@ -15,6 +15,7 @@ import (
 
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/internal/kernel/kerneltest"
 	"github.com/vkattn/vkattn/internal/kernel/matrix"
 	"github.com/vkattn/vkattn/internal/kernel/pass"
 	"github.com/vkattn/vkattn/internal/ref"
@@ -255,7 +256,7 @@ func TestMatrixChoice(t *testing.T) {
 // TestLacksMatrix: a device without one of the features is told which.
 func TestLacksMatrix(t *testing.T) {
 	good := func() *kernel.Capabilities {
-		c := h200()
+		c := kerneltest.Hopper()
 		c.Facts.Limits.MaxPushConstants = 128
 		c.Facts.Subgroup.Compute, c.Facts.Subgroup.FullSubgroups, c.Facts.Subgroup.RequiredSizeCompute = true, true, true
 		c.Facts.Subgroup.Ops = vk.SubgroupBasic | vk.SubgroupVote | vk.SubgroupShuffle

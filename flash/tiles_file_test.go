@@ -13,6 +13,7 @@ import (
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/internal/kernel/catalogue"
+	"github.com/vkattn/vkattn/internal/kernel/kerneltest"
 	"github.com/vkattn/vkattn/internal/kernel/matrix"
 	"github.com/vkattn/vkattn/internal/kernel/scalar"
 	"github.com/vkattn/vkattn/internal/kernel/standard"
@@ -59,9 +60,9 @@ func TestForeignTiles(t *testing.T) {
 		c := g.caps()
 		c.Tiles, err = file.Over(c.TilesDevice())
 		require.NoError(t, err)
-		p := drawProblem(t)
+		p := kerneltest.DrawProblem(t)
 		if rapid.Bool().Draw(t, "blocks") {
-			p.Blocks = Blocks{Queries: 48, Keys: 32}
+			p.Blocks = attn.Blocks{Queries: 48, Keys: 32}
 		}
 		fits := func(name string, err error, why func() string) {
 			var no *kernel.Declined
@@ -70,35 +71,35 @@ func TestForeignTiles(t *testing.T) {
 			}
 		}
 		limits, elem := &c.Facts.Limits, p.DType.Size()
-		inFP32, err := scalar.ChooseForwardTile(c, attnOf(p), kernel.NewTuning(nil))
+		inFP32, err := scalar.ChooseForwardTile(c, p, kernel.NewTuning(nil))
 		fits("scalar_forward", err, func() string { return inFP32.Check(p.HeadDim, p.ValueDim, elem, limits) })
-		flash1, err := scalar.ChooseFlash1Tile(c, attnOf(p), kernel.NewTuning(nil))
+		flash1, err := scalar.ChooseFlash1Tile(c, p, kernel.NewTuning(nil))
 		fits("scalar_flash1", err, func() string { return flash1.Check(p.HeadDim, p.ValueDim, elem, limits) })
-		inThree, err := standard.ChooseScalarTile(c, attnOf(p), kernel.NewTuning(nil))
-		fits("standard_scalar", err, func() string { return inThree.Check(attnOf(p), limits) })
-		decode, err := scalar.ChooseDecodeTile(c, attnOf(p), kernel.NewTuning(nil))
-		fits("scalar_decode", err, func() string { _, why := decode.Check(attnOf(p), limits); return why })
+		inThree, err := standard.ChooseScalarTile(c, p, kernel.NewTuning(nil))
+		fits("standard_scalar", err, func() string { return inThree.Check(p, limits) })
+		decode, err := scalar.ChooseDecodeTile(c, p, kernel.NewTuning(nil))
+		fits("scalar_decode", err, func() string { _, why := decode.Check(p, limits); return why })
 		for _, prefix := range []string{"kv_", "q_"} {
-			tile, err := scalar.ChooseBackwardTile(c, attnOf(p), prefix, kernel.NewBackwardTuning(nil))
+			tile, err := scalar.ChooseBackwardTile(c, p, prefix, kernel.NewBackwardTuning(nil))
 			fits("scalar_backward", err, func() string { return tile.Check(prefix, max(p.HeadDim, p.ValueDim), elem, limits) })
 		}
 		if len(g.fragments) == 0 {
 			return
 		}
-		f := c.Fragments(attn.DType(p.DType))[0]
+		f := c.Fragments(p.DType)[0]
 		for _, choose := range []func(*kernel.Capabilities, *attn.Problem, kernel.Fragment, int, *kernel.Tuning) (matrix.Tile,
 			error){matrix.ChooseTile, matrix.ChooseBlockTile, matrix.ChooseFlash1Tile} {
-			tile, err := choose(c, attnOf(p), f, g.form, kernel.NewTuning(nil))
+			tile, err := choose(c, p, f, g.form, kernel.NewTuning(nil))
 			fits("matrix_forward", err, func() string { return tile.Check(p.HeadDim, p.ValueDim, c) })
 		}
 		for _, prefix := range []string{"kv_", "q_"} {
-			tile, err := matrix.ChooseBackwardTile(c, attnOf(p), &kernel.FragmentLayout{Form: g.form}, f, g.form, prefix,
+			tile, err := matrix.ChooseBackwardTile(c, p, &kernel.FragmentLayout{Form: g.form}, f, g.form, prefix,
 				kernel.NewBackwardTuning(nil))
-			fits("matrix_backward", err, func() string { return tile.Check(prefix, attnOf(p), c) })
+			fits("matrix_backward", err, func() string { return tile.Check(prefix, p, c) })
 		}
-		products, err := standard.ChooseMatrixTile(c, attnOf(p), f, kernel.NewTuning(nil))
-		fits("standard_matrix", err, func() string { return products.Check(attnOf(p), c) })
-		_, err = standard.ChooseMatrixGradients(c, attnOf(p), f, kernel.NewBackwardTuning(nil))
+		products, err := standard.ChooseMatrixTile(c, p, f, kernel.NewTuning(nil))
+		fits("standard_matrix", err, func() string { return products.Check(p, c) })
+		_, err = standard.ChooseMatrixGradients(c, p, f, kernel.NewBackwardTuning(nil))
 		fits("standard_backward_matrix", err, func() string { return "" })
 	})
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/internal/kernel/catalogue"
+	"github.com/vkattn/vkattn/internal/kernel/kerneltest"
 	"github.com/vkattn/vkattn/internal/kernel/matrix"
 	"github.com/vkattn/vkattn/internal/kernel/scalar"
 	"github.com/vkattn/vkattn/internal/kernel/standard"
@@ -41,7 +42,7 @@ func goldenDevices() map[string]goldenDevice {
 	cpu.Limits.MaxSharedMemory, cpu.Limits.MaxWorkgroupInvocations = 32<<10, 1024
 	cpu.Limits.MaxWorkgroupSize = [3]uint32{1024, 1024, 1024}
 	cpu.Subgroup.Size, cpu.Subgroup.MaxWorkgroupSubgroups = 8, 32
-	gpu := largeGPU()
+	gpu := kerneltest.Hopper()
 	gpu.Facts.Subgroup.MaxWorkgroupSubgroups = 32
 	gpu.Facts.Matrices = []vk.MatrixShape{{M: 16, N: 16, K: 16, A: vk.ComponentF16, B: vk.ComponentF16, C: vk.ComponentF16,
 		Result: vk.ComponentF16, Scope: vk.ScopeSubgroup}}

@@ -15,6 +15,7 @@ import (
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/internal/kernel/catalogue"
+	"github.com/vkattn/vkattn/internal/kernel/kerneltest"
 	"github.com/vkattn/vkattn/internal/kernel/standard"
 	"github.com/vkattn/vkattn/shaders"
 )
@@ -140,7 +141,7 @@ func TestKernelParameters(t *testing.T) {
 
 // TestTilesAreWithinRanges: so are the tables' rows, for any device, and what is offered for measuring.
 func TestTilesAreWithinRanges(t *testing.T) {
-	c := h200()
+	c := kerneltest.Hopper()
 	for _, k := range catalogue.Forward {
 		if k.Candidates == nil {
 			continue

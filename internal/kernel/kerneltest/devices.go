@@ -87,6 +87,25 @@ func Problem(p attn.Problem) *attn.Problem {
 	return &p
 }
 
+// DrawProblem makes up a problem that matrices can run.
+func DrawProblem(t *rapid.T) *attn.Problem {
+	keyHeads := rapid.IntRange(1, 8).Draw(t, "key heads")
+	return Problem(attn.Problem{Batch: rapid.IntRange(1, 4).Draw(t, "batch"), Heads: keyHeads * rapid.IntRange(1, 8).Draw(t, "group"),
+		KeyHeads: keyHeads, QueryLen: rapid.OneOf(rapid.IntRange(1, 20), rapid.IntRange(1, 5000)).Draw(t, "nq"),
+		HeadDim: rapid.IntRange(1, 256).Draw(t, "d"), ValueDim: rapid.IntRange(1, 256).Draw(t, "dv"),
+		DType: attn.DType(rapid.IntRange(1, 2).Draw(t, "dtype")), Causal: attn.Causal(rapid.IntRange(0, 2).Draw(t, "causal"))})
+}
+
+// DrawFragment makes up a fragment that a device may list.
+func DrawFragment(t *rapid.T, lanes int) kernel.Fragment {
+	side := rapid.SampledFrom([]int{8, 16, 32})
+	f := kernel.Fragment{M: side.Draw(t, "m"), N: side.Draw(t, "n"), K: side.Draw(t, "k"), Lanes: lanes}
+	if !f.Fits() {
+		t.Skip("no fragment for the shader")
+	}
+	return f
+}
+
 // Features has a problem with each feature that a kernel may refuse, by the name that the refusal has for it.
 func Features() map[string]attn.Problem {
 	return map[string]attn.Problem{

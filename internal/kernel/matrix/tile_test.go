@@ -1,4 +1,4 @@
-package flash
+package matrix
 
 import (
 	"fmt"
@@ -12,34 +12,20 @@ import (
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/internal/kernel/kerneltest"
-	"github.com/vkattn/vkattn/internal/kernel/matrix"
 	"github.com/vkattn/vkattn/internal/tiles"
 )
 
-// drawMatrixShape makes up a fragment that a device may list.
-func drawMatrixShape(t *rapid.T, lanes int) kernel.Fragment {
-	side := rapid.SampledFrom([]int{8, 16, 32})
-	s := kernel.Fragment{M: side.Draw(t, "m"), N: side.Draw(t, "n"), K: side.Draw(t, "k"), Lanes: lanes}
-	if !s.Fits() {
-		t.Skip("no fragment for the shader")
+// problem fills in what is left open, with as many key heads as heads.
+func problem(p attn.Problem) *attn.Problem {
+	if p.KeyHeads == 0 {
+		p.KeyHeads = p.Heads
 	}
-	return s
+	return kerneltest.Problem(p)
 }
 
-// drawProblem makes up a problem that matrices can run.
-func drawProblem(t *rapid.T) Problem {
-	kv := rapid.IntRange(1, 8).Draw(t, "key heads")
-	p, err := Problem{Batch: rapid.IntRange(1, 4).Draw(t, "batch"), Heads: kv * rapid.IntRange(1, 8).Draw(t, "group"), KeyHeads: kv,
-		QueryLen: rapid.OneOf(rapid.IntRange(1, 20), rapid.IntRange(1, 5000)).Draw(t, "nq"),
-		HeadDim:  rapid.IntRange(1, 256).Draw(t, "d"), ValueDim: rapid.IntRange(1, 256).Draw(t, "dv"),
-		DType: DType(rapid.IntRange(1, 2).Draw(t, "dtype")), Causal: Causal(rapid.IntRange(0, 2).Draw(t, "causal"))}.Normalize()
-	require.NoError(t, err)
-	return p
-}
-
-// requireMatrixTile checks a tile against the device, and shared memory against what the shader touches, which is worked
+// requireTile checks a tile against the device, and shared memory against what the shader touches, which is worked
 // out here from the indices it uses.
-func requireMatrixTile(t *rapid.T, c *kernel.Capabilities, p *Problem, tile *matrix.Tile) {
+func requireTile(t *rapid.T, c *kernel.Capabilities, p *attn.Problem, tile *Tile) {
 	l, f := &c.Facts.Limits, &tile.Fragment
 	if why := tile.Check(p.HeadDim, p.ValueDim, c); why != "" {
 		t.Fatalf("%+v: %s", tile, why)
@@ -92,16 +78,16 @@ func requireMatrixTile(t *rapid.T, c *kernel.Capabilities, p *Problem, tile *mat
 	}
 }
 
-// TestMatrixTileFitsAnyDevice: what is chosen keeps the device's limits; only where shared memory is too small for the
+// TestTileFitsAnyDevice: what is chosen keeps the device's limits; only where shared memory is too small for the
 // smallest tile is there none, and that is said.
-func TestMatrixTileFitsAnyDevice(t *testing.T) {
+func TestTileFitsAnyDevice(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := kerneltest.Draw(t)
 		c.Facts.Subgroup.MaxWorkgroupSubgroups = uint32(rapid.SampledFrom([]int{0, 4, 8, 32}).Draw(t, "subgroups"))
-		s := drawMatrixShape(t, int(c.Facts.Subgroup.Size))
-		p := drawProblem(t)
+		s := kerneltest.DrawFragment(t, int(c.Facts.Subgroup.Size))
+		p := kerneltest.DrawProblem(t)
 		form := rapid.IntRange(kernel.FormRegisters, kernel.FormShared).Draw(t, "form")
-		tile, err := matrix.ChooseTile(c, attnOf(p), s, form, kernel.NewTuning(nil))
+		tile, err := ChooseTile(c, p, s, form, kernel.NewTuning(nil))
 		if err != nil {
 			var no *kernel.Declined
 			require.ErrorAs(t, err, &no)
@@ -111,54 +97,49 @@ func TestMatrixTileFitsAnyDevice(t *testing.T) {
 			}
 			return
 		}
-		requireMatrixTile(t, c, &p, &tile)
+		requireTile(t, c, p, &tile)
 		require.Equal(t, form, tile.Form)
-		if tile.Pack && (p.attn().Group() == 1) {
+		if tile.Pack && (p.Group() == 1) {
 			t.Fatal("nothing to pack")
 		}
-		if _, err := kernel.NewGrid(tile.Groups(attnOf(p)), 0); err != nil {
+		if _, err := kernel.NewGrid(tile.Groups(p), 0); err != nil {
 			t.Fatal(err)
 		}
 	})
 }
 
-// TestMatrixTilesOfTheTable: every row of the table, with each candidate of tune, keeps the limits where it is taken.
-func TestMatrixTilesOfTheTable(t *testing.T) {
+// TestTilesOfTheTable: every row of the table, with each candidate of tune, keeps the limits where it is taken.
+func TestTilesOfTheTable(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := kerneltest.Draw(t)
-		s := drawMatrixShape(t, int(c.Facts.Subgroup.Size))
-		p := drawProblem(t)
+		s := kerneltest.DrawFragment(t, int(c.Facts.Subgroup.Size))
+		p := kerneltest.DrawProblem(t)
 		form := rapid.IntRange(kernel.FormRegisters, kernel.FormShared).Draw(t, "form")
 		k := c.Prediction()
 		for _, row := range c.Family().Rows("matrix_forward") {
-			tile := matrix.TileOf(row).Complete(&k, attnOf(p), s, form)
+			tile := TileOf(row).Complete(&k, p, s, form)
 			if tile.Check(p.HeadDim, p.ValueDim, c) == "" {
-				requireMatrixTile(t, c, &p, &tile)
+				requireTile(t, c, p, &tile)
 			}
 		}
-		for _, given := range matrix.ForwardCandidates(c, attnOf(p)) {
-			tile, err := matrix.ChooseTile(c, attnOf(p), s, form, kernel.NewTuning(given))
+		for _, given := range ForwardCandidates(c, p) {
+			tile, err := ChooseTile(c, p, s, form, kernel.NewTuning(given))
 			if err != nil {
-				require.ErrorIs(t, err, ErrArgument)
+				require.ErrorIs(t, err, attn.ErrArgument)
 				continue
 			}
-			requireMatrixTile(t, c, &p, &tile)
+			requireTile(t, c, p, &tile)
 			require.Equal(t, given["bc"], tile.BC)
 			require.Equal(t, given["w"], tile.W)
 		}
 	})
 }
 
-// h200 is what tiles depend on, of the GPU that the table was measured on.
-func h200() *kernel.Capabilities { return kerneltest.Hopper() }
-
-// TestMatrixTilesMeasured: large problems get the table's rows as they are, small ones and grouped queries something smaller.
-func TestMatrixTilesMeasured(t *testing.T) {
-	c, s := h200(), kernel.Fragment{M: 16, N: 16, K: 16, Lanes: 32}
-	choose := func(p Problem) matrix.Tile {
-		p, err := p.Normalize()
-		require.NoError(t, err)
-		tile, err := matrix.ChooseTile(c, attnOf(p), s, kernel.FormRegisters, kernel.NewTuning(nil))
+// TestTilesMeasured: large problems get the table's rows as they are, small ones and grouped queries something smaller.
+func TestTilesMeasured(t *testing.T) {
+	c, s := kerneltest.Hopper(), kernel.Fragment{M: 16, N: 16, K: 16, Lanes: 32}
+	choose := func(p attn.Problem) Tile {
+		tile, err := ChooseTile(c, problem(p), s, kernel.FormRegisters, kernel.NewTuning(nil))
 		require.NoError(t, err)
 		return tile
 	}
@@ -169,7 +150,7 @@ func TestMatrixTilesMeasured(t *testing.T) {
 		if r.Source != tiles.Measured || r.When.Packed { // those of packed sequences: below
 			continue
 		}
-		row := matrix.TileOf(r)
+		row := TileOf(r)
 		p, ok := problemForRow(t, c, i)
 		if !ok {
 			shadowed++
@@ -179,64 +160,62 @@ func TestMatrixTilesMeasured(t *testing.T) {
 		require.False(t, tile.Pack)
 		require.Equal(t, rows0(row, s), tile.Rows(), what)
 		require.Equal(t, []int{row.BC, row.Prefetch}, []int{tile.BC, tile.Prefetch}, what)
-		require.Equal(t, []bool{row.Steps, r.When.Whole}, []bool{tile.Steps, !tile.Ragged(attnOf(p))}, what)
-		if !attnOf(p).Uneven() {
+		require.Equal(t, []bool{row.Steps, r.When.Whole}, []bool{tile.Steps, !tile.Ragged(&p)}, what)
+		if !p.Uneven() {
 			require.Equal(t, max(1, row.HeadsTogether), tile.HeadsTogether, what)
 		} else {
-			require.Equal(t, matrix.CausalHeadsTogether(&k, attnOf(p)), tile.HeadsTogether, what)
+			require.Equal(t, CausalHeadsTogether(&k, &p), tile.HeadsTogether, what)
 		}
 	}
 	require.Equal(t, 1, shadowed, "the last row of D 256 is for devices with less shared memory; every other one is taken")
 	for dim, rows := range map[int]int{64: 128, 128: 128} {
-		p := Problem{Batch: 32, Heads: 32, QueryLen: 1403, HeadDim: dim, DType: F16}
+		p := attn.Problem{Batch: 32, Heads: 32, QueryLen: 1403, HeadDim: dim, DType: attn.F16}
 		require.Equal(t, 2*rows, func() int { x := choose(p); return x.Rows() }(), "a batch of dimension %d", dim)
-		p.Packed = Packed{Queries: 16384, Keys: 16384}
+		p.Packed = attn.Packed{Queries: 16384, Keys: 16384}
 		require.Equal(t, rows, func() int { x := choose(p); return x.Rows() }(), "packed sequences of dimension %d", dim)
 	}
 	for keys, heads := range map[int]int{512: 64, 4096: 16, 65536: 4} { // 128 KiB, 1 MiB, 16 MiB a head, of the backward pass
-		p, err := Problem{Batch: 4, Heads: 32, QueryLen: keys, HeadDim: 64, DType: F16, Causal: CausalTopLeft}.Normalize()
-		require.NoError(t, err)
-		require.Equal(t, heads, matrix.HeadsTogether(&k, attnOf(p)))
-		require.Equal(t, map[int]int{512: 64, 4096: 16, 65536: 4}[keys], matrix.CausalHeadsTogether(&k, attnOf(p)))
+		p := problem(attn.Problem{Batch: 4, Heads: 32, QueryLen: keys, HeadDim: 64, DType: attn.F16, Causal: attn.CausalTopLeft})
+		require.Equal(t, heads, HeadsTogether(&k, p))
+		require.Equal(t, map[int]int{512: 64, 4096: 16, 65536: 4}[keys], CausalHeadsTogether(&k, p))
 	}
 
-	decode := choose(Problem{Batch: 1, Heads: 32, KeyHeads: 8, QueryLen: 1, KeyLen: 65536, HeadDim: 128, DType: F16})
+	decode := choose(attn.Problem{Batch: 1, Heads: 32, KeyHeads: 8, QueryLen: 1, KeyLen: 65536, HeadDim: 128, DType: attn.F16})
 	require.True(t, decode.Pack)
 	require.Equal(t, uint64(8), decode.Groups(&attn.Problem{Batch: 1, Heads: 32, KeyHeads: 8, QueryLen: 1}))
 	require.Equal(t, 64, decode.Rows(), "no more rows than hide latency")
 
-	large := choose(Problem{Batch: 8, Heads: 32, QueryLen: 4096, HeadDim: 64, DType: F16})
-	few := choose(Problem{Batch: 1, Heads: 8, QueryLen: 512, HeadDim: 64, DType: F16})
+	large := choose(attn.Problem{Batch: 8, Heads: 32, QueryLen: 4096, HeadDim: 64, DType: attn.F16})
+	few := choose(attn.Problem{Batch: 1, Heads: 8, QueryLen: 512, HeadDim: 64, DType: attn.F16})
 	require.Less(t, few.Rows(), large.Rows(), "more workgroups")
 }
 
 // problemForRow is a large problem that the table's row i is the first to suit, if there is one.
-func problemForRow(t *testing.T, c *kernel.Capabilities, i int) (Problem, bool) {
+func problemForRow(t *testing.T, c *kernel.Capabilities, i int) (attn.Problem, bool) {
 	rows := c.Family().Rows("matrix_forward")
 	row := rows[i]
-	var window Window
+	var window attn.Window
 	if row.When.Mask == "window" {
-		window = SlidingWindow(100, -1)
+		window = attn.NewWindow(100, -1)
 	}
 	var scores score.Function
 	if row.When.Scored {
 		scores = score.Softcap(30)
 	}
-	for _, dtype := range []DType{F16, BF16} {
-		for _, causal := range []Causal{CausalNone, CausalTopLeft} {
+	for _, dtype := range []attn.DType{attn.F16, attn.BF16} {
+		for _, causal := range []attn.Causal{attn.CausalNone, attn.CausalTopLeft} {
 			for _, dropout := range []float64{0, 0.1} {
-				for _, blocks := range []Blocks{{}, {Queries: 128, Keys: 128}} {
+				for _, blocks := range []attn.Blocks{{}, {Queries: 128, Keys: 128}} {
 					for _, more := range []int{0, 1} {
-						p := Problem{Batch: 16, Heads: 32, QueryLen: max(row.When.LeastKeys, 512) + more, HeadDim: row.When.MaxDim,
+						p := attn.Problem{Batch: 16, Heads: 32, QueryLen: max(row.When.LeastKeys, 512) + more, HeadDim: row.When.MaxDim,
 							DType: dtype, Causal: causal,
-							Window: window, Dropout: dropout, Blocks: blocks, ScoreFunction: scores}
+							Window: window, Dropout: dropout, Blocks: blocks, Score: scores}
 						if row.When.Bias {
-							p.Bias = PerScore{DType: dtype, Batch: 1, Heads: p.Heads, Queries: p.QueryLen, Keys: p.QueryLen}
+							p.Bias = attn.PerScore{In: true, DType: dtype, Own: [4]bool{false, true, true, true}}
 						}
-						p, err := p.Normalize()
-						require.NoError(t, err)
+						p = *problem(p)
 						if slices.IndexFunc(rows, func(r *tiles.Row) bool {
-							return r.Suits(kernel.Asked(attnOf(p), kernel.Fragment{M: 16, N: 16, K: 16, Lanes: 32}))
+							return r.Suits(kernel.Asked(&p, kernel.Fragment{M: 16, N: 16, K: 16, Lanes: 32}))
 						}) == i {
 							return p, true
 						}
@@ -245,26 +224,25 @@ func problemForRow(t *testing.T, c *kernel.Capabilities, i int) (Problem, bool) 
 			}
 		}
 	}
-	return Problem{}, false
+	return attn.Problem{}, false
 }
 
 // rows0 is rows for a row of the table, which has no fragment.
-func rows0(t matrix.Tile, s kernel.Fragment) int { t.Fragment = s; return t.Rows() }
+func rows0(t Tile, s kernel.Fragment) int { t.Fragment = s; return t.Rows() }
 
-func TestMatrixTuningErrors(t *testing.T) {
-	c, s := h200(), kernel.Fragment{M: 16, N: 16, K: 16, Lanes: 32}
-	p, err := Problem{Batch: 1, Heads: 1, QueryLen: 64, HeadDim: 64, DType: F16}.Normalize()
-	require.NoError(t, err)
+func TestTuningErrors(t *testing.T) {
+	c, s := kerneltest.Hopper(), kernel.Fragment{M: 16, N: 16, K: 16, Lanes: 32}
+	p := problem(attn.Problem{Batch: 1, Heads: 1, QueryLen: 64, HeadDim: 64, DType: attn.F16})
 	for _, given := range []map[string]int{
 		{"w": 0}, {"w": 33}, {"rm": 0}, {"br": 50}, {"br": 0}, {"bc": 0}, {"bc": 40}, {"bc": 4096}, {"ck": 8}, {"ck": 0}, {"prefetch": 6},
 		{"pipe": 2},
 		{"max_first": 2}, {"q_reg": 0}, {"heads_together": 0}, {"prefetch": 3, "bc": 192, "ck": 16}, {"prefetch": 4, "bc": 192, "ck": 16},
 	} {
-		_, err := matrix.ChooseTile(c, attnOf(p), s, kernel.FormRegisters, kernel.NewTuning(given))
-		require.ErrorIs(t, err, ErrArgument, "%v", given)
+		_, err := ChooseTile(c, p, s, kernel.FormRegisters, kernel.NewTuning(given))
+		require.ErrorIs(t, err, attn.ErrArgument, "%v", given)
 	}
 	tn := kernel.NewTuning(map[string]int{"br": 96, "rm": 2, "bc": 32, "ck": 16})
-	tile, err := matrix.ChooseTile(c, attnOf(p), s, kernel.FormRegisters, tn)
+	tile, err := ChooseTile(c, p, s, kernel.FormRegisters, tn)
 	require.NoError(t, err)
 	require.Equal(t, 96, tile.Rows())
 	require.Equal(t, 3, tile.W)
