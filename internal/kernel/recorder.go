@@ -49,19 +49,7 @@ type Recorder struct {
 	Push    Pushes
 	Access  [mostBindings + MostCaptured + 1]pipeline.Access // one more than a kernel has, for counting
 	More    *pipeline.Buffer                                 // further arguments, mapped; nil where the problem has none
-	Rows    pipeline.Binding                                 // the table of packed sequences and of the next kernel's blocks
-	// where it has counted the workgroups of that kernel's first dispatch; none where it has not
-	Groups pipeline.Binding
-	Count  *CountingBuilds
-}
-
-// Accesses are those of a kernel, but for the one that dispatch binds.
-func (r *Recorder) Accesses(k *pipeline.Kernel) []pipeline.Access {
-	n := k.Bindings()
-	if r.Count != nil {
-		n--
-	}
-	return r.Access[:n]
+	Count   *CountingBuilds
 }
 
 // Dispatch runs a kernel over a grid, in as many dispatches as the grid has, with r.Push as arguments. baseAt is where the
@@ -78,15 +66,11 @@ func (r *Recorder) Dispatch(k *pipeline.Kernel, access []pipeline.Access, baseAt
 	return nil
 }
 
-// DispatchBlocks is Dispatch of a kernel whose workgroups are blocks of rows: of packed sequences, where the table that Take gave has
-// counted the workgroups, of those and no others.
-func (r *Recorder) DispatchBlocks(k *pipeline.Kernel, p *attn.Problem, access []pipeline.Access, baseAt int, g Grid, label string) error {
-	if p.Packed.None() || r.Groups.Buffer == nil {
-		return r.Dispatch(k, access, baseAt, g, g.Total, label)
-	}
+// DispatchCounted is Dispatch of as many workgroups as the device has counted for each dispatch, one behind another in memory.
+func (r *Recorder) DispatchCounted(k *pipeline.Kernel, access []pipeline.Access, baseAt int, g Grid, groups pipeline.Binding,
+	label string) error {
 	r.Push.Set(baseAt+4, g.Total)
 	access = r.Count.bind(access, label)
-	groups := r.Groups
 	for base := uint64(0); base < uint64(g.Total); base += uint64(g.Step) {
 		r.Push.Set(baseAt, uint32(base))
 		if err := r.Rec.DispatchIndirect(k, access, r.Push.Bytes(), groups, label); err != nil {
