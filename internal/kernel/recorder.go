@@ -52,6 +52,36 @@ type Recorder struct {
 	Count   *CountingBuilds
 }
 
+// bind begins the bindings of a kernel's dispatches: idle stands in all places, untouched, until to binds another.
+func (r *Recorder) bind(k *pipeline.Kernel, idle pipeline.Binding) bindings {
+	n := k.Bindings()
+	if r.Count != nil {
+		n-- // bound by Dispatch
+	}
+	b := bindings{k, r.Access[:n]}
+	for i := range b.all {
+		b.all[i] = pipeline.Access{Binding: idle, Mode: pipeline.Unused}
+	}
+	return b
+}
+
+// bindings are those of a kernel's dispatches.
+type bindings struct {
+	of  *pipeline.Kernel
+	all []pipeline.Access
+}
+
+// to binds a buffer by its name in GLSL. Where the module has no such buffer, the dispatch is refused, as one of too few bindings.
+func (b *bindings) to(name string, x pipeline.Binding, mode pipeline.Mode) {
+	at, ok := b.of.Buffer(name)
+	if !ok {
+		b.all = nil
+	}
+	if at < len(b.all) {
+		b.all[at] = pipeline.Access{Binding: x, Mode: mode}
+	}
+}
+
 // Dispatch runs a kernel over a grid, in as many dispatches as the grid has, with r.Push as arguments. baseAt is where the
 // arguments base and total lie; total is what the kernel wants there: most often the grid's.
 func (r *Recorder) Dispatch(k *pipeline.Kernel, access []pipeline.Access, baseAt int, g Grid, total uint32, label string) error {

@@ -74,7 +74,7 @@ func (k *Maps) fit(e *kernel.Env, problem *attn.Problem) (*MapProgram, error) {
 	return m, err
 }
 
-// pass has these stages, beside those that make the tables.
+// pass is one of these stages, which find the tables in scratch memory.
 func (m *MapProgram) pass(stages ...Stage) *Pass {
 	p := &Pass{Problem: &m.Problem, Operands: slices.Concat(attn.ForwardOperands[:], kernel.MapTensors[:]), Stages: stages}
 	if m.tables != nil {
