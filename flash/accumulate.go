@@ -180,7 +180,7 @@ func (p *AccumulatePlan) recording(timestamps bool) (*Recording, error) {
 	c := &accumulateCommands{plan: p}
 	r := &Recording{dev: p.dev, name: "Recording", first: "Accumulate", adding: c, tensors: make([]*Tensor, len(c.all))}
 	n := p.program.Dispatches()
-	info := pipeline.RecordingInfo{MaxDispatches: n, MaxBindings: kernel.AccumulateBindings * n, Timestamps: timestamps}
+	info := pipeline.RecordingInfo{MaxDispatches: n, MaxBindings: p.program.Bindings() * n, Timestamps: timestamps}
 	if err := r.open(info); err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/internal/kernel/pass"
 	"github.com/vkattn/vkattn/pipeline"
 	"github.com/vkattn/vkattn/vk"
 )
@@ -100,7 +101,7 @@ func mapOperands(r *mapCommands) []attn.Operand {
 
 // given lists the tensors in the order of mapOperands.
 func (m *Map) given(to *kernel.MapOperands) [mapTensors]given {
-	return [...]given{{m.Out, &to.Out}, {m.Entropy, &to.Entropy}, {m.Distance, &to.Distance}, {m.Q, &to.Q}, {m.K, &to.K}, {m.LSE, &to.LSE},
+	return [...]given{{m.Out, &to.O}, {m.Entropy, &to.Entropy}, {m.Distance, &to.Distance}, {m.Q, &to.Q}, {m.K, &to.K}, {m.LSE, &to.LSE},
 		{m.Bias, &to.Bias}, {m.Mask, &to.Mask}, {m.KeyLengths, &to.KeyLengths}, {m.QueryLengths, &to.QueryLengths},
 		{m.QueryStarts, &to.QueryStarts}, {m.KeyStarts, &to.KeyStarts}, {m.PageTable, &to.PageTable}, {m.PageStarts, &to.PageStarts},
 		{m.LastPages, &to.LastPages}, {m.KeyScales, &to.KeyScales}}
@@ -194,7 +195,7 @@ func (p *Plan) MapInfo() (_ MapInfo, err error) {
 // mapCommands is what a recording of maps has beside others.
 type mapCommands struct {
 	plan    *Plan
-	program *kernel.MapProgram
+	program *pass.MapProgram
 	table   []attn.Operand
 	m       kernel.Map
 	ops     kernel.MapOperands
@@ -283,12 +284,12 @@ func (r *Recording) Map(m Map) (err error) {
 	for i, t := range m.Captured {
 		r.tensors[mapBlocks+1+i] = t
 	}
-	var pieces pipeline.Binding
+	c.ops.Pieces.Binding = pipeline.Binding{}
 	if c.pieces != nil {
-		pieces = c.pieces.All()
+		c.ops.Pieces.Binding = c.pieces.All()
 	}
 	if err = r.reset(); err == nil {
-		err = c.program.Record(&r.writer, &c.m, &c.ops, pieces)
+		err = c.program.Record(&r.writer, &c.m, &c.ops)
 	}
 	if err != nil {
 		return r.dev.fail(refused(err, "maps of "+c.plan.problem.String(), Tier(c.program.Tier)))

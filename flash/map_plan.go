@@ -7,6 +7,7 @@ import (
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/internal/kernel/matrix"
+	"github.com/vkattn/vkattn/internal/kernel/pass"
 	"github.com/vkattn/vkattn/internal/kernel/scalar"
 )
 
@@ -16,7 +17,7 @@ var mapKernels = []struct {
 	tier kernel.Tier
 	// why says what the device or the problem lacks for it, "" when it can run.
 	why  func(c *kernel.Capabilities, p *attn.Problem) string
-	plan func(e *kernel.Env, p *attn.Problem) (*kernel.MapProgram, error)
+	plan func(e *kernel.Env, p *attn.Problem) (*pass.MapProgram, error)
 }{
 	{matrix.MapLabel, kernel.TierMatrix, matrix.MapLacks, matrix.NewMap},
 	{scalar.MapLabel, kernel.TierScalar, scalar.MapLacks, scalar.NewMap},
@@ -26,12 +27,12 @@ var mapKernels = []struct {
 type mapChoice struct {
 	smallPlan
 	choosing sync.Mutex
-	program  *kernel.MapProgram
+	program  *pass.MapProgram
 	reasons  []string
 }
 
 // mapping chooses a plan's kernel of maps, at the first call.
-func (p *Plan) mapping() (*kernel.MapProgram, []string, error) {
+func (p *Plan) mapping() (*pass.MapProgram, []string, error) {
 	c := &p.maps
 	c.choosing.Lock()
 	defer c.choosing.Unlock()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/internal/kernel/pass"
 	"github.com/vkattn/vkattn/pipeline"
 )
 
@@ -30,7 +31,7 @@ type MaskBlocks struct {
 	of         attn.Problem // as far as bits depend on it
 	key        string       // of the functions
 	words      *Tensor
-	classifier *kernel.Classifier
+	classifier *pass.Classifier
 	captured   []captured
 }
 
@@ -97,7 +98,7 @@ func (d *Device) NewMaskBlocks(ctx context.Context, p Problem, captured ...*Tens
 	if m.captured, err = d.captured(ctx, &p); err != nil {
 		return nil, err
 	}
-	if m.classifier, err = kernel.NewClassifier(d.env, &m.of); err != nil {
+	if m.classifier, err = pass.NewClassifier(d.env, &m.of); err != nil {
 		return nil, d.fail(err)
 	}
 	if err := m.update(ctx, captured); err != nil {

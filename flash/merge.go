@@ -268,7 +268,7 @@ func (p *MergePlan) recording(timestamps bool) (*Recording, error) {
 	c.all[2*n].to, c.all[2*n+1].to = &c.ops.O, &c.ops.LSE
 	r := &Recording{dev: p.dev, name: "Recording", first: "Merge", merging: c, tensors: make([]*Tensor, len(c.all))}
 	dispatches := p.program.Dispatches()
-	if err := r.open(pipeline.RecordingInfo{MaxDispatches: dispatches, MaxBindings: kernel.MergeBindings * dispatches,
+	if err := r.open(pipeline.RecordingInfo{MaxDispatches: dispatches, MaxBindings: p.program.Bindings() * dispatches,
 		Timestamps: timestamps}); err != nil {
 		return nil, err
 	}

@@ -33,16 +33,13 @@ type AccumulateProgram struct {
 	items   [2]uint32 // elements, or where rows are aligned pieces of 16 bytes
 	grids   [2]Grid
 	kernels [2]atomic.Pointer[pipeline.Kernel] // by alignment
+	bound   int
 }
 
-const (
-	accumulateThreads = 128 // of a workgroup; every device allows it
+const accumulateThreads = 128 // of a workgroup; every device allows it
 
-	// AccumulateBindings are those of a dispatch.
-	AccumulateBindings = 5
-	// AccumulateLabel is the label of its dispatches, and the beginning of its module's name.
-	AccumulateLabel = "accumulate"
-)
+// AccumulateLabel is the label of its dispatches, and the beginning of its module's name.
+const AccumulateLabel = "accumulate"
 
 // LacksAccumulate says what the device lacks for it, of a type.
 func (c *Capabilities) LacksAccumulate(t attn.DType) string {
@@ -71,14 +68,16 @@ func NewAccumulateProgram(e *Env, a *Accumulate) (*AccumulateProgram, error) {
 			return nil, err
 		}
 	}
-	_, err := p.kernel(a.Shape[3]%unit == 0) // the usual case
+	k, err := p.kernel(a.Shape[3]%unit == 0) // the usual case
+	p.bound = k.Bindings()
 	return p, err
 }
 
-// Dispatches is the number of its dispatches at most.
+// Dispatches is the number of its dispatches at most, and Bindings that of the buffers that each binds.
 func (p *AccumulateProgram) Dispatches() int {
 	return max(p.grids[0].Dispatches(), p.grids[1].Dispatches())
 }
+func (p *AccumulateProgram) Bindings() int { return p.bound }
 
 // AccumulateConstants are its specialization constants.
 func AccumulateConstants(a *Accumulate, aligned bool) Constants {
@@ -106,21 +105,20 @@ func (p *AccumulateProgram) Record(r *Recorder, o *AccumulateOperands) error {
 	if err != nil {
 		return err
 	}
-	r.Access[0] = pipeline.Access{Binding: o.X.Binding, Mode: pipeline.Read}
-	r.Access[1] = pipeline.Access{Binding: o.Y.Binding, Mode: pipeline.Write}
-	for i := 2; i < AccumulateBindings; i++ {
-		r.Access[i] = pipeline.Access{Binding: o.X.Binding, Mode: pipeline.Unused}
-	}
+	mode := pipeline.Write
 	if p.of.Rule != AccumulateCopy {
-		r.Access[1].Mode = pipeline.ReadWrite
+		mode = pipeline.ReadWrite
 	}
+	b := r.bind(k, o.X.Binding)
+	b.to("xView1", o.X.Binding, pipeline.Read)
+	b.to("yView1", o.Y.Binding, mode)
 	if p.of.Rule == AccumulateJoin {
-		r.Access[2] = pipeline.Access{Binding: o.XLSE.Binding, Mode: pipeline.Read}
-		r.Access[3] = pipeline.Access{Binding: o.YLSE.Binding, Mode: pipeline.Read}
-		r.Access[4] = pipeline.Access{Binding: o.NewLSE.Binding, Mode: pipeline.Write}
+		b.to("LseX", o.XLSE.Binding, pipeline.Read)
+		b.to("LseY", o.YLSE.Binding, pipeline.Read)
+		b.to("LseOut", o.NewLSE.Binding, pipeline.Write)
 	}
 	at := r.Push.accumulate(&p.of, o)
-	return r.Dispatch(k, r.Access[:AccumulateBindings], at, p.grids[BoolInt(aligned)], p.items[BoolInt(aligned)], AccumulateLabel)
+	return r.Dispatch(k, b.all, at, p.grids[BoolInt(aligned)], p.items[BoolInt(aligned)], AccumulateLabel)
 }
 
 // accumulate fills in its arguments.

@@ -7,7 +7,6 @@ import (
 	"math/big"
 	"math/bits"
 	"slices"
-	"sync/atomic"
 
 	"github.com/vkattn/vkattn/flash/score"
 	"github.com/vkattn/vkattn/internal/attn"
@@ -75,8 +74,7 @@ type RowProgram struct {
 	env    *Env
 	rows   Rows
 	grid   Grid
-	bound  int // buffers
-	kernel atomic.Pointer[pipeline.Kernel]
+	kernel *pipeline.Kernel
 }
 
 // RowsLabel is the label of its dispatches, and the beginning of its modules' names.
@@ -211,7 +209,7 @@ func columnsOfUnit(t attn.DType) int {
 
 // NewRowProgram builds it.
 func NewRowProgram(e *Env, r *Rows) (*RowProgram, error) {
-	p := &RowProgram{env: e, rows: *r, bound: r.bindings()}
+	p := &RowProgram{env: e, rows: *r}
 	w := r.work()
 	over, groups := bits.Mul64(r.tokens(), uint64(w.parts))
 	if over > 0 || groups > MaxGroups {
@@ -222,8 +220,7 @@ func NewRowProgram(e *Env, r *Rows) (*RowProgram, error) {
 	if p.grid, err = GridFor(e, groups, 64*float64(r.tokens())*float64(w.steps*w.threads), ScalarPace, NewTuning(nil)); err != nil {
 		return nil, err
 	}
-	k, err := e.Build(r.module(), RowConstants(r), pipeline.KernelInfo{}, score.Code{})
-	p.kernel.Store(k)
+	p.kernel, err = e.Build(r.module(), RowConstants(r), pipeline.KernelInfo{}, score.Code{})
 	return p, err
 }
 
@@ -248,50 +245,41 @@ func RowConstants(r *Rows) Constants {
 
 // Dispatches is the number of its dispatches, and Bindings that of the buffers that each binds.
 func (p *RowProgram) Dispatches() int { return p.grid.Dispatches() }
-func (p *RowProgram) Bindings() int   { return p.bound }
+func (p *RowProgram) Bindings() int   { return p.kernel.Bindings() }
 
 // Record writes them. In steady state that allocates nothing.
 func (p *RowProgram) Record(r *Recorder, o *RowOperands) error {
-	n := &p.rows
-	idle := pipeline.Access{Binding: o.X.Binding, Mode: pipeline.Unused}
-	access := r.Access[:p.bound]
-	for i := range access {
-		access[i] = idle
-	}
-	bind := func(at int, x *Operand, in bool, mode pipeline.Mode) {
+	n, b := &p.rows, r.bind(p.kernel, o.X.Binding)
+	bind := func(name string, x *Operand, in bool, mode pipeline.Mode) {
 		if in {
-			access[at] = pipeline.Access{Binding: x.Binding, Mode: mode}
+			b.to(name, x.Binding, mode)
 		}
 	}
-	tabled := n.Turn == ByTable || n.Turn == ByToken
-	bind(0, &o.K, !o.InPlace, pipeline.Read)
-	bind(1, &o.V, n.ValueDim > 0, pipeline.Read)
-	bind(2, &o.X, true, pipeline.Write)
+	read := func(name string, x *Operand, in bool) { bind(name, x, in, pipeline.Read) }
+	tabled, written, queries := n.Turn == ByTable || n.Turn == ByToken, pipeline.Write, pipeline.Read
 	if n.Scattered || o.InPlace { // most of a cache stays as it is
-		access[2].Mode = pipeline.ReadWrite
+		written = pipeline.ReadWrite
 	}
-	bind(3, &o.Y, n.ValueDim > 0, pipeline.ReadWrite)
-	bind(4, &o.At, n.Scattered, pipeline.Read)
-	bind(5, &o.Positions, n.Positions, pipeline.Read)
-	bind(6, &o.Cos, tabled, pipeline.Read)
-	bind(6, &o.Frequencies, n.Turn == ByFrequencies, pipeline.Read)
-	bind(7, &o.Sin, tabled, pipeline.Read)
-	if n.QueryHeads > 0 {
-		bind(8, &o.Q, true, pipeline.Read)
-		if o.QueriesInPlace {
-			access[8].Mode = pipeline.Unused
-		}
-		// Rows that no token of an entry names stay as they are.
-		bind(9, &o.Z, true, pipeline.ReadWrite)
+	if o.QueriesInPlace {
+		queries = pipeline.Unused
 	}
-	bind(10, &o.Table, !n.Pages.None(), pipeline.Read)
-	bind(11, &o.Starts, n.Pages.Compressed(), pipeline.Read)
-	bind(12, &o.Counts, n.Counts, pipeline.Read)
-	if n.Quantised() {
-		bind(13, &o.KeyScales, n.KeyType == attn.F8E4M3, pipeline.Read)
-		bind(14, &o.ValueScales, n.ValueType == attn.F8E4M3, pipeline.Read)
-	}
-	return r.Dispatch(p.kernel.Load(), access, r.Push.moving(n, o), p.grid, p.grid.Total, RowsLabel)
+	read("K_", &o.K, !o.InPlace)
+	read("V_", &o.V, n.ValueDim > 0)
+	bind("X_", &o.X, true, written)
+	bind("Y_", &o.Y, n.ValueDim > 0, pipeline.ReadWrite)
+	read("At_", &o.At, n.Scattered)
+	read("Positions_", &o.Positions, n.Positions)
+	read("Cos_", &o.Cos, tabled)
+	read("Frequencies_", &o.Frequencies, n.Turn == ByFrequencies)
+	read("Sin_", &o.Sin, tabled)
+	bind("Q_", &o.Q, n.QueryHeads > 0, queries)
+	bind("Z_", &o.Z, n.QueryHeads > 0, pipeline.ReadWrite) // rows that no token of an entry names stay as they are
+	read("PageTable_", &o.Table, !n.Pages.None())
+	read("PageStarts_", &o.Starts, n.Pages.Compressed())
+	read("Counts_", &o.Counts, n.Counts)
+	read("KeyScales_", &o.KeyScales, n.KeyType == attn.F8E4M3)
+	read("ValueScales_", &o.ValueScales, n.ValueType == attn.F8E4M3)
+	return r.Dispatch(p.kernel, b.all, r.Push.moving(n, o), p.grid, p.grid.Total, RowsLabel)
 }
 
 // moving fills in the arguments.

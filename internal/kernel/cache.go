@@ -1,9 +1,6 @@
 package kernel
 
-import (
-	"github.com/vkattn/vkattn/internal/attn"
-	"github.com/vkattn/vkattn/pipeline"
-)
+import "github.com/vkattn/vkattn/internal/attn"
 
 // Cache is the tensors that say where keys and values lie in a cache, and how: see attn.Pages.
 type Cache struct {
@@ -50,31 +47,4 @@ func quantisedType(t attn.DType) int {
 func (c *Cache) arguments(p *attn.Problem) [7]uint32 {
 	return [...]uint32{c.PageTable.Offset, uint32(p.PageTableShape()[3]), uint32(p.Pages.Count), c.PageStarts.Offset, c.LastPages.Offset,
 		c.KeyScales.Offset, c.ValueScales.Offset}
-}
-
-// forwardScores is where the bindings of score.glsl begin in fused forward kernels.
-const forwardScores = 8
-
-// The bindings of pages.glsl and quantised.glsl in fused forward kernels.
-const (
-	pageTableAt   = 5 // of the block mask in other builds
-	pageStartsAt  = 6 // of the lengths of keys, which a compressed table has in itself
-	lastPagesAt   = forwardScores + 4
-	keyScalesAt   = forwardScores + 5
-	valueScalesAt = forwardScores + 6
-)
-
-// bindCache binds what a build for caches reads besides. The others stand as they are.
-func (r *Recorder) bindCache(p *attn.Problem, c *Cache) {
-	for _, x := range [...]struct {
-		in bool
-		at int
-		o  *Operand
-	}{{!p.Pages.None(), pageTableAt, &c.PageTable}, {p.Pages.Compressed(), pageStartsAt, &c.PageStarts},
-		{p.Pages.Compressed(), lastPagesAt, &c.LastPages},
-		{p.KeyType == attn.F8E4M3, keyScalesAt, &c.KeyScales}, {p.ValueType == attn.F8E4M3, valueScalesAt, &c.ValueScales}} {
-		if x.in {
-			r.Access[x.at] = pipeline.Access{Binding: x.o.Binding, Mode: pipeline.Read}
-		}
-	}
 }

@@ -82,18 +82,19 @@ func (s *CacheStep) Bytes() uint64 { return editBytes * (1 + uint64(s.copies) + 
 
 // Dispatches is the number of its dispatches, Bindings that of their bindings.
 func (s *CacheStep) Dispatches() int { return 1 + len(s.pools) }
-func (s *CacheStep) Bindings() int   { return 2 * s.Dispatches() }
+func (s *CacheStep) Bindings() int   { return s.edit.Bindings() * s.Dispatches() }
 
 // Record writes the commands for the step that lies in memory, with the words that are edited and the buffers of pools.
 func (s *CacheStep) Record(r *Recorder, step, words pipeline.Binding, pools []pipeline.Binding) error {
-	r.Access[0] = pipeline.Access{Binding: step, Mode: pipeline.Read}
-	r.Access[1] = pipeline.Access{Binding: words, Mode: pipeline.Write}
-	if err := r.Rec.Dispatch(s.edit, r.Access[:2], nil, [3]uint32{s.groups, 1, 1}, CacheStepModule); err != nil {
+	b := r.bind(s.edit, step)
+	b.to("Step_", step, pipeline.Read)
+	b.to("Words_", words, pipeline.Write)
+	if err := r.Rec.Dispatch(s.edit, b.all, nil, [3]uint32{s.groups, 1, 1}, CacheStepModule); err != nil {
 		return err
 	}
 	for i := range s.pools {
-		r.Access[1] = pipeline.Access{Binding: pools[i], Mode: pipeline.ReadWrite}
-		if err := r.Rec.Dispatch(s.pools[i].kernel, r.Access[:2], nil, s.pools[i].groups, CacheStepModule); err != nil {
+		b.to("Pools_", pools[i], pipeline.ReadWrite)
+		if err := r.Rec.Dispatch(s.pools[i].kernel, b.all, nil, s.pools[i].groups, CacheStepModule); err != nil {
 			return err
 		}
 	}

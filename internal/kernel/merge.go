@@ -36,16 +36,17 @@ type MergeProgram struct {
 	merge   Merge
 	items   [2]uint32 // elements, or where rows are aligned pieces of 16 bytes
 	grids   [2]Grid
+	bound   int
 	kernels [2][mergeTensors]atomic.Pointer[pipeline.Kernel] // by alignment and the number of tensors
 }
 
 const (
 	mergeThreads = 128 // of a workgroup; every device allows it
 	mergeTensors = 4   // that one dispatch takes
-
-	// MergeBindings are those of a dispatch.
-	MergeBindings = 12
 )
+
+// mergeBuffers are the names of those of o and lse of parts.
+var mergeBuffers = [mergeTensors][2]string{{"o0_View1", "Lse0"}, {"o1_View1", "Lse1"}, {"o2_View1", "Lse2"}, {"o3_View1", "Lse3"}}
 
 // Bits of the argument chain, above two offsets.
 const (
@@ -89,9 +90,11 @@ func NewMergeProgram(e *Env, m *Merge) (*MergeProgram, error) {
 		}
 	}
 	for first := 0; first < p.tensors(); first += mergeTensors { // the usual case; at most two kernels
-		if _, err := p.kernel(m.ValueDim%unit == 0, min(p.tensors()-first, mergeTensors)); err != nil {
+		k, err := p.kernel(m.ValueDim%unit == 0, min(p.tensors()-first, mergeTensors))
+		if err != nil {
 			return nil, err
 		}
+		p.bound = k.Bindings()
 	}
 	return p, nil
 }
@@ -107,10 +110,11 @@ func (p *MergeProgram) tensors() int {
 // links is the number of dispatches in the chain, each of which a grid may split.
 func (p *MergeProgram) links() int { return attn.CeilDiv(p.tensors(), mergeTensors) }
 
-// Dispatches is the number of its dispatches at most.
+// Dispatches is the number of its dispatches at most, and Bindings that of the buffers that each binds.
 func (p *MergeProgram) Dispatches() int {
 	return p.links() * max(p.grids[0].Dispatches(), p.grids[1].Dispatches())
 }
+func (p *MergeProgram) Bindings() int { return p.bound }
 
 // Scratch is the memory between the dispatches of a chain: weighted sums, and twice the statistics of a row.
 func (p *MergeProgram) Scratch() []uint64 {
@@ -166,25 +170,21 @@ func (p *MergeProgram) Record(r *Recorder, o *MergeOperands) error {
 		} else if o.HasLSE {
 			chain |= mergeLSE
 		}
-		p.bind(r, parts, o, chain)
+		access := r.merging(k, parts, o, chain)
 		at := r.Push.merging(&p.merge, parts, o, chain)
-		if err := r.Dispatch(k, r.Access[:MergeBindings], at, p.grids[BoolInt(aligned)], p.items[BoolInt(aligned)],
-			MergeLabel); err != nil {
+		if err := r.Dispatch(k, access, at, p.grids[BoolInt(aligned)], p.items[BoolInt(aligned)], MergeLabel); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// bind gives a link of the chain its tensors.
-func (p *MergeProgram) bind(r *Recorder, parts []MergePart, o *MergeOperands, chain uint32) {
-	idle := pipeline.Access{Binding: o.O.Binding, Mode: pipeline.Unused}
-	for i := range MergeBindings {
-		r.Access[i] = idle
-	}
+// merging binds what a link of the chain reads and writes.
+func (r *Recorder) merging(k *pipeline.Kernel, parts []MergePart, o *MergeOperands, chain uint32) []pipeline.Access {
+	b := r.bind(k, o.O.Binding)
 	for i := range parts {
-		r.Access[i] = pipeline.Access{Binding: parts[i].O.Binding, Mode: pipeline.Read}
-		r.Access[mergeTensors+i] = pipeline.Access{Binding: parts[i].LSE.Binding, Mode: pipeline.Read}
+		b.to(mergeBuffers[i][0], parts[i].O.Binding, pipeline.Read)
+		b.to(mergeBuffers[i][1], parts[i].LSE.Binding, pipeline.Read)
 	}
 	mode := pipeline.Unused
 	if chain&mergeContinues != 0 {
@@ -193,15 +193,16 @@ func (p *MergeProgram) bind(r *Recorder, parts []MergePart, o *MergeOperands, ch
 	if chain&mergeContinued != 0 {
 		mode |= pipeline.Write
 	} else {
-		r.Access[8].Mode = pipeline.Write
+		b.to("oView1", o.O.Binding, pipeline.Write)
 	}
 	if chain&mergeLSE != 0 {
-		r.Access[9] = pipeline.Access{Binding: o.LSE.Binding, Mode: pipeline.Write}
+		b.to("Lse", o.LSE.Binding, pipeline.Write)
 	}
 	if mode != pipeline.Unused {
-		r.Access[10] = pipeline.Access{Binding: r.Scratch[0], Mode: mode}
-		r.Access[11] = pipeline.Access{Binding: r.Scratch[1], Mode: mode}
+		b.to("Sums1", r.Scratch[0], mode)
+		b.to("Statistics", r.Scratch[1], mode)
 	}
+	return b.all
 }
 
 // merging fills in the arguments of a link of the chain.

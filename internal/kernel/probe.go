@@ -128,7 +128,7 @@ func (e *Env) probe(t attn.DType, s Fragment) ([]uint32, error) {
 	if err := e.Ctx.Upload(ctx, out.All(), data); err != nil {
 		return nil, err
 	}
-	err = e.once(func(rec *pipeline.Recording) error {
+	err = e.Once(func(rec *pipeline.Recording) error {
 		return rec.Dispatch(k, []pipeline.Access{{Binding: out.All(), Mode: pipeline.Write}}, nil, [3]uint32{1, 1, 1}, name)
 	}, 1)
 	if err != nil {
@@ -144,8 +144,8 @@ func (e *Env) probe(t attn.DType, s Fragment) ([]uint32, error) {
 	return words, nil
 }
 
-// once records, submits and waits.
-func (e *Env) once(record func(*pipeline.Recording) error, dispatches int) error {
+// Once records, submits and waits.
+func (e *Env) Once(record func(*pipeline.Recording) error, dispatches int) error {
 	rec, err := e.Ctx.NewRecording(pipeline.RecordingInfo{MaxDispatches: dispatches, MaxBindings: dispatches * len(Recorder{}.Access)})
 	if err != nil {
 		return err

@@ -49,19 +49,37 @@ type Recorder struct {
 	Push    Pushes
 	Access  [mostBindings + MostCaptured + 1]pipeline.Access // one more than a kernel has, for counting
 	More    *pipeline.Buffer                                 // further arguments, mapped; nil where the problem has none
-	Rows    pipeline.Binding                                 // the table of packed sequences and of the next kernel's blocks
-	// where it has counted the workgroups of that kernel's first dispatch; none where it has not
-	Groups pipeline.Binding
-	Count  *CountingBuilds
+	Count   *CountingBuilds
 }
 
-// Accesses are those of a kernel, but for the one that dispatch binds.
-func (r *Recorder) Accesses(k *pipeline.Kernel) []pipeline.Access {
+// bind begins the bindings of a kernel's dispatches: idle stands in all places, untouched, until to binds another.
+func (r *Recorder) bind(k *pipeline.Kernel, idle pipeline.Binding) bindings {
 	n := k.Bindings()
 	if r.Count != nil {
-		n--
+		n-- // bound by Dispatch
 	}
-	return r.Access[:n]
+	b := bindings{k, r.Access[:n]}
+	for i := range b.all {
+		b.all[i] = pipeline.Access{Binding: idle, Mode: pipeline.Unused}
+	}
+	return b
+}
+
+// bindings are those of a kernel's dispatches.
+type bindings struct {
+	of  *pipeline.Kernel
+	all []pipeline.Access
+}
+
+// to binds a buffer by its name in GLSL. Where the module has no such buffer, the dispatch is refused, as one of too few bindings.
+func (b *bindings) to(name string, x pipeline.Binding, mode pipeline.Mode) {
+	at, ok := b.of.Buffer(name)
+	if !ok {
+		b.all = nil
+	}
+	if at < len(b.all) {
+		b.all[at] = pipeline.Access{Binding: x, Mode: mode}
+	}
 }
 
 // Dispatch runs a kernel over a grid, in as many dispatches as the grid has, with r.Push as arguments. baseAt is where the
@@ -78,15 +96,11 @@ func (r *Recorder) Dispatch(k *pipeline.Kernel, access []pipeline.Access, baseAt
 	return nil
 }
 
-// DispatchBlocks is Dispatch of a kernel whose workgroups are blocks of rows: of packed sequences, where the table that Take gave has
-// counted the workgroups, of those and no others.
-func (r *Recorder) DispatchBlocks(k *pipeline.Kernel, p *attn.Problem, access []pipeline.Access, baseAt int, g Grid, label string) error {
-	if p.Packed.None() || r.Groups.Buffer == nil {
-		return r.Dispatch(k, access, baseAt, g, g.Total, label)
-	}
+// DispatchCounted is Dispatch of as many workgroups as the device has counted for each dispatch, one behind another in memory.
+func (r *Recorder) DispatchCounted(k *pipeline.Kernel, access []pipeline.Access, baseAt int, g Grid, groups pipeline.Binding,
+	label string) error {
 	r.Push.Set(baseAt+4, g.Total)
 	access = r.Count.bind(access, label)
-	groups := r.Groups
 	for base := uint64(0); base < uint64(g.Total); base += uint64(g.Step) {
 		r.Push.Set(baseAt, uint32(base))
 		if err := r.Rec.DispatchIndirect(k, access, r.Push.Bytes(), groups, label); err != nil {

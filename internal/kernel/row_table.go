@@ -4,7 +4,6 @@ import (
 	"math/bits"
 
 	"github.com/vkattn/vkattn/internal/attn"
-	"github.com/vkattn/vkattn/pipeline"
 	"github.com/vkattn/vkattn/vk"
 )
 
@@ -58,34 +57,8 @@ func (b RowBlocks) Most(p *attn.Problem) uint64 {
 	return p.QueryBlocks(b.Rows, max(b.Members, 1))
 }
 
-// RowTables make the tables of a problem's sequences and of its kernels' blocks, one for each way to cut rows; none where rows are a batch.
-type RowTables []*rowTable
-
-// rowTable makes one of them.
-type rowTable struct {
-	problem attn.Problem
-	blocks  RowBlocks
-	kernel  *pipeline.Kernel
-}
-
 // RowTableLabel is the module, and the label of its dispatches.
 const RowTableLabel = "row_table"
-
-// NewRowTables builds them.
-func NewRowTables(e *Env, p *attn.Problem, all ...RowBlocks) (tables RowTables, err error) {
-	if p.Packed.None() {
-		return nil, nil
-	}
-	for _, b := range all {
-		t := &rowTable{problem: *p, blocks: b}
-		if t.kernel, err = e.Build(RowTableLabel, RowTableConstants(p, b, e.RowTableThreads()), pipeline.KernelInfo{},
-			p.Code()); err != nil {
-			return nil, err
-		}
-		tables = append(tables, t)
-	}
-	return tables, e.Caps.Holds(tables.Scratch())
-}
 
 // RowTableConstants are its specialization constants, with workgroups of so many threads.
 func RowTableConstants(p *attn.Problem, b RowBlocks, threads int) Constants {
@@ -124,56 +97,4 @@ const CountBytes = vk.DispatchIndirectBytes
 // CountsAt is where in a table the workgroups of dispatches begin.
 func (b RowBlocks) CountsAt(p *attn.Problem) uint64 {
 	return 4 * (8 + 8*(uint64(p.Batch)+1) + 2*b.Most(p))
-}
-
-// Scratch is the tables' memory.
-func (all RowTables) Scratch() (sizes []uint64) {
-	for _, t := range all {
-		sizes = append(sizes, t.blocks.TableBytes(&t.problem))
-	}
-	return sizes
-}
-
-// Dispatches is the number of their dispatches.
-func (all RowTables) Dispatches() int { return len(all) }
-
-// Record writes the dispatches that make the tables in the first of the given buffers of workspace, and lets kernels find the first table.
-func (all RowTables) Record(r *Recorder, s *Scores, to []pipeline.Binding) error {
-	for i, t := range all {
-		if err := t.record(r, s, to[i]); err != nil {
-			return err
-		}
-	}
-	all.Take(r, to, 0)
-	return nil
-}
-
-// Take lets kernels from now on find table i of those that Record made there.
-func (all RowTables) Take(r *Recorder, from []pipeline.Binding, i int) {
-	if len(all) == 0 {
-		return
-	}
-	r.Rows, r.Groups = from[i], pipeline.Binding{}
-	if t := all[i]; t.blocks.Counted {
-		r.Groups = pipeline.Binding{Buffer: from[i].Buffer, Offset: from[i].Offset + t.blocks.CountsAt(&t.problem), Size: CountBytes}
-	}
-}
-
-func (t *rowTable) record(r *Recorder, s *Scores, to pipeline.Binding) error {
-	p := &t.problem
-	for i, x := range [...]struct {
-		in bool
-		o  *Operand
-	}{{p.Packed.Queries > 0, &s.QueryStarts}, {p.Packed.Keys > 0, &s.KeyStarts}, {p.KeyLengths, &s.KeyLengths},
-		{p.QueryLengths, &s.QueryLengths}} {
-		r.Access[i] = pipeline.Access{Binding: to, Mode: pipeline.Unused}
-		if x.in {
-			r.Access[i] = pipeline.Access{Binding: x.o.Binding, Mode: pipeline.Read}
-		}
-	}
-	r.bindMore(4, p, s)
-	r.Access[5] = pipeline.Access{Binding: to, Mode: pipeline.ReadWrite}
-	at := r.Push.Begin(&PassArgs().Forward, p, &Draw{})
-	r.Push.Set(at+4, max(t.blocks.Grid.Total, 1))
-	return r.Rec.Dispatch(t.kernel, r.Access[:6], r.Push.Bytes(), [3]uint32{1, 1, 1}, RowTableLabel)
 }

@@ -48,17 +48,6 @@ func (g *ScoreGradients) Any() bool {
 	return false
 }
 
-// scoreBuffers are those of these tensors that kernels find by the names of their buffers in GLSL.
-var scoreBuffers = [...]struct {
-	name, constant string // the buffer's, and of what tells a kernel that there is such a tensor
-	in             func(*attn.Problem) bool
-	of             func(*Scores) *Operand
-}{
-	{"Bias32_", "SCORE_BIAS", func(p *attn.Problem) bool { return p.Bias.In }, func(s *Scores) *Operand { return &s.Bias }},
-	{"Mask_", "SCORE_MASK", func(p *attn.Problem) bool { return p.BoolMask.In }, func(s *Scores) *Operand { return &s.Mask }},
-	{"Sinks_", "SINKS", func(p *attn.Problem) bool { return p.Sinks }, func(s *Scores) *Operand { return &s.Sinks }},
-}
-
 // Bias is one of the tensors that are added to scores.
 type Bias struct {
 	Name     string // of the operand
@@ -118,71 +107,12 @@ func WithinConstants(p *attn.Problem) Constants { return Constants{"WITHIN": Boo
 // SinkConstants is that of sinks.glsl.
 func SinkConstants(p *attn.Problem) Constants { return Constants{"SINKS": BoolInt(p.Sinks)} }
 
-// BindScores binds the tensors that go with scores, further arguments at binding at and the others where the kernel has them; captured
-// tensors are its last. Where there is no such tensor, idle stands in its place, untouched, as in all bindings from at on.
-func (r *Recorder) BindScores(at int, k *pipeline.Kernel, p *attn.Problem, s *Scores, idle pipeline.Binding) {
-	n := k.Bindings()
-	if r.Count != nil {
-		n-- // bound by dispatch
-	}
-	for i := at; i < n; i++ {
-		r.Access[i] = pipeline.Access{Binding: idle, Mode: pipeline.Unused}
-	}
-	r.bindMore(at, p, s)
-	for i := range scoreBuffers {
-		if x := &scoreBuffers[i]; x.in(p) {
-			if to, ok := k.Buffer(x.name); ok {
-				r.Access[to] = pipeline.Access{Binding: x.of(s).Binding, Mode: pipeline.Read}
-			}
-		}
-	}
-	for i, b := range s.Captured {
-		if b.Buffer != nil {
-			r.Access[n-capturedCount(s)+i] = pipeline.Access{Binding: b, Mode: pipeline.Read}
-		}
-	}
-}
-
 // LengthConstants are the specialization constants of lengths.glsl and rows.glsl. Packed sequences have lengths of their own in any case.
 func LengthConstants(p *attn.Problem) Constants {
 	packed := !p.Packed.None()
 	return Constants{"KEY_LENGTHS": BoolInt(p.KeyLengths || packed), "QUERY_LENGTHS": BoolInt(p.QueryLengths || packed),
 		"TOP_LEFT":       BoolInt(p.Padded() && p.Causal == attn.CausalTopLeft),
 		"PACKED_QUERIES": BoolInt(p.Packed.Queries > 0), "PACKED_KEYS": BoolInt(p.Packed.Keys > 0)}
-}
-
-// BindLengths binds the lengths of keys and queries from binding at on, of packed sequences the table that has them, or idle in their
-// place, untouched.
-func (r *Recorder) BindLengths(at int, p *attn.Problem, s *Scores, idle pipeline.Binding) {
-	r.Access[at] = pipeline.Access{Binding: idle, Mode: pipeline.Unused}
-	r.Access[at+1] = r.Access[at]
-	if !p.Packed.None() {
-		r.Access[at] = pipeline.Access{Binding: r.Rows, Mode: pipeline.Read}
-		return
-	}
-	if p.KeyLengths {
-		r.Access[at] = pipeline.Access{Binding: s.KeyLengths.Binding, Mode: pipeline.Read}
-	}
-	if p.QueryLengths {
-		r.Access[at+1] = pipeline.Access{Binding: s.QueryLengths.Binding, Mode: pipeline.Read}
-	}
-}
-
-// bindMore writes and binds the further arguments, where the problem has any.
-func (r *Recorder) bindMore(at int, p *attn.Problem, s *Scores) {
-	if NeedsMore(p) {
-		r.WriteMore(p, s)
-		r.Access[at] = pipeline.Access{Binding: r.More.All(), Mode: pipeline.Unused} // written by the host before it is submitted
-	}
-}
-
-func capturedCount(s *Scores) (n int) {
-	for _, b := range s.Captured {
-		if b.Buffer != nil {
-			n++
-		}
-	}
-	return n
 }
 
 // NeedsMore says whether kernels of a problem read further arguments.

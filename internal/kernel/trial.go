@@ -176,7 +176,7 @@ func (t *trialTensors) forward(p *attn.Problem, in *ref.Problem, v Variant, scra
 	if r.More, err = t.more(p); err != nil {
 		return f, err
 	}
-	return f, t.env.once(func(rec *pipeline.Recording) error { r.Rec = rec; return record(r, &f) }, trialDispatches)
+	return f, t.env.Once(func(rec *pipeline.Recording) error { r.Rec = rec; return record(r, &f) }, trialDispatches)
 }
 
 // TryScores is TryForward for kernels that make the matrix of what the softmax is taken of, of rows of pitch elements, in one buffer of
@@ -361,14 +361,14 @@ func (e *Env) TryBackward(p *attn.Problem, v GradientVariant, forward Program, s
 		if r.Scratch, err = t.allocAll(forward.Scratch()); err != nil {
 			return "", err
 		}
-		if err := e.once(func(rec *pipeline.Recording) error { r.Rec = rec; return forward.Record(r, &f) }, trialDispatches); err != nil {
+		if err := e.Once(func(rec *pipeline.Recording) error { r.Rec = rec; return forward.Record(r, &f) }, trialDispatches); err != nil {
 			return "", err
 		}
 	}
 	if r.Scratch, err = t.allocAll(scratch); err != nil {
 		return "", err
 	}
-	if err := e.once(func(rec *pipeline.Recording) error { r.Rec = rec; return record(r, &g) }, trialDispatches); err != nil {
+	if err := e.Once(func(rec *pipeline.Recording) error { r.Rec = rec; return record(r, &g) }, trialDispatches); err != nil {
 		return "", err
 	}
 	near := map[attn.DType]float64{attn.F32: 1e-3, attn.F16: 1e-2, attn.BF16: 8e-2}[p.DType]

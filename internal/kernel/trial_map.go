@@ -8,31 +8,18 @@ import (
 	"github.com/vkattn/vkattn/pipeline"
 )
 
-// try runs a pipeline of maps on a small problem, of two blocks of queries and some tiles of keys, the last ones ragged, and says what is
-// wrong with the map.
-func (p *MapProgram) try(k *pipeline.Kernel, v MapVariant) (wrong string, err error) {
-	small := &MapProgram{Env: p.Env, Problem: TrialOf(&p.Problem), Module: p.Module, Label: p.Label, Named: p.Named, Rows: p.Rows,
-		Groups: p.Groups,
-		Keys:   p.Keys, Pace: p.Pace, Describe: p.Describe, Trusted: true}
-	q := &small.Problem
-	q.QueryLen, q.KeyLen = 2*p.Rows*p.Groups+3, 3*p.Keys+5
-	GrowForBlocks(q, true)
-	GrowForBias(q, &p.Problem)
-	PackTrial(q)
-	trialPages(q)
-	if err := small.tables(); err != nil {
-		return "", err
-	}
-	small.kernels[v.index()].Store(k) // the very pipeline that is in question
-	return p.Env.tryMap(small, v)
+// Mapper is a program of maps.
+type Mapper interface {
+	Scratch() []uint64
+	Pieces(m *Map) (uint64, error)
+	Record(r *Recorder, m *Map, o *MapOperands) error
 }
 
-// tryMap compares a map of all heads with the oracle's: one of odd sizes, some cells higher than a block of queries, some narrower than a
-// tile.
-func (e *Env) tryMap(program *MapProgram, v MapVariant) (wrong string, err error) {
+// TryMap compares a map of all heads of a small problem with the oracle's: one of odd sizes, some cells higher than a block of so many rows
+// of queries, some narrower than a tile.
+func (e *Env) TryMap(p *attn.Problem, v MapVariant, rows int, program Mapper) (wrong string, err error) {
 	t := &trialTensors{env: e}
 	defer t.close()
-	p := &program.Problem
 	in := TrialInputs(p)
 	values, err := trialCache(p, in)
 	if err != nil {
@@ -43,32 +30,31 @@ func (e *Env) tryMap(program *MapProgram, v MapVariant) (wrong string, err error
 		return "", err
 	}
 	values["Q"], values["LSE"] = in.Q.Data, Float32s(lse.Data)
-	rows, err := judge(p, in)
+	judged, err := judge(p, in)
 	if err != nil {
 		return "", err
 	}
-	rows.leaveOut(lse.Data, 1)
+	judged.leaveOut(lse.Data, 1)
 	_, roughLSE, err := roughForward(p, in, out, lse)
 	if err != nil {
 		return "", err
 	}
 	values = scoreValues(in, values)
 	startsOf(p, values)
-	var f Operands
-	to := f.List()
+	var o MapOperands
+	to := o.Operands.List()
 	for i := range attn.ForwardOperands {
-		switch o := &attn.ForwardOperands[i]; {
-		case o.Name == "V" || o.Name == "O" || o.Name == "Sinks" || !o.In(p):
+		switch x := &attn.ForwardOperands[i]; {
+		case x.Name == "V" || x.Name == "O" || x.Name == "Sinks" || !x.In(p):
 		default:
-			if err = t.place(to[i], o, p, v.Aligned, values[o.Name]); err != nil {
+			if err = t.place(to[i], x, p, v.Aligned, values[x.Name]); err != nil {
 				return "", err
 			}
 		}
 	}
-	if err = t.captured(p, in, &f.Captured); err != nil {
+	if err = t.captured(p, in, &o.Captured); err != nil {
 		return "", err
 	}
-	o := MapOperands{Q: f.Q, K: f.K, LSE: f.LSE, Scores: f.Scores}
 	if o.Blocks, err = t.blocks(p, in); err != nil {
 		return "", err
 	}
@@ -77,7 +63,7 @@ func (e *Env) tryMap(program *MapProgram, v MapVariant) (wrong string, err error
 	case v.Statistics:
 		m.Statistics = MapEntropy | MapDistance
 	default:
-		m.Rows, m.Columns = max(1, m.Queries/(program.Rows/2+3)), max(1, m.Keys/5)
+		m.Rows, m.Columns = max(1, m.Queries/(rows/2+3)), max(1, m.Keys/5)
 		if m.Pool = PoolMean; v.Largest {
 			m.Pool = PoolMax
 		}
@@ -88,7 +74,7 @@ func (e *Env) tryMap(program *MapProgram, v MapVariant) (wrong string, err error
 		name  string
 		shape [4]int
 		of    func(*ref.MapResult) ref.Array
-	}{{m.Rows > 0, &o.Out, "map", [4]int{m.Batches, m.Heads, m.Rows, m.Columns}, func(r *ref.MapResult) ref.Array { return r.Cells }},
+	}{{m.Rows > 0, &o.O, "map", [4]int{m.Batches, m.Heads, m.Rows, m.Columns}, func(r *ref.MapResult) ref.Array { return r.Cells }},
 		{m.Statistics&MapEntropy != 0, &o.Entropy, "entropy", [4]int{m.Batches, m.Heads, m.Queries, 1},
 			func(r *ref.MapResult) ref.Array { return r.Entropy }},
 		{m.Statistics&MapDistance != 0, &o.Distance, "distance", [4]int{m.Batches, m.Heads, m.Queries, 1},
@@ -107,7 +93,6 @@ func (e *Env) tryMap(program *MapProgram, v MapVariant) (wrong string, err error
 	if r.More, err = t.more(p); err != nil {
 		return "", err
 	}
-	var pieces pipeline.Binding
 	n, err := program.Pieces(&m)
 	if err != nil {
 		return "", err
@@ -117,9 +102,9 @@ func (e *Env) tryMap(program *MapProgram, v MapVariant) (wrong string, err error
 		if err != nil {
 			return "", err
 		}
-		pieces = all[0]
+		o.Pieces.Binding = all[0]
 	}
-	if err := e.once(func(rec *pipeline.Recording) error { r.Rec = rec; return program.Record(r, &m, &o, pieces) },
+	if err := e.Once(func(rec *pipeline.Recording) error { r.Rec = rec; return program.Record(r, &m, &o) },
 		trialDispatches); err != nil {
 		return "", err
 	}
@@ -131,7 +116,7 @@ func (e *Env) tryMap(program *MapProgram, v MapVariant) (wrong string, err error
 	if err != nil {
 		return "", err
 	}
-	rows.leaveOutOfMap(&want, p, &of)
+	judged.leaveOutOfMap(&want, p, &of)
 	near := map[attn.DType]float64{attn.F32: 1e-4, attn.F16: 5e-3, attn.BF16: 4e-2}[p.DType]
 	for _, x := range outs {
 		if !x.in {

@@ -5,7 +5,7 @@ import (
 
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
-	"github.com/vkattn/vkattn/pipeline"
+	"github.com/vkattn/vkattn/internal/kernel/pass"
 	"github.com/vkattn/vkattn/vk"
 )
 
@@ -81,7 +81,7 @@ func MapLacks(c *kernel.Capabilities, p *attn.Problem) string {
 }
 
 // NewMap plans maps of a problem's weights on cooperative matrices: shaders/matrix/matrix_map.comp.
-func NewMap(e *kernel.Env, problem *attn.Problem) (*kernel.MapProgram, error) {
+func NewMap(e *kernel.Env, problem *attn.Problem) (*pass.MapProgram, error) {
 	p := kernel.MapProblem(problem)
 	fragment, layout, form, err := e.ChooseForm(p.DType, kernel.NewTuning(nil))
 	if err != nil {
@@ -94,10 +94,10 @@ func NewMap(e *kernel.Env, problem *attn.Problem) (*kernel.MapProgram, error) {
 	if err != nil {
 		return nil, err
 	}
-	return kernel.MapsOf(&kernel.MapProgram{Env: e, Problem: p, Module: MapLabel + "." + p.DType.Suffix(), Label: MapLabel,
-		Named: t.String(),
-		Tier:  kernel.TierMatrix, Rows: t.rows(), Groups: t.W, Keys: t.BC, Pace: kernel.MatrixPace,
-		Describe: func(v kernel.MapVariant) (kernel.Constants, pipeline.KernelInfo) {
-			return t.Constants(&p, &layout, v), fragment.Subgroups()
-		}})
+	return (&pass.Maps{Label: MapLabel, Module: MapLabel + "." + p.DType.Suffix(), Tile: t.String(), Tier: kernel.TierMatrix,
+		Rows: t.rows(), Groups: t.W, Keys: t.BC, Pace: kernel.MatrixPace, Buffers: mapBuffers, Made: fragment.Subgroups(),
+		Constants: func(p *attn.Problem, v kernel.MapVariant) kernel.Constants { return t.Constants(p, &layout, v) }}).Program(e, &p)
 }
+
+// mapBuffers are the names of its buffers.
+var mapBuffers = &pass.Buffers{Q: "Q4_", K: "K4_", LSE: "Lse_"}

@@ -40,7 +40,7 @@ type Stage struct {
 	Last      bool                // the key of that self-check names it behind the others
 	Again     int                 // its pipeline is that of the stage so many before; 0: it has its own
 
-	Grid   kernel.Grid // zero: one workgroup
+	Grid   kernel.Grid // zero: one workgroup; of AsMap that of the recording
 	Counts Counts      // where the device has counted the workgroups of each dispatch; zero: all of the grid's run
 	Total  uint32      // what the kernel is told of its work, in items of its own; 0: the workgroups of the grid
 	Args   Args
@@ -57,9 +57,11 @@ type Counts struct {
 // Bind binds a buffer of a module.
 type Bind struct {
 	Name string // of the buffer, in GLSL
-	To   string // an operand, Blocks, More, DCaptured, Kept, or a name of scratch
+	To   string // an operand, Blocks, More, DCaptured, Cells, Kept, or a name of scratch
 	Mode pipeline.Mode
 	May  bool // the module may not have it
+	// it is bound only where a recording is given the tensor; elsewhere what is idle stands in its place
+	Given bool
 }
 
 // What Bind.To names beside operands and scratch.
@@ -67,6 +69,7 @@ const (
 	Blocks    = "Blocks"    // the block mask
 	More      = "More"      // the further arguments
 	DCaptured = "DCaptured" // the gradient with respect to captured tensor Pass.Captured
+	Cells     = "Cells"     // what a stage of a map writes: kernel.MapStage.To
 )
 
 // Args says which arguments a stage is given.
@@ -90,6 +93,7 @@ const (
 	AsRows                   // of a kernel that goes over a slab row by row, with a number X for each, lse or dlse
 	AsProduct                // of a product of a slab, or of a slab turned over, by X, which gives Y
 	AsWeights                // of the backward kernel that makes a slab of P and dS, and writes the gradient Y
+	AsMap                    // of kernels of maps, for the rectangle of a recording
 )
 
 // Bytes are the sizes of scratch.
@@ -171,6 +175,7 @@ const (
 	fromMore
 	fromDCaptured
 	fromKept
+	fromCells
 )
 
 // source finds a name of Bind.To.
@@ -182,6 +187,8 @@ func (p *Pass) source(name string) (source, error) {
 		return source{of: fromMore}, nil
 	case DCaptured:
 		return source{fromDCaptured, p.Captured}, nil
+	case Cells:
+		return source{of: fromCells}, nil
 	}
 	if at, ok := keptAt(name); ok {
 		return source{fromKept, at}, nil

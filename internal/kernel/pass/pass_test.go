@@ -9,6 +9,7 @@ import (
 	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/internal/kernel/kerneltest"
 	"github.com/vkattn/vkattn/pipeline"
+	"github.com/vkattn/vkattn/shaders"
 )
 
 // someDelta is the beginning of a backward pass, whose stages need no tile.
@@ -127,4 +128,29 @@ func TestVariants(t *testing.T) {
 		seen[v.index()] = true
 	}
 	require.Len(t, seen, variants)
+}
+
+// TestScoreBuffers: a module that can be told of a tensor that goes with scores has a buffer of the name by which it is bound, each at a
+// binding of its own. A name that GLSL changed alone would leave the buffer to whatever stands in for it.
+func TestScoreBuffers(t *testing.T) {
+	in := attn.PerScore{In: true}
+	all := Scores(&attn.Problem{Bias: in, BoolMask: in, Sinks: true}, 0)[:3]
+	found := map[string]int{}
+	for _, module := range shaders.Names() {
+		info, err := shaders.Describe(module)
+		require.NoError(t, err)
+		bound := map[uint32]string{}
+		for i, constant := range []string{"SCORE_BIAS", "SCORE_MASK", "SINKS"} {
+			if _, told := info.Interface.Constants[constant]; !told {
+				continue
+			}
+			name := all[i].Name
+			at, has := info.Interface.Bindings[name]
+			require.True(t, has, "%s has %s and no %s", module, constant, name)
+			require.Empty(t, bound[at], "%s: %s at %d", module, name, at)
+			bound[at] = name
+			found[name]++
+		}
+	}
+	require.Len(t, found, len(all))
 }

@@ -3,7 +3,6 @@ package pass
 import (
 	"fmt"
 
-	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/pipeline"
 	"github.com/vkattn/vkattn/shaders"
@@ -27,9 +26,10 @@ type readyStage struct {
 }
 
 type readyBind struct {
-	at   int
-	from source
-	mode pipeline.Mode
+	at    int
+	from  source
+	mode  pipeline.Mode
+	given bool // Bind.Given
 }
 
 // Check says what is wrong with the names of the pass, without a device: modules, constants and buffers that are not declared, constants
@@ -95,7 +95,7 @@ func (r *readyStage) resolve(p *Pass, s *Stage) (err error) {
 		if err != nil {
 			return err
 		}
-		r.binds = append(r.binds, readyBind{int(at), from, b.Mode})
+		r.binds = append(r.binds, readyBind{int(at), from, b.Mode, b.Given})
 	}
 	r.x, r.y = -1, -1
 	for to, name := range map[*int]string{&r.x: s.Args.X, &r.y: s.Args.Y} {
@@ -160,6 +160,7 @@ type tensors struct {
 	blocks   *pipeline.Binding
 	forward  *kernel.Operands
 	backward *kernel.Gradients
+	mapped   *kernel.MapStage
 }
 
 func (p *ready) forward(r *kernel.Recorder, f *kernel.Operands) error {
@@ -170,6 +171,11 @@ func (p *ready) forward(r *kernel.Recorder, f *kernel.Operands) error {
 func (p *ready) backward(r *kernel.Recorder, g *kernel.Gradients) error {
 	all := g.List()
 	return p.record(r, &tensors{operands: all[:], scores: &g.Scores, blocks: &g.Blocks, backward: g})
+}
+
+func (p *ready) maps(r *kernel.Recorder, m *kernel.MapStage) error {
+	all, o := m.Operands.List(), m.Operands
+	return p.record(r, &tensors{operands: all[:], scores: &o.Scores, blocks: &o.Blocks, mapped: m})
 }
 
 // kept are the matrices that a forward pass keeps.
@@ -197,14 +203,14 @@ func (p *ready) record(r *kernel.Recorder, t *tensors) error {
 		r.WriteMore(p.Problem, t.scores)
 	}
 	for i := range p.stages {
-		if err := p.stages[i].record(p.Problem, r, t); err != nil {
+		if err := p.stages[i].record(r, t); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (s *readyStage) record(p *attn.Problem, r *kernel.Recorder, t *tensors) error {
+func (s *readyStage) record(r *kernel.Recorder, t *tensors) error {
 	access := r.Access[:s.bindings]
 	idle := pipeline.Access{Binding: s.idle.binding(r, t), Mode: pipeline.Unused}
 	for i := range access {
@@ -212,20 +218,25 @@ func (s *readyStage) record(p *attn.Problem, r *kernel.Recorder, t *tensors) err
 	}
 	for i := range s.binds {
 		b := &s.binds[i]
-		access[b.at] = pipeline.Access{Binding: b.from.binding(r, t), Mode: b.mode}
+		if x := b.from.binding(r, t); x.Buffer != nil || !b.given {
+			access[b.at] = pipeline.Access{Binding: x, Mode: b.mode}
+		}
 	}
 	for i := range s.captured {
 		access[s.bindings-s.captured+i] = pipeline.Access{Binding: t.scores.Captured[i], Mode: pipeline.Read}
 	}
 	at := s.push(&r.Push, t)
+	if s.Args.As == AsMap {
+		return r.Dispatch(s.kernel, access, at, t.mapped.Grid, t.mapped.Grid.Total, s.Label)
+	}
 	if s.Grid == (kernel.Grid{}) {
 		r.Push.Set(at+4, s.Total)
 		return r.Rec.Dispatch(s.kernel, access, r.Push.Bytes(), [3]uint32{1, 1, 1}, s.Label)
 	}
 	if s.Counts != (Counts{}) {
-		r.Groups = s.counts.binding(r, t)
-		r.Groups.Offset, r.Groups.Size = r.Groups.Offset+s.Counts.At, kernel.CountBytes
-		return r.DispatchBlocks(s.kernel, p, access, at, s.Grid, s.Label)
+		groups := s.counts.binding(r, t)
+		groups.Offset, groups.Size = groups.Offset+s.Counts.At, kernel.CountBytes
+		return r.DispatchCounted(s.kernel, access, at, s.Grid, groups, s.Label)
 	}
 	total := s.Total
 	if total == 0 {
@@ -246,6 +257,8 @@ func (s source) binding(r *kernel.Recorder, t *tensors) pipeline.Binding {
 		return t.backward.DCaptured[s.at]
 	case fromKept:
 		return t.kept(r)[s.at]
+	case fromCells:
+		return t.mapped.To.Binding
 	}
 	return t.operands[s.at].Binding
 }
@@ -274,6 +287,8 @@ func (s *readyStage) push(to *kernel.Pushes, t *tensors) (baseAt int) {
 		return to.Begin(&kernel.PassArgs().Forward, p, &kernel.Draw{})
 	case AsScores, AsRows, AsProduct:
 		return s.Args.OfSlab(to, x, y, t.draw())
+	case AsMap:
+		return to.Map(p, t.mapped)
 	}
 	return to.Forward(p, t.forward)
 }

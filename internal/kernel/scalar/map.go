@@ -5,7 +5,7 @@ import (
 
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
-	"github.com/vkattn/vkattn/pipeline"
+	"github.com/vkattn/vkattn/internal/kernel/pass"
 )
 
 // MapLabel is the module of maps, and the label of its dispatches.
@@ -41,13 +41,9 @@ func MapLacks(c *kernel.Capabilities, p *attn.Problem) string {
 }
 
 // NewMap plans maps of a problem's weights in fp32 arithmetic: shaders/scalar/scalar_map.comp.
-func NewMap(e *kernel.Env, problem *attn.Problem) (*kernel.MapProgram, error) {
+func NewMap(e *kernel.Env, problem *attn.Problem) (*pass.MapProgram, error) {
 	t, p := TileOfMaps(&e.Caps), kernel.MapProblem(problem)
-	return kernel.MapsOf(&kernel.MapProgram{Env: e, Problem: p, Module: kernel.CacheModule(MapLabel, &p) + "." + p.DType.Suffix(),
-		Label: MapLabel,
-		Named: fmt.Sprintf("%dx%d", t.BR, t.BC), Tier: kernel.TierScalar, Trusted: true, Rows: t.BR, Groups: 1, Keys: t.BC,
-		Pace: kernel.ScalarPace,
-		Describe: func(v kernel.MapVariant) (kernel.Constants, pipeline.KernelInfo) {
-			return t.Constants(&p, v), pipeline.KernelInfo{}
-		}})
+	return (&pass.Maps{Label: MapLabel, Module: kernel.CacheModule(MapLabel, &p) + "." + p.DType.Suffix(),
+		Tile: fmt.Sprintf("%dx%d", t.BR, t.BC), Tier: kernel.TierScalar, Rows: t.BR, Groups: 1, Keys: t.BC, Pace: kernel.ScalarPace,
+		Trusted: true, Buffers: pass.Views, Constants: t.Constants}).Program(e, &p)
 }
