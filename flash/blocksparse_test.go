@@ -235,7 +235,7 @@ func TestBlockSparseTunings(t *testing.T) {
 			require.NoError(t, err)
 			shape := p.MaskShape()
 			for mask, bit := range map[string]func(h, r, c int) bool{
-				"thirds":  kernel.TrialBlock,
+				"thirds":  kernel.SelfCheckBlock,
 				"nothing": func(_, _, _ int) bool { return false },
 			} {
 				var bits []bool
@@ -252,7 +252,7 @@ func TestBlockSparseTunings(t *testing.T) {
 				require.NoError(t, pending.Wait(bg))
 				o, lse := download(t, f.O), download(t, f.LSE)
 				if mask == "thirds" {
-					s.in.Blocks = kernel.TrialInputs(attnOf(p)).Blocks
+					s.in.Blocks = kernel.SelfCheckInputs(attnOf(p)).Blocks
 					wrong, err := kernel.CompareForward(attnOf(p), &s.in, o, lse)
 					require.NoError(t, err)
 					require.Empty(t, wrong)

@@ -171,8 +171,8 @@ func TestScoresAreProved(t *testing.T) {
 	require.ErrorContains(t, err, "self-check failed: s[")
 }
 
-// TestStrangeFunctionsAreTrusted: functions that make much of roundings, and such that give no number for some of what a trial draws, are
-// no reason to deny a kernel that computes them as it should.
+// TestStrangeFunctionsAreTrusted: functions that make much of roundings, and such that give no number for some of what a self-check draws,
+// are no reason to deny a kernel that computes them as it should.
 func TestStrangeFunctionsAreTrusted(t *testing.T) {
 	vktest.Long(t, "functions of the conformance suite")
 	d := testDevice(t)

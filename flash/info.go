@@ -85,7 +85,7 @@ func describe(c *kernel.Capabilities) DeviceInfo {
 			if !k.Stores(attn.DType(dtype)) {
 				continue
 			}
-			p, _ := Problem{Batch: 1, Heads: 1, QueryLen: k.TrialQueries(1024, 1), HeadDim: 64, DType: dtype}.Normalize()
+			p, _ := Problem{Batch: 1, Heads: 1, QueryLen: k.SelfCheckQueries(1024, 1), HeadDim: 64, DType: dtype}.Normalize()
 			a := p.attn()
 			if why := k.Unsupported(c, &a); why == "" {
 				t.DTypes = append(t.DTypes, dtype)

@@ -421,8 +421,8 @@ func TestMatrixVariantRefused(t *testing.T) {
 	s.check(t, plan, f)
 }
 
-// TestTrialsTellRightFromWrong: what judges a trial takes the oracle's own answers, and no others.
-func TestTrialsTellRightFromWrong(t *testing.T) {
+// TestSelfChecksTellRightFromWrong: what judges a self-check takes the oracle's own answers, and no others.
+func TestSelfChecksTellRightFromWrong(t *testing.T) {
 	for _, causal := range []Causal{CausalNone, CausalBottomRight, CausalTopLeft} {
 		s := newSample(t, Problem{Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: 9, KeyLen: 5, HeadDim: 3, ValueDim: 2, DType: F16,
 			Causal: causal})
@@ -447,21 +447,22 @@ func TestTrialsTellRightFromWrong(t *testing.T) {
 	}
 }
 
-// TestTrialsHaveWhatTheyAreCompiledWith: trials drop weights and leave blocks out where the kernel's problem does.
-func TestTrialsHaveWhatTheyAreCompiledWith(t *testing.T) {
+// TestSelfChecksHaveWhatTheyAreCompiledWith: self-checks drop weights and leave blocks out where the kernel's problem does.
+func TestSelfChecksHaveWhatTheyAreCompiledWith(t *testing.T) {
 	p, err := Problem{Batch: 3, Heads: 6, KeyHeads: 3, QueryLen: 70, HeadDim: 8, DType: F16, Causal: CausalTopLeft, Dropout: 0.9,
 		Blocks: Blocks{Queries: 32, Keys: 16}}.Normalize()
 	require.NoError(t, err)
-	small := kernel.TrialOf(attnOf(p))
-	in := kernel.TrialInputs(&small)
+	small := kernel.SelfCheckOf(attnOf(p))
+	in := kernel.SelfCheckInputs(&small)
 	require.NoError(t, in.Check())
 	require.Equal(t, ref.BottomRight, in.Causal)
-	require.Equal(t, &ref.Dropout{P: kernel.TrialDropout, Seed: kernel.TrialDraw.Seed, Offset: kernel.TrialDraw.Offset}, in.Dropout)
+	draw := kernel.SelfCheckDraw
+	require.Equal(t, &ref.Dropout{P: kernel.SelfCheckDropout, Seed: draw.Seed, Offset: draw.Offset}, in.Dropout)
 	require.Contains(t, in.Blocks.Data, true)
 	require.Contains(t, in.Blocks.Data, false)
 	p.Dropout, p.Blocks = 0.001, Blocks{} // no byte of a draw is below 0.001 · 256
-	small = kernel.TrialOf(attnOf(p))
-	in = kernel.TrialInputs(&small)
+	small = kernel.SelfCheckOf(attnOf(p))
+	in = kernel.SelfCheckInputs(&small)
 	require.Nil(t, in.Dropout)
 	require.Nil(t, in.Blocks)
 }

@@ -109,8 +109,8 @@ func TestStandardMatrixTileFitsAnyDevice(t *testing.T) {
 		if k := tile.RowKeep; k != 0 && 4*tile.RowThreads*k < p.KeyLen {
 			t.Fatalf("%+v does not keep a row of %d", tile, p.KeyLen)
 		}
-		if trial := tile.Trial(attnOf(p)); tile.RowKeep != 0 && trial.KeyLen > 4*tile.RowThreads*tile.RowKeep {
-			t.Fatalf("%+v: the trial's rows of %d are too long", tile, trial.KeyLen)
+		if selfCheck := tile.SelfCheck(attnOf(p)); tile.RowKeep != 0 && selfCheck.KeyLen > 4*tile.RowThreads*tile.RowKeep {
+			t.Fatalf("%+v: the self-check's rows of %d are too long", tile, selfCheck.KeyLen)
 		}
 	})
 }

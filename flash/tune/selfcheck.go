@@ -35,13 +35,13 @@ func SelfCheck(ctx context.Context, d *flash.Device, impls []flash.Implementatio
 	if err != nil {
 		return nil, err
 	}
-	type trial struct {
+	type selfCheck struct {
 		kernel  *kernel.Kernel
 		problem attn.Problem
 		verdict Verdict
 		done    bool
 	}
-	var trials []*trial
+	var selfChecks []*selfCheck
 	for _, k := range catalogue.Forward {
 		if len(impls) > 0 && !slices.Contains(impls, flash.Implementation(k.Implementation)) ||
 			len(tiers) > 0 && !slices.Contains(tiers, flash.Tier(k.Tier)) {
@@ -52,7 +52,7 @@ func SelfCheck(ctx context.Context, d *flash.Device, impls []flash.Implementatio
 			if !k.Stores(attn.DType(dtype)) {
 				continue
 			}
-			a, err := within.Problem(flash.Problem{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: k.TrialQueries(70, 2), KeyLen: 90,
+			a, err := within.Problem(flash.Problem{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: k.SelfCheckQueries(70, 2), KeyLen: 90,
 				HeadDim:  dim,
 				ValueDim: min(dim, 64), DType: dtype, Causal: flash.CausalBottomRight})
 			if err != nil {
@@ -64,14 +64,14 @@ func SelfCheck(ctx context.Context, d *flash.Device, impls []flash.Implementatio
 			if k.Needs&attn.WithBlocks != 0 {
 				a.Blocks = attn.Blocks{Queries: 32, Keys: 32, PerHead: true}
 			}
-			trials = append(trials, &trial{kernel: k, problem: a, verdict: Verdict{Implementation: flash.Implementation(k.Implementation),
-				Tier: flash.Tier(k.Tier), Kernel: k.Name, DType: dtype}})
+			selfChecks = append(selfChecks, &selfCheck{kernel: k, problem: a, verdict: Verdict{
+				Implementation: flash.Implementation(k.Implementation), Tier: flash.Tier(k.Tier), Kernel: k.Name, DType: dtype}})
 		}
 	}
 	// Side by side: a driver takes longer to compile a kernel than a device to run it.
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(runtime.GOMAXPROCS(0))
-	for _, t := range trials {
+	for _, t := range selfChecks {
 		group.Go(func() (err error) {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
@@ -86,7 +86,7 @@ func SelfCheck(ctx context.Context, d *flash.Device, impls []flash.Implementatio
 	}
 	err = group.Wait()
 	var out []Verdict
-	for _, t := range trials {
+	for _, t := range selfChecks {
 		if !t.done {
 			break
 		}

@@ -1,6 +1,6 @@
 package attn
 
-// Operand is a tensor of a pass. Checking, placing, hazards, the self-check's trials and the least traffic of a pass go through these
+// Operand is a tensor of a pass. Checking, placing, hazards, self-checks and the least traffic of a pass go through these
 // tables, so that a tensor more is a line here, a field where callers name it and a field where kernels bind it.
 type Operand struct {
 	Name  string // as callers name it

@@ -36,8 +36,8 @@ func (g *Gradients) Aligned() bool {
 // GradientVariant says what the pipelines of a set of tensors are built for.
 type GradientVariant struct {
 	Aligned, Accumulate, DLSE bool
-	// In trials: what the one gradient is with respect to, and whether its rows can be moved 16 bytes at a time; "": there are those of q,
-	// k and v.
+	// In self-checks: what the one gradient is with respect to, and whether its rows can be moved 16 bytes at a time; "": there are those
+	// of q, k and v.
 	By        string
 	AlignedBy bool
 	Captured  string // or the captured tensor that it is with respect to

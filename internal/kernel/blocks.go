@@ -48,16 +48,16 @@ func BlockConstants(b attn.Blocks) Constants {
 		"BLOCK_PER_HEAD": BoolInt(b.PerHead), "BLOCK_PER_BATCH": BoolInt(b.PerBatch), "BLOCK_CLASSES": BoolInt(b.Classed)}
 }
 
-// TrialBlock is the mask of a self-check: two blocks of three, the first not among them.
-func TrialBlock(head, row, column int) bool { return (head+2*row+column)%3 != 0 }
+// SelfCheckBlock is the mask of a self-check: two blocks of three, the first not among them.
+func SelfCheckBlock(head, row, column int) bool { return (head+2*row+column)%3 != 0 }
 
-// trialBlocks is the mask of a self-check, of the shape [masks, block rows, block columns].
-func trialBlocks(shape [3]int) []bool {
+// selfCheckBlocks is the mask of a self-check, of the shape [masks, block rows, block columns].
+func selfCheckBlocks(shape [3]int) []bool {
 	var bits []bool
 	for h := range shape[0] {
 		for r := range shape[1] {
 			for c := range shape[2] {
-				bits = append(bits, TrialBlock(h, r, c))
+				bits = append(bits, SelfCheckBlock(h, r, c))
 			}
 		}
 	}

@@ -19,8 +19,8 @@ func ClassConstants(p *attn.Problem) Constants {
 		And(MaskConstants(p), ScoreConstants(p))
 }
 
-// trialClasses are the classes of the blocks of a trial, of each pair by itself.
-func trialClasses(p *attn.Problem, in *ref.Problem) ([]byte, error) {
+// selfCheckClasses are the classes of the blocks of a self-check, of each pair by itself.
+func selfCheckClasses(p *attn.Problem, in *ref.Problem) ([]byte, error) {
 	sees, err := in.Sees.Bind(in.Captured)
 	if err != nil {
 		return nil, err

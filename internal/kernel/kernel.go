@@ -72,8 +72,8 @@ type Program interface {
 	Record(r *Recorder, f *Operands) error
 }
 
-// TrialQueries is a number of queries that the kernel takes where group query heads share a key head: n if it can.
-func (o *Offer) TrialQueries(n, group int) int {
+// SelfCheckQueries is a number of queries that the kernel takes where group query heads share a key head: n if it can.
+func (o *Offer) SelfCheckQueries(n, group int) int {
 	if o.MostRows > 0 {
 		return min(n, o.MostRows/group)
 	}

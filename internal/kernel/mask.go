@@ -14,8 +14,8 @@ func MaskConstants(p *attn.Problem) Constants {
 	return Constants{"UPPER_BOUND": BoolInt(m.High < attn.Unbounded), "LOWER_BOUND": BoolInt(m.Low > -attn.Unbounded)}
 }
 
-// trialMask gives the problem of a trial the masks that p has, of distances that end within a trial's few hundred keys.
-func trialMask(small, p *attn.Problem) {
+// selfCheckMask gives the problem of a self-check the masks that p has, of distances that end within a self-check's few hundred keys.
+func selfCheckMask(small, p *attn.Problem) {
 	if p.Causal != attn.CausalNone && !p.Padded() { // lengths tell them apart
 		small.Causal = attn.CausalBottomRight
 	}
@@ -23,7 +23,7 @@ func trialMask(small, p *attn.Problem) {
 	small.Window = attn.NewWindow(min(left, 90), min(right, 20))
 }
 
-// seen says in the oracle's words which keys a query of a trial sees.
+// seen says in the oracle's words which keys a query of a self-check sees.
 func seen(p *attn.Problem, in *ref.Options) {
 	in.Causal = [...]ref.Causal{attn.CausalNone: ref.NotCausal, attn.CausalBottomRight: ref.BottomRight,
 		attn.CausalTopLeft: ref.TopLeft}[p.Causal]

@@ -10,15 +10,15 @@ import (
 )
 
 // What kernels on matrices compute rests on more than Vulkan promises, and what any kernel computes that functions of the user's were put
-// into rests on code that no compiler has seen before. So each such specialization runs a small problem, a trial, before its first use on a
-// device and driver, and is compared with attention in float64 (internal/ref). The verdict is remembered (known.go), and a kernel that
+// into rests on code that no compiler has seen before. So each such specialization runs a small problem, a self-check, before its first use
+// on a device and driver, and is compared with attention in float64 (internal/ref). The verdict is remembered (known.go), and a kernel that
 // failed is denied: plans pass it over, and say so.
 
-// Passed is the verdict on a kernel whose trial went well; any other says what was wrong.
+// Passed is the verdict on a kernel whose self-check went well; any other says what was wrong.
 const Passed = "pass"
 
-// trialRevision changes when trials judge otherwise: verdicts on disk are of one.
-const trialRevision = 2
+// selfCheckRevision changes when self-checks judge otherwise: verdicts on disk are of one.
+const selfCheckRevision = 2
 
 // Compiled is what a driver compiles: a module with its specialization constants.
 type Compiled struct {
@@ -33,7 +33,7 @@ func HasFunctions(p *attn.Problem) bool { return !p.Score.Identity() || !p.Sees.
 // ProofKey names what a driver compiles for kernels that are tried together: modules by the hash of what they are with functions in them.
 func (e *Env) ProofKey(kernels []Compiled) (string, error) {
 	var key strings.Builder
-	fmt.Fprintf(&key, "check %d", trialRevision)
+	fmt.Fprintf(&key, "check %d", selfCheckRevision)
 	if e.Ctx.Specializes() { // the driver gets other modules
 		fmt.Fprintf(&key, " specialized %d", specialize.Revision)
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// trial is a small problem whose inputs have the type's values.
-func trial(seed uint64, t DType, spread float64) (Problem, Tensor, []float32) {
+// selfCheck is a small problem whose inputs have the type's values.
+func selfCheck(seed uint64, t DType, spread float64) (Problem, Tensor, []float32) {
 	r := rand.New(rand.NewPCG(seed, 9))
 	fill := func(x Tensor, by float64) Tensor {
 		for i := range x.Data {
@@ -60,7 +60,7 @@ func TestRoundingBoundsHold(t *testing.T) {
 		nearest := [5]float64{}
 		for _, spread := range []float64{0, 0.1, 1, 4, 20} {
 			for seed := range uint64(60) {
-				p, do, dlse := trial(seed, dtype, spread)
+				p, do, dlse := selfCheck(seed, dtype, spread)
 				right, plain := outputsOf(t, p, do, dlse, false, dtype), outputsOf(t, p, do, dlse, true, dtype)
 				b, err := RoundingBounds(p, dtype, Rounds{Scores: true}, &do, dlse)
 				require.NoError(t, err)
@@ -112,7 +112,7 @@ func TestRoundingBoundsNoticeMistakes(t *testing.T) {
 		for _, dtype := range []DType{F32, F16, BF16} {
 			found, tried := 0, 0
 			for seed := range uint64(40) {
-				p, do, dlse := trial(seed, dtype, 1)
+				p, do, dlse := selfCheck(seed, dtype, 1)
 				if p.Q.N < 8 || p.K.N < 8 || p.Q.D < 8 {
 					continue
 				}

@@ -222,10 +222,10 @@ var matrixMutants = []Mutant{
 		Kill:   []Killer{in("./flash", "TestMatrixSelfCheck", "TestKnownAcrossDevices")},
 	},
 	{
-		ID: "self-check-nan", File: "internal/kernel/trial.go",
+		ID: "self-check-nan", File: "internal/kernel/selfcheck.go",
 		Old:    "math.Abs(have-should) <= tolerance*math.Max(1, math.Abs(should))+rough {",
 		New:    "!(math.Abs(have-should) > tolerance*math.Max(1, math.Abs(should))+rough) {",
 		Breaks: "the self-check lets a NaN pass",
-		Kill:   []Killer{in("./flash", "TestTrialsTellRightFromWrong")},
+		Kill:   []Killer{in("./flash", "TestSelfChecksTellRightFromWrong")},
 	},
 }

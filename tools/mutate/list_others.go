@@ -28,13 +28,13 @@ var otherKernelMutants = []Mutant{
 		Kill:   []Killer{in("./cmd/vkattn/internal/conformance", "TestSizesOfOne"), in("./flash/ring", "TestRanksOfOneToken")},
 	},
 	{
-		ID: "trial-leaves-all-out", File: "internal/kernel/trial_judged.go",
+		ID: "self-check-leaves-all-out", File: "internal/kernel/selfcheck_judged.go",
 		Old: "large.Data[i] > mostOfWeight", New: "large.Data[i] >= 0",
 		Breaks: "self-checks of functions judge no row",
 		Kill:   []Killer{in("./flash", "TestProofsOfHugeScores", "TestFunctionsAreProved")},
 	},
 	{
-		ID: "trial-leaves-none-out", File: "internal/kernel/trial_judged.go",
+		ID: "self-check-leaves-none-out", File: "internal/kernel/selfcheck_judged.go",
 		Old: "large.Data[i] > mostOfWeight", New: "large.Data[i] > 1e300",
 		Breaks: "self-checks judge rows of which fp32 can say nothing",
 		Kill:   []Killer{in("./flash", "TestProofsOfHugeScores")},

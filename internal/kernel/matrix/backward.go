@@ -53,7 +53,7 @@ func planBackward(e *kernel.Env, problem *attn.Problem, _ kernel.Program, t *ker
 	moves.Queries.RowReaders = q.rowReaders(&layout)
 	named := fmt.Sprintf("kv %v, q %v %v form %d", kv, q, fragment, form)
 	return pass.NewBackward(&pass.Fitted{Env: e, Problem: s.problem, Name: orderedLabel + " " + named, Named: named, Moves: moves,
-		WholeBias: layout.PairsOfBias(s.problem, form), DBias: q.DBias, Pass: s.pass, Trial: s.trial})
+		WholeBias: layout.PairsOfBias(s.problem, form), DBias: q.DBias, Pass: s.pass, SelfCheck: s.selfCheck})
 }
 
 // backward is the kernels fitted to a problem.
@@ -192,9 +192,10 @@ func (t *BackwardTile) constants(p *attn.Problem, sh matrixBackwardShared, l *ke
 		kernel.WithinConstants(p), l.Constants())
 }
 
-// trial is a small problem for the kernels: some blocks of rows and columns, the last ones ragged, the diagonal across them when causal.
-func (s *backward) trial(v pass.Variant) (_ *pass.Pass, err error) {
-	p, small := kernel.TrialOf(s.problem), *s
+// selfCheck is a small problem for the kernels: some blocks of rows and columns, the last ones ragged, the diagonal across them when
+// causal.
+func (s *backward) selfCheck(v pass.Variant) (_ *pass.Pass, err error) {
+	p, small := kernel.SelfCheckOf(s.problem), *s
 	small.problem = &p
 	kv, q := &s.kv.tile, &s.q.tile
 	p.QueryLen = max(q.rows(), kv.BC) + q.Fragment.M/2 + 1
@@ -207,7 +208,7 @@ func (s *backward) trial(v pass.Variant) (_ *pass.Pass, err error) {
 	if !p.Masked() && !q.masks(s.problem) {
 		p.KeyLen = attn.CeilDiv(p.KeyLen, q.BC) * q.BC
 	}
-	kernel.PackTrial(&p)
+	kernel.PackSelfCheck(&p)
 	for _, part := range []*backwardPart{&small.kv, &small.q} {
 		if part.grid, err = kernel.NewGrid(part.tile.groups(&p), 0); err != nil {
 			return nil, err

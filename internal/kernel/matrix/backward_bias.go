@@ -53,7 +53,7 @@ func PlanBias(e *kernel.Env, problem *attn.Problem, of kernel.Bias, given map[st
 			out.Stages = []pass.Stage{s.stage(v)}
 			return out
 		},
-		Trial: func(v pass.Variant) (*pass.Pass, error) { return s.trial(e, v) }}, kernel.GradientVariant{By: of.Name})
+		SelfCheck: func(v pass.Variant) (*pass.Pass, error) { return s.selfCheck(e, v) }}, kernel.GradientVariant{By: of.Name})
 }
 
 func fitBias(e *kernel.Env, p *attn.Problem, f kernel.Fragment, l *kernel.FragmentLayout, form int,
@@ -76,9 +76,9 @@ func (s *biasGradient) stage(v pass.Variant) pass.Stage {
 		Bind: append(gradientBuffers.Inputs(), append(gradientBuffers.Gradients(v, "DBias", ""), pass.Scores(p, 0)...)...)}
 }
 
-// trial is a small problem: some blocks of rows and columns, the last ones ragged, and two of whatever the bias has one element for.
-func (s *biasGradient) trial(e *kernel.Env, v pass.Variant) (*pass.Pass, error) {
-	p, t, small := kernel.TrialOf(s.problem), &s.tile, *s
+// selfCheck is a small problem: some blocks of rows and columns, the last ones ragged, and two of whatever the bias has one element for.
+func (s *biasGradient) selfCheck(e *kernel.Env, v pass.Variant) (*pass.Pass, error) {
+	p, t, small := kernel.SelfCheckOf(s.problem), &s.tile, *s
 	small.problem = &p
 	p.QueryLen = t.rows() + t.Fragment.M/2 + 1
 	for i, n := range [3]*int{&p.Batch, &p.Heads, &p.QueryLen} {
@@ -91,7 +91,7 @@ func (s *biasGradient) trial(e *kernel.Env, v pass.Variant) (*pass.Pass, error) 
 		p.KeyLen = attn.CeilDiv(p.KeyLen, 8) * 8
 	}
 	kernel.GrowForBias(&p, s.problem)
-	kernel.PackTrial(&p)
+	kernel.PackSelfCheck(&p)
 	var err error
 	if small.grid, err = kernel.NewGrid(s.groups(&p), 0); err != nil {
 		return nil, err

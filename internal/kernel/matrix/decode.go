@@ -80,7 +80,7 @@ func (t DecodeTile) fused(p *attn.Problem, l *kernel.FragmentLayout) *pass.Fused
 			Parts: t.Parts, Combine: kernel.CombineLabel(t.Parts)},
 		Buffers: pass.Views, Made: t.Fragment.Subgroups(),
 		Constants: func(p *attn.Problem, v kernel.Variant) kernel.Constants { return t.Constants(p, l, v) },
-		Trial:     func(p *attn.Problem) attn.Problem { return pass.TrialOfFew(p, t.W*t.Keys, t.Parts) }}
+		SelfCheck: func(p *attn.Problem) attn.Problem { return pass.SelfCheckOfFew(p, t.W*t.Keys, t.Parts) }}
 }
 
 // decodeFragment takes the fragment of the fewest rows beyond those there are, of those whose layout lets lanes load their own elements; of

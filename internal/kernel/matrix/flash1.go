@@ -45,7 +45,7 @@ func (t Tile) flash1(p *attn.Problem, l *kernel.FragmentLayout) *pass.Flash1 {
 		Constants: func(p *attn.Problem, v kernel.Variant, keyBlocks int) kernel.Constants {
 			return t.Flash1Constants(p, l, v, keyBlocks)
 		},
-		Trial: t.trial, WholeBias: l.PairsOfBias(p, t.Form)}
+		SelfCheck: t.selfCheck, WholeBias: l.PairsOfBias(p, t.Form)}
 }
 
 // matrixFlash1Label is the label of its dispatches.

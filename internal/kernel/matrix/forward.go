@@ -58,10 +58,10 @@ func (t Tile) fused(name, module string, operands attn.DType, p *attn.Problem, l
 	}
 	k := &pass.Fused{Label: name, Module: module + "." + operands.Suffix(), Tile: t.String(), Parts: t.Parts, Groups: t.Groups,
 		Rows: t.blocks, FLOPs: kernel.PaddedFLOPs(p) * float64(t.products()), Pace: kernel.MatrixPace, Moves: t.moves(name, p),
-		Buffers: buffers, Made: t.Fragment.Subgroups(), Trial: t.trial, WholeBias: l.PairsOfBias(p, t.Form),
+		Buffers: buffers, Made: t.Fragment.Subgroups(), SelfCheck: t.selfCheck, WholeBias: l.PairsOfBias(p, t.Form),
 		Constants: func(p *attn.Problem, v kernel.Variant) kernel.Constants { return t.Constants(p, l, v) }}
 	if t.Terms > 0 {
-		k.Bound = splitTrialBound
+		k.Bound = splitSelfCheckBound
 	}
 	return k
 }
@@ -105,10 +105,10 @@ func (t *Tile) constants(p *attn.Problem, l *kernel.FragmentLayout, v kernel.Var
 	return c.And(tileFields.Constants(t), cutFields.Constants(t), kernel.ForwardConstants(p, v), l.Constants(), t.splitConstants(&sh))
 }
 
-// trial is a small problem for the tile: two blocks of queries, the second ragged, some whole tiles of keys and, where the pipeline takes
-// it, a ragged one, the diagonal across them when causal.
-func (t *Tile) trial(p *attn.Problem) attn.Problem {
-	small := kernel.TrialOf(p)
+// selfCheck is a small problem for the tile: two blocks of queries, the second ragged, some whole tiles of keys and, where the pipeline
+// takes it, a ragged one, the diagonal across them when causal.
+func (t *Tile) selfCheck(p *attn.Problem) attn.Problem {
+	small := kernel.SelfCheckOf(p)
 	small.KeyHeads = 2
 	small.QueryLen = t.Rows() + t.Fragment.M/2 + 1
 	if t.Pack {
@@ -125,9 +125,9 @@ func (t *Tile) trial(p *attn.Problem) attn.Problem {
 	if !t.Ragged(p) {
 		small.KeyLen = attn.CeilDiv(small.KeyLen, t.BC) * t.BC
 	}
-	kernel.PackTrial(&small)
+	kernel.PackSelfCheck(&small)
 	if t.Terms > 0 {
-		small.Scale *= splitTrialScores
+		small.Scale *= splitSelfCheckScores
 	}
 	return small
 }

@@ -33,11 +33,11 @@ var ForwardSplit = &kernel.Kernel{
 	Candidates: splitCandidates,
 }
 
-// A trial of it has scores of eight times the usual size, and o this close to what it should be. Errors of scores are those of weights: a
-// term that is lost shows ten times as large, and fp32's own are a tenth.
+// A self-check of it has scores of eight times the usual size, and o this close to what it should be. Errors of scores are those of
+// weights: a term that is lost shows ten times as large, and fp32's own are a tenth.
 const (
-	splitTrialScores = 8
-	splitTrialBound  = 2e-5
+	splitSelfCheckScores = 8
+	splitSelfCheckBound  = 2e-5
 )
 
 // splitLacks says what the device lacks for fp32 in terms of either type.

@@ -52,7 +52,7 @@ func (t WideTile) fused(p *attn.Problem, l *kernel.FragmentLayout) *pass.Fused {
 		Rows: func(*attn.Problem) kernel.RowBlocks { return kernel.RowBlocks{} }, // it takes no packed sequences
 		Moves: traffic.QueriesOutside{Label: wideKernel, Rows: t.Rows(), Keys: t.Keys(), Packed: t.Pack, Parts: t.Parts,
 			Combine: kernel.CombineLabel(t.Parts), QAgain: true, NoneUnseen: true},
-		FLOPs: kernel.PaddedFLOPs(p), Pace: kernel.MatrixPace, Buffers: buffers, Made: t.Fragment.Subgroups(), Trial: t.trial,
+		FLOPs: kernel.PaddedFLOPs(p), Pace: kernel.MatrixPace, Buffers: buffers, Made: t.Fragment.Subgroups(), SelfCheck: t.selfCheck,
 		Constants: func(p *attn.Problem, v kernel.Variant) kernel.Constants { return t.Constants(p, l, v) }}
 }
 
@@ -69,10 +69,10 @@ func (t *WideTile) Constants(p *attn.Problem, l *kernel.FragmentLayout, v kernel
 	return c
 }
 
-// trial is a small problem for the tile: two blocks of queries, the second ragged, some whole tiles of keys and, where the pipeline takes
-// it, a ragged one, the diagonal across them when causal.
-func (t *WideTile) trial(p *attn.Problem) attn.Problem {
-	small := kernel.TrialOf(p)
+// selfCheck is a small problem for the tile: two blocks of queries, the second ragged, some whole tiles of keys and, where the pipeline
+// takes it, a ragged one, the diagonal across them when causal.
+func (t *WideTile) selfCheck(p *attn.Problem) attn.Problem {
+	small := kernel.SelfCheckOf(p)
 	small.KeyHeads = 2
 	small.QueryLen = t.Rows() + t.Fragment.M/2 + 1
 	if t.Pack {

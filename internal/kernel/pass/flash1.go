@@ -23,7 +23,7 @@ type Flash1 struct {
 	Made      pipeline.KernelInfo
 	// Rows are the sizes of m and l of all rows, and of their O; 0: the output is its own memory.
 	Rows      func(*attn.Problem) (statistics, sums uint64)
-	Trial     func(*attn.Problem) attn.Problem
+	SelfCheck func(*attn.Problem) attn.Problem
 	WholeBias bool
 }
 
@@ -43,7 +43,7 @@ func (k *Flash1) Forward(e *kernel.Env, problem *attn.Problem, t *kernel.Tuning)
 		return nil, err
 	}
 	return NewForward(&Fitted{Env: e, Problem: &p, Name: k.Module + " " + k.Tile, Named: k.Tile, Moves: k.Moves, Trusted: k.Trusted,
-		WholeBias: k.WholeBias, Pass: s.pass, Trial: s.trial}, 1)
+		WholeBias: k.WholeBias, Pass: s.pass, SelfCheck: s.selfCheck}, 1)
 }
 
 // Pass is what the kernel does for a problem and tensors of a variant, without a device but for its facts.
@@ -77,9 +77,9 @@ func (s *flash1) pass(v Variant) *Pass {
 	return out
 }
 
-// trial is the pass of a small problem, with the same pipeline.
-func (s *flash1) trial(v Variant) (*Pass, error) {
-	p := s.Trial(s.problem)
+// selfCheck is the pass of a small problem, with the same pipeline.
+func (s *flash1) selfCheck(v Variant) (*Pass, error) {
+	p := s.SelfCheck(s.problem)
 	small, heads := *s, uint64(p.Batch)*uint64(p.Heads)
 	small.problem = &p
 	var err error

@@ -23,7 +23,7 @@ type Fused struct {
 
 	Constants func(*attn.Problem, kernel.Variant) kernel.Constants
 	Made      pipeline.KernelInfo
-	Trial     func(*attn.Problem) attn.Problem // a small problem, for a self-check
+	SelfCheck func(*attn.Problem) attn.Problem // a small problem, for a self-check
 	Bound     float64                          // of its output; 0: that of the storage type
 	WholeBias bool                             // of Fitted
 }
@@ -46,8 +46,8 @@ func (k *Fused) Forward(e *kernel.Env, problem *attn.Problem, t *kernel.Tuning) 
 		return nil, err
 	}
 	return NewForward(&Fitted{Env: e, Problem: &p, Name: k.Module + " " + k.Tile, Named: k.Tile, Moves: k.Moves, Trusted: k.Trusted,
-		WholeBias: k.WholeBias, Bound: k.Bound, Pass: s.pass, Trial: func(v Variant) (*Pass, error) {
-			small := k.Trial(&p)
+		WholeBias: k.WholeBias, Bound: k.Bound, Pass: s.pass, SelfCheck: func(v Variant) (*Pass, error) {
+			small := k.SelfCheck(&p)
 			grid, err := kernel.NewGrid(k.Groups(&small)*uint64(k.Parts), 0)
 			if err != nil {
 				return nil, err
@@ -112,13 +112,13 @@ func (s *fused) pass(v Variant) *Pass {
 	return out
 }
 
-// TrialOfFew is a small problem for kernels for few queries, whose workgroups take batch keys at a time: as many queries, and two batches
-// of keys for each part, and some.
-func TrialOfFew(p *attn.Problem, batch, parts int) attn.Problem {
-	small := kernel.TrialOf(p)
+// SelfCheckOfFew is a small problem for kernels for few queries, whose workgroups take batch keys at a time: as many queries, and two
+// batches of keys for each part, and some.
+func SelfCheckOfFew(p *attn.Problem, batch, parts int) attn.Problem {
+	small := kernel.SelfCheckOf(p)
 	small.KeyHeads = 2
 	small.Heads = small.KeyHeads * p.Group()
 	small.QueryLen, small.KeyLen = p.QueryLen, 2*batch*parts+3
-	kernel.PackTrial(&small)
+	kernel.PackSelfCheck(&small)
 	return small
 }

@@ -126,11 +126,11 @@ func (m *MapProgram) ready(v kernel.MapVariant) (*ready, error) {
 // try runs a pipeline on a small problem, of two blocks of queries and some tiles of keys, the last ones ragged, and says what is wrong
 // with the map.
 func (m *MapProgram) try(v kernel.MapVariant, of *ready) (wrong string, err error) {
-	q := kernel.TrialOf(&m.Problem)
+	q := kernel.SelfCheckOf(&m.Problem)
 	q.QueryLen, q.KeyLen = 2*m.Rows*m.Groups+3, 3*m.Keys+5
 	kernel.GrowForBlocks(&q, true)
 	kernel.GrowForBias(&q, &m.Problem)
-	kernel.PackTrial(&q)
+	kernel.PackSelfCheck(&q)
 	small, err := m.fit(m.env, &q)
 	if err != nil {
 		return "", err

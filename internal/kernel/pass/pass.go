@@ -20,7 +20,7 @@ type Pass struct {
 	Scratch  []Scratch
 	Stages   []Stage
 	Captured int            // the tensor among those that functions capture that DCaptured is about
-	Follows  kernel.Program // of a trial's backward pass: the forward pass that keeps what it reads; nil: it reads nothing of one
+	Follows  kernel.Program // of a self-check's backward pass: the forward pass that keeps what it reads; nil: it reads nothing of one
 }
 
 // Scratch is memory that a recording has beside the tensors.

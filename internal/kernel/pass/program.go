@@ -24,13 +24,13 @@ type Fitted struct {
 	// Apart: standard attention, whose products have two tensors each. Of forward passes Variant.Aligned is about q and k, and Output about
 	// v and o; of backward passes Output is about q and k.
 	Apart bool
-	DLSE  bool    // of backward passes: trials have the gradient with respect to lse where a variant has
-	Bound float64 // how far the output of a forward pass's trial may be off; 0: as far as its storage type's
+	DLSE  bool    // of backward passes: self-checks have the gradient with respect to lse where a variant has
+	Bound float64 // how far the output of a forward pass's self-check may be off; 0: as far as its storage type's
 
 	// Pass gives the pass for a variant. Scratch and grids are the same for all of them.
 	Pass func(v Variant) *Pass
-	// Trial gives the pass for a small problem, whose tensors are of this variant; nil: none of its kernels proves itself.
-	Trial func(v Variant) (*Pass, error)
+	// SelfCheck gives the pass for a small problem, whose tensors are of this variant; nil: none of its kernels proves itself.
+	SelfCheck func(v Variant) (*Pass, error)
 }
 
 // program is a kernel with the pipelines that were made of it.
@@ -102,7 +102,7 @@ func (s *program) can(v Variant) bool {
 
 // proves says whether pipelines are tried before their first use.
 func (s *program) proves() bool {
-	return s.Trial != nil && (!s.Trusted || kernel.HasFunctions(s.Problem))
+	return s.SelfCheck != nil && (!s.Trusted || kernel.HasFunctions(s.Problem))
 }
 
 // ready gives the pass for a variant with its pipelines, made and tried at the first call.
@@ -154,7 +154,7 @@ func NewForward(k *Fitted, parts int) (*Forward, error) {
 // FitForward makes no pipeline yet: Plan does.
 func FitForward(k *Fitted) *Forward {
 	s := &Forward{}
-	s.usual.LSE, s.try = true, s.trial
+	s.usual.LSE, s.try = true, s.selfCheck
 	s.fit(k)
 	if k.Apart {
 		s.usual.Aligned, s.usual.Output = Dense(k.Problem)
@@ -196,13 +196,13 @@ func (s *Forward) RecordAs(r *kernel.Recorder, f *kernel.Operands, v Variant) er
 	return p.forward(r, f)
 }
 
-// trial runs the pipelines of a pass on a small problem and says what is wrong with the output.
-func (s *Forward) trial(v Variant, of *ready) (wrong string, err error) {
+// selfCheck runs the pipelines of a pass on a small problem and says what is wrong with the output.
+func (s *Forward) selfCheck(v Variant, of *ready) (wrong string, err error) {
 	if s.Apart { // kernels for aligned tensors need all of them aligned; those for others take any
 		v.Aligned = v.Aligned || v.Output
 	}
 	v.Output, v.LSE = v.Aligned, v.LSE || s.parts
-	small, err := s.Trial(v)
+	small, err := s.SelfCheck(v)
 	if err != nil {
 		return "", err
 	}
@@ -217,13 +217,13 @@ func (s *Forward) trial(v Variant, of *ready) (wrong string, err error) {
 // pipeline yet.
 func FitScores(k *Fitted) *Forward {
 	s := &Forward{}
-	s.try = s.trialOfScores
+	s.try = s.selfCheckOfScores
 	s.fit(k)
 	return s
 }
 
-func (s *Forward) trialOfScores(v Variant, of *ready) (wrong string, err error) {
-	small, err := s.Trial(v)
+func (s *Forward) selfCheckOfScores(v Variant, of *ready) (wrong string, err error) {
+	small, err := s.SelfCheck(v)
 	if err != nil {
 		return "", err
 	}
@@ -241,7 +241,7 @@ type Backward struct{ program }
 // NewBackward makes the pipelines of the usual variant: gradients overwritten, none given with respect to lse.
 func NewBackward(k *Fitted) (*Backward, error) {
 	s := &Backward{}
-	s.try = s.trial
+	s.try = s.selfCheck
 	s.fit(k)
 	others := ofGradients()
 	if k.DLSE {
@@ -272,7 +272,7 @@ func (s *Backward) Record(r *kernel.Recorder, g *kernel.Gradients) error {
 	return p.backward(r, g)
 }
 
-func (s *Backward) trial(v Variant, of *ready) (wrong string, err error) {
+func (s *Backward) selfCheck(v Variant, of *ready) (wrong string, err error) {
 	by := kernel.GradientVariant{Aligned: v.Aligned, Accumulate: v.Accumulate, AlignedBy: v.AlignedDBias, DLSE: s.DLSE && v.LSE}
 	if v.DBias {
 		by.With = "Bias"
@@ -286,7 +286,7 @@ func (s *program) biasLies(g *kernel.Scores) bool { return !s.WholeBias || g.Bia
 // tryBackward runs the pipelines of a pass on a small problem and says what is wrong with the gradients.
 func (s *program) tryBackward(v Variant, of *ready, by kernel.GradientVariant) (wrong string, err error) {
 	v.Output, v.LSE = v.Aligned, by.DLSE
-	small, err := s.Trial(v)
+	small, err := s.SelfCheck(v)
 	if err != nil {
 		return "", err
 	}
@@ -316,10 +316,10 @@ type Gradient struct {
 	tried kernel.GradientVariant
 }
 
-// NewGradient makes the pipelines of the usual variant. by says which gradient a trial is about.
+// NewGradient makes the pipelines of the usual variant. by says which gradient a self-check is about.
 func NewGradient(k *Fitted, by kernel.GradientVariant) (*Gradient, error) {
 	s := &Gradient{tried: by}
-	s.usual.DBias, s.try = k.DBias, s.trial
+	s.usual.DBias, s.try = k.DBias, s.selfCheck
 	s.fit(k)
 	return s, s.plan(slices.DeleteFunc(ofGradients(), func(v Variant) bool { return v.DBias != k.DBias })...)
 }
@@ -327,7 +327,7 @@ func NewGradient(k *Fitted, by kernel.GradientVariant) (*Gradient, error) {
 // NewGradientLater makes pipelines where they are first wanted; on a device of the caller's, whose queue recording must leave alone, now.
 func NewGradientLater(k *Fitted, by kernel.GradientVariant) (*Gradient, error) {
 	s := &Gradient{tried: by}
-	s.try = s.trial
+	s.try = s.selfCheck
 	s.fit(k)
 	if !k.Env.Attached {
 		return s, nil
@@ -358,7 +358,7 @@ func (s *Gradient) Record(r *kernel.Recorder, g *kernel.Gradients) error {
 	return p.backward(r, g)
 }
 
-func (s *Gradient) trial(v Variant, of *ready) (wrong string, err error) {
+func (s *Gradient) selfCheck(v Variant, of *ready) (wrong string, err error) {
 	by := s.tried
 	by.Aligned, by.Accumulate, by.AlignedBy = v.Aligned, v.Accumulate, v.AlignedDBias
 	return s.program.tryBackward(v, of, by)

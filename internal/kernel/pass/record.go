@@ -110,8 +110,8 @@ func (r *readyStage) resolve(p *Pass, s *Stage) (err error) {
 	return nil
 }
 
-// build makes the pass's pipelines. of, where it is not nil, has the pipelines of stages that prove themselves: in a trial it is these that
-// are in question, and no others.
+// build makes the pass's pipelines. of, where it is not nil, has the pipelines of stages that prove themselves: in a self-check it is these
+// that are in question, and no others.
 func (p *Pass) build(e *kernel.Env, of *ready) (*ready, error) {
 	out, err := p.resolve()
 	if err != nil {

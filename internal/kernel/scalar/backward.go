@@ -42,7 +42,7 @@ func planBackward(e *kernel.Env, problem *attn.Problem, _ kernel.Program, t *ker
 	return pass.NewBackward(&pass.Fitted{Env: e, Problem: s.problem, Name: "scalar_backward " + named, Named: named, Trusted: true,
 		Moves: traffic.BackwardFused{Delta: kernel.DeltaLabel,
 			Keys: s.kv.moves(s.kv.tile.BR / s.kv.tile.MR), Queries: s.q.moves(s.q.tile.tx())},
-		Pass: s.pass, Trial: s.trial})
+		Pass: s.pass, SelfCheck: s.selfCheck})
 }
 
 // backward is the kernels fitted to a problem.
@@ -112,9 +112,9 @@ func (b *backwardPart) stage(p *attn.Problem, v pass.Variant, table int) pass.St
 		Bind: append(pass.BackwardViews.Inputs(), append(pass.BackwardViews.Gradients(v, b.x, b.y), pass.Scores(p, table)...)...)}
 }
 
-// trial is a small problem: two blocks of rows and of columns whichever of keys and queries they are, the last ones ragged.
-func (s *backward) trial(v pass.Variant) (_ *pass.Pass, err error) {
-	p, small := trialOf(s.problem, &s.kv.tile, &s.q.tile), *s
+// selfCheck is a small problem: two blocks of rows and of columns whichever of keys and queries they are, the last ones ragged.
+func (s *backward) selfCheck(v pass.Variant) (_ *pass.Pass, err error) {
+	p, small := selfCheckOf(s.problem, &s.kv.tile, &s.q.tile), *s
 	small.problem = &p
 	for _, b := range []*backwardPart{&small.kv, &small.q} {
 		if b.grid, err = kernel.NewGrid(b.tile.groups(&p, b.keys()), 0); err != nil {
@@ -128,16 +128,17 @@ func (s *backward) trial(v pass.Variant) (_ *pass.Pass, err error) {
 	return small.pass(v), nil
 }
 
-// trialOf is a small problem for a tile: two blocks of rows and of columns whichever of keys and queries they are, the last ones ragged.
-func trialOf(p *attn.Problem, tiles ...*BackwardTile) attn.Problem {
-	small := kernel.TrialOf(p)
+// selfCheckOf is a small problem for a tile: two blocks of rows and of columns whichever of keys and queries they are, the last ones
+// ragged.
+func selfCheckOf(p *attn.Problem, tiles ...*BackwardTile) attn.Problem {
+	small := kernel.SelfCheckOf(p)
 	small.QueryLen, small.KeyLen = 0, 0
 	for _, t := range tiles {
 		small.QueryLen = max(small.QueryLen, t.BR+3, t.BC+3)
 		small.KeyLen = max(small.KeyLen, t.BR+5, t.BC+5)
 	}
 	kernel.GrowForBlocks(&small, true)
-	kernel.PackTrial(&small)
+	kernel.PackSelfCheck(&small)
 	return small
 }
 

@@ -36,8 +36,8 @@ func PlanBias(e *kernel.Env, problem *attn.Problem, of kernel.Bias, more ...pass
 			return out
 		},
 		// two of whatever the bias has one element for
-		Trial: func(v pass.Variant) (*pass.Pass, error) {
-			small, p := *s, trialOf(&p, &s.tile)
+		SelfCheck: func(v pass.Variant) (*pass.Pass, error) {
+			small, p := *s, selfCheckOf(&p, &s.tile)
 			p.Batch = max(p.Batch, 2)
 			small.problem = &p
 			grid, err := kernel.NewGrid(s.groups(&p), 0)

@@ -84,7 +84,7 @@ func PlanCaptured(e *kernel.Env, problem *attn.Problem, by score.Gradient, of ke
 		return nil, err
 	}
 	s.Gradient, err = pass.NewGradientLater(&pass.Fitted{Env: e, Problem: &p, Name: fmt.Sprintf("%s %v", CapturedLabel, &s.tile),
-		Named: s.tile.String(), Pass: s.pass, Trial: s.trial}, kernel.GradientVariant{Captured: by.Tensor().Name})
+		Named: s.tile.String(), Pass: s.pass, SelfCheck: s.selfCheck}, kernel.GradientVariant{Captured: by.Tensor().Name})
 	return s, err
 }
 
@@ -95,12 +95,12 @@ func (s *CapturedGradient) pass(v pass.Variant) *pass.Pass {
 	return out
 }
 
-// trial is a small problem, of no more workgroups than the pipelines are built for.
-func (s *CapturedGradient) trial(v pass.Variant) (*pass.Pass, error) {
-	small, p := s.captured, trialOf(s.problem, &s.tile)
+// selfCheck is a small problem, of no more workgroups than the pipelines are built for.
+func (s *CapturedGradient) selfCheck(v pass.Variant) (*pass.Pass, error) {
+	small, p := s.captured, selfCheckOf(s.problem, &s.tile)
 	p.Heads, p.QueryLen = min(p.Heads, s.problem.Heads), min(p.QueryLen, s.problem.QueryLen)
 	p.Batch = min(p.Batch, s.problem.Batch)
-	kernel.PackTrial(&p)
+	kernel.PackSelfCheck(&p)
 	small.problem = &p
 	var err error
 	if small.grid, err = kernel.NewGrid(s.tile.groups(&p, false), 0); err != nil {

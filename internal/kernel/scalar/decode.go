@@ -67,7 +67,7 @@ func fusedDecode(e *kernel.Env, p *attn.Problem, t *kernel.Tuning) (*pass.Fused,
 		Moves: traffic.QueriesOutside{Label: DecodeKernel, Rows: tile.Rows, Keys: 1, Batch: tile.batch(), Packed: true, NoneUnseen: true,
 			QReaders: tile.Threads() / tile.LPR, Parts: tile.Parts, Combine: kernel.CombineLabel(tile.Parts)},
 		Trusted: true, Buffers: pass.Views, Constants: tile.Constants, Made: e.Subgroups(true),
-		Trial: func(p *attn.Problem) attn.Problem { return pass.TrialOfFew(p, tile.W*tile.batch(), tile.Parts) }}, nil
+		SelfCheck: func(p *attn.Problem) attn.Problem { return pass.SelfCheckOfFew(p, tile.W*tile.batch(), tile.Parts) }}, nil
 }
 
 // Constants are the specialization constants of scalar_decode.

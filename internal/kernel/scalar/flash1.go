@@ -45,12 +45,12 @@ func fusedFlash1(e *kernel.Env, p *attn.Problem, t *kernel.Tuning) (*pass.Flash1
 	return &pass.Flash1{Label: flash1Label, Module: module + "." + p.DType.Suffix(), Tile: tile.String(), Keys: tile.BC,
 		FLOPs: p.ForwardFLOPs(), Pace: kernel.ScalarPace, Trusted: true, Buffers: pass.Views, Rows: Flash1Rows,
 		Moves: traffic.KeysOutside{Label: flash1Label, Rows: tile.BR, Keys: tile.BC, VAgain: tile.VC < tile.BC, RowReaders: tile.Tx()},
-		Made:  e.Subgroups(tile.Subgroup), Constants: tile.Constants, Trial: tile.trial}, nil
+		Made:  e.Subgroups(tile.Subgroup), Constants: tile.Constants, SelfCheck: tile.selfCheck}, nil
 }
 
-// trial is a small problem of two blocks of queries and three of keys, the last ones ragged.
-func (t *flash1Tile) trial(of *attn.Problem) attn.Problem {
-	p := kernel.TrialOf(of)
+// selfCheck is a small problem of two blocks of queries and three of keys, the last ones ragged.
+func (t *flash1Tile) selfCheck(of *attn.Problem) attn.Problem {
+	p := kernel.SelfCheckOf(of)
 	p.QueryLen, p.KeyLen = t.BR+3, 2*t.BC+3
 	return p
 }

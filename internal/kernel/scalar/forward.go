@@ -52,7 +52,7 @@ func fusedForward(name string, e *kernel.Env, p *attn.Problem, t *kernel.Tuning)
 		Rows: func(*attn.Problem) kernel.RowBlocks { return tile.blocks() }, FLOPs: p.ForwardFLOPs(), Pace: kernel.ScalarPace,
 		Moves: traffic.QueriesOutside{Label: name, Rows: tile.BR, Keys: tile.BC, QAgain: !tile.QResident, Parts: tile.Parts,
 			Combine: kernel.CombineLabel(tile.Parts)},
-		Trusted: true, Buffers: pass.Views, Constants: tile.Constants, Made: e.Subgroups(tile.Subgroup), Trial: tile.trial}, nil
+		Trusted: true, Buffers: pass.Views, Constants: tile.Constants, Made: e.Subgroups(tile.Subgroup), SelfCheck: tile.selfCheck}, nil
 }
 
 // Constants are the specialization constants of scalar_forward.
@@ -63,12 +63,12 @@ func (t *ForwardTile) Constants(p *attn.Problem, v kernel.Variant) kernel.Consta
 		kernel.ForwardConstants(p, v), kernel.WithinConstants(p), kernel.PartsOrBlocks(p, t.Parts))
 }
 
-// trial is a small problem of two blocks of queries and three of keys, the last ones ragged.
-func (t *ForwardTile) trial(of *attn.Problem) attn.Problem {
-	p := kernel.TrialOf(of)
+// selfCheck is a small problem of two blocks of queries and three of keys, the last ones ragged.
+func (t *ForwardTile) selfCheck(of *attn.Problem) attn.Problem {
+	p := kernel.SelfCheckOf(of)
 	p.QueryLen, p.KeyLen = t.BR+3, 2*t.BC+3
 	kernel.GrowForBlocks(&p, true)
-	kernel.PackTrial(&p)
+	kernel.PackSelfCheck(&p)
 	return p
 }
 

@@ -227,10 +227,10 @@ func TestGradientPasses(t *testing.T) {
 			require.Equal(t, captured.Totals, made.Scratch[1])
 			require.Equal(t, packed != (attn.Packed{}), made.Stages[1].Counts == pass.Counts{Scratch: "table 0",
 				At: captured.rows.CountsAt(p)})
-			trial, err := captured.trial(v)
+			selfCheck, err := captured.selfCheck(v)
 			require.NoError(t, err)
-			require.NoError(t, trial.Check())
-			require.Equal(t, made.Stages[1].Constants, trial.Stages[len(trial.Stages)-3].Constants, "the same pipeline")
+			require.NoError(t, selfCheck.Check())
+			require.Equal(t, made.Stages[1].Constants, selfCheck.Stages[len(selfCheck.Stages)-3].Constants, "the same pipeline")
 		}
 	}
 }

@@ -48,7 +48,7 @@ func plan(e *kernel.Env, problem *attn.Problem, _ kernel.Program, t *kernel.Tuni
 	}
 	named := fmt.Sprintf("weights %v, %v %v form %d", &s.weights.Tile, s.products, fragment, form)
 	return pass.NewBackward(&pass.Fitted{Env: e, Problem: s.problem, Name: name + " " + named, Named: named, Moves: s.model(),
-		WholeBias: layout.PairsOfBias(s.problem, form), DBias: s.weights.MakesBias(), DLSE: true, Pass: s.pass, Trial: s.trial})
+		WholeBias: layout.PairsOfBias(s.problem, form), DBias: s.weights.MakesBias(), DLSE: true, Pass: s.pass, SelfCheck: s.selfCheck})
 }
 
 // fitted is the kernels fitted to a problem.
@@ -170,9 +170,10 @@ func (s *fitted) pass(v pass.Variant) *pass.Pass {
 	return out
 }
 
-// trial is a small problem for the kernels: some blocks of rows and columns, the last ones ragged, the diagonal across them when causal.
-func (s *fitted) trial(v pass.Variant) (*pass.Pass, error) {
-	p, small := kernel.TrialOf(s.problem), *s
+// selfCheck is a small problem for the kernels: some blocks of rows and columns, the last ones ragged, the diagonal across them when
+// causal.
+func (s *fitted) selfCheck(v pass.Variant) (*pass.Pass, error) {
+	p, small := kernel.SelfCheckOf(s.problem), *s
 	small.problem = &p
 	queries, keys := s.products.Rows()
 	t := &s.weights.Tile

@@ -40,7 +40,7 @@ func TestPasses(t *testing.T) {
 					require.Equal(t, i > 1, weights.Again == 4)
 				}
 				require.Equal(t, uint32(s.groups()), next)
-				small, err := s.trial(v)
+				small, err := s.selfCheck(v)
 				require.NoError(t, err)
 				require.NoError(t, small.Check())
 				require.Len(t, small.Stages, 5)

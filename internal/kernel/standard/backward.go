@@ -36,7 +36,7 @@ type standardBackwardShape interface {
 	block(part gradient) (rows, cols int) // of a workgroup; cols 0 where it has all
 	Model() traffic.BackwardStandard      // without labels and slabs
 	Kernel(part gradient, p *attn.Problem, v kernel.GradientVariant) pass.Stage
-	trial(p *attn.Problem) attn.Problem // a small problem, with ragged edges and the diagonal across its tiles when causal
+	selfCheck(p *attn.Problem) attn.Problem // a small problem, with ragged edges and the diagonal across its tiles when causal
 }
 
 // backwardProgram is the backward pass of standard attention fitted to a problem. P is what the forward pass kept, in the slabs of the
@@ -61,7 +61,7 @@ func planGradients(name string, trusted bool, e *kernel.Env, p *attn.Problem, fo
 	k := &pass.Fitted{Env: e, Problem: &s.problem, Name: fmt.Sprintf("%s %v", name, shape), Named: shape.String(), Moves: s.model(),
 		Trusted: trusted, Apart: true, DLSE: true, Pass: s.pass}
 	if !trusted || s.slopes { // other functions stand in forward's kernels alone
-		k.Trial = s.trial
+		k.SelfCheck = s.selfCheck
 	}
 	s.Backward, err = pass.NewBackward(k)
 	return s, err
@@ -201,9 +201,9 @@ func product(part gradient, k pass.Stage, v pass.Variant, g kernel.Grid, a pass.
 	return on(k, standardGradientLabels[part], g, a, read(matrix), read(a.X), pass.Bind{To: a.Y, Mode: v.Written()})
 }
 
-// trial is the pass of a small problem, on weights that the scalar tier keeps.
-func (s *backwardProgram) trial(v pass.Variant) (*pass.Pass, error) {
-	p, e := s.shape.trial(&s.problem), s.forward.env
+// selfCheck is the pass of a small problem, on weights that the scalar tier keeps.
+func (s *backwardProgram) selfCheck(v pass.Variant) (*pass.Pass, error) {
+	p, e := s.shape.selfCheck(&s.problem), s.forward.env
 	forward, err := Scalar.Plan(e, &p, kernel.NewTuning(nil))
 	if err != nil {
 		return nil, err

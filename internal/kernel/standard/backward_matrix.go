@@ -183,9 +183,9 @@ func (s *matrixGradients) Kernel(part gradient, p *attn.Problem, v kernel.Gradie
 		v.Accumulate, false)
 }
 
-// trial is a small problem for the kernels, whose rows must not be longer than the kernel of dS keeps.
-func (t *matrixGradients) trial(of *attn.Problem) attn.Problem {
-	p := kernel.TrialOf(of)
+// selfCheck is a small problem for the kernels, whose rows must not be longer than the kernel of dS keeps.
+func (t *matrixGradients) selfCheck(of *attn.Problem) attn.Problem {
+	p := kernel.SelfCheckOf(of)
 	rows, cols := t.weights.scoresBlock()
 	queries, keys := t.queries.productBlock()
 	values, valueStage := t.values.productBlock()

@@ -70,9 +70,9 @@ func (t *standardBackwardTile) String() string {
 	return fmt.Sprintf("dp %v, dk %dx%d", &t.weights, t.keys.productBR, t.keys.productBC)
 }
 
-// trial is a small problem for the kernels, whose rows must not be longer than the kernel of dS keeps.
-func (t *standardBackwardTile) trial(of *attn.Problem) attn.Problem {
-	p := kernel.TrialOf(of)
+// selfCheck is a small problem for the kernels, whose rows must not be longer than the kernel of dS keeps.
+func (t *standardBackwardTile) selfCheck(of *attn.Problem) attn.Problem {
+	p := kernel.SelfCheckOf(of)
 	p.QueryLen = max(t.weights.scoresBR, t.queries.productBR, t.values.productBC, t.keys.productBC) + 3
 	p.KeyLen = max(t.weights.scoresBC, 2*t.queries.productBC, t.values.productBR, t.keys.productBR) + 3
 	if keep := backwardKeeps(t.weights.RowKeep); keep > 0 {

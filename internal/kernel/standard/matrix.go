@@ -309,10 +309,10 @@ func (t *MatrixTile) Softmax(p *attn.Problem, lse bool) pass.Stage {
 		Constants: softmaxConstants(p, lse, t.RowThreads, t.RowKeep, p.Mask().ReadBehind(t.productBlock()), t.fragment.Lanes)}
 }
 
-// Trial is a small problem for the tile, with ragged edges, and the diagonal across its tiles when causal. A row must not be
+// SelfCheck is a small problem for the tile, with ragged edges, and the diagonal across its tiles when causal. A row must not be
 // longer than the softmax keeps.
-func (t *MatrixTile) Trial(p *attn.Problem) attn.Problem {
-	small := kernel.TrialOf(p)
+func (t *MatrixTile) SelfCheck(p *attn.Problem) attn.Problem {
+	small := kernel.SelfCheckOf(p)
 	small.KeyHeads = 2
 	rows, cols := t.scoresBlock()
 	productRows, keys := t.productBlock()

@@ -162,9 +162,9 @@ func (t *ScalarTile) softmaxRows() int               { return softmaxThreads / t
 func (t *ScalarTile) productBlock() (rows, keys int) { return t.productBR, t.productBC }
 func (t *ScalarTile) pace() kernel.Pace              { return kernel.ScalarPace }
 
-// Trial is a small problem for the tile, of rows no longer than the softmax keeps.
-func (t *ScalarTile) Trial(p *attn.Problem) attn.Problem {
-	small := kernel.TrialOf(p)
+// SelfCheck is a small problem for the tile, of rows no longer than the softmax keeps.
+func (t *ScalarTile) SelfCheck(p *attn.Problem) attn.Problem {
+	small := kernel.SelfCheckOf(p)
 	small.QueryLen = max(t.scoresBR, t.productBR) + 3
 	small.KeyLen = max(t.scoresBC, 2*t.productBC) + 3
 	if t.RowKeep > 0 {

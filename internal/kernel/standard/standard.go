@@ -25,8 +25,8 @@ type standardShape interface {
 	Softmax(p *attn.Problem, lse bool) pass.Stage
 	Product(p *attn.Problem, aligned bool) pass.Stage
 
-	// Trial is a small problem for the tile, with ragged edges, and the diagonal across its tiles when causal.
-	Trial(p *attn.Problem) attn.Problem
+	// SelfCheck is a small problem for the tile, with ragged edges, and the diagonal across its tiles when causal.
+	SelfCheck(p *attn.Problem) attn.Problem
 }
 
 // buffers are what modules call what they read and write, in the order in which it is bound here.
@@ -101,9 +101,9 @@ func fit(name string, trusted bool, e *kernel.Env, p *attn.Problem, shape standa
 		return nil, err
 	}
 	k := pass.Fitted{Env: e, Problem: &s.problem, Name: fmt.Sprintf("%s %v", name, shape), Named: shape.String(), Moves: s.model(),
-		Trusted: trusted, Apart: true, Pass: s.pass, Trial: s.trial((*Program).pass)}
+		Trusted: trusted, Apart: true, Pass: s.pass, SelfCheck: s.selfCheck((*Program).pass)}
 	s.Forward = pass.FitForward(&k)
-	k.Name, k.Trusted, k.Pass, k.Trial = fmt.Sprintf("scores of %v", shape), true, s.passOfScores, s.trial((*Program).passOfScores)
+	k.Name, k.Trusted, k.Pass, k.SelfCheck = fmt.Sprintf("scores of %v", shape), true, s.passOfScores, s.selfCheck((*Program).passOfScores)
 	s.scores = pass.FitScores(&k)
 	return s, nil
 }
@@ -260,10 +260,10 @@ func (s *Program) softmaxStage(k pass.Stage, i int, lse pass.Bind) pass.Stage {
 	return k
 }
 
-// trial is a pass of a small problem.
-func (s *Program) trial(of func(*Program, pass.Variant) *pass.Pass) func(v pass.Variant) (*pass.Pass, error) {
+// selfCheck is a pass of a small problem.
+func (s *Program) selfCheck(of func(*Program, pass.Variant) *pass.Pass) func(v pass.Variant) (*pass.Pass, error) {
 	return func(v pass.Variant) (*pass.Pass, error) {
-		p := s.shape.Trial(&s.problem)
+		p := s.shape.SelfCheck(&s.problem)
 		small, err := New(s.env, &p, s.shape, kernel.NewTuning(nil))
 		if err != nil {
 			return nil, err

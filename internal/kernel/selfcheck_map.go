@@ -18,10 +18,10 @@ type Mapper interface {
 // TryMap compares a map of all heads of a small problem with the oracle's: one of odd sizes, some cells higher than a block of so many rows
 // of queries, some narrower than a tile.
 func (e *Env) TryMap(p *attn.Problem, v MapVariant, rows int, program Mapper) (wrong string, err error) {
-	t := &trialTensors{env: e}
+	t := &selfCheckTensors{env: e}
 	defer t.close()
-	in := TrialInputs(p)
-	values, err := trialCache(p, in)
+	in := SelfCheckInputs(p)
+	values, err := selfCheckCache(p, in)
 	if err != nil {
 		return "", err
 	}
@@ -105,7 +105,7 @@ func (e *Env) TryMap(p *attn.Problem, v MapVariant, rows int, program Mapper) (w
 		o.Pieces.Binding = all[0]
 	}
 	if err := e.Once(func(rec *pipeline.Recording) error { r.Rec = rec; return program.Record(r, &m, &o) },
-		trialDispatches); err != nil {
+		selfCheckDispatches); err != nil {
 		return "", err
 	}
 	span := func(first, n int) [2]int { return [2]int{first, first + n} }

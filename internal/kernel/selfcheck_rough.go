@@ -8,7 +8,7 @@ import (
 )
 
 // Functions of the user's may make much of little: 100 s makes of scores that are off by a rounding weights that are off by a hundred. How
-// much a trial's functions do is measured on attention that is plainly right: what it computes in fp32 and in the storage type, which
+// much a self-check's functions do is measured on attention that is plainly right: what it computes in fp32 and in the storage type, which
 // standard attention rounds its scores to, against float64. Of numbers that functions leave as they are that is less than the tolerances.
 const (
 	roughOfType = 4  // times the distance of plain attention in the storage type
@@ -27,7 +27,7 @@ func roughTypes(p *attn.Problem) map[ref.DType]float64 {
 	return types
 }
 
-// roughForward is how far o and lse of a trial may be off besides the tolerances: nothing without functions.
+// roughForward is how far o and lse of a self-check may be off besides the tolerances: nothing without functions.
 func roughForward(p *attn.Problem, in *ref.Problem, o, lse ref.Array) (offO, offLSE float64, err error) {
 	if !HasFunctions(p) {
 		return 0, 0, nil

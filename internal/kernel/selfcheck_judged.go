@@ -7,18 +7,18 @@ import (
 	"github.com/vkattn/vkattn/internal/ref"
 )
 
-// What a trial can judge. A weight is exp(s − lse), of two fp32 numbers: where these are of the order of 10⁹, as a function makes them that
-// writes −10⁹ where others write −∞, a rounding of either is off by more than all weights of a row differ by, and whatever a kernel makes
-// of the row says nothing of the kernel. Such rows are left out: what they give is not compared, and gradients get nothing of them. Of all
-// others the tolerance grows with the roundings of their scores. Only a wrong result denies a kernel: one of which nothing can be judged
-// passes.
+// What a self-check can judge. A weight is exp(s − lse), of two fp32 numbers: where these are of the order of 10⁹, as a function makes them
+// that writes −10⁹ where others write −∞, a rounding of either is off by more than all weights of a row differ by, and whatever a kernel
+// makes of the row says nothing of the kernel. Such rows are left out: what they give is not compared, and gradients get nothing of them.
+// Of all others the tolerance grows with the roundings of their scores. Only a wrong result denies a kernel: one of which nothing can be
+// judged passes.
 const (
 	roundingOfScores = 1.0 / (1 << 22) // of a score or lse, relative: a few of fp32's
 	mostOfWeight     = 1.0 / (1 << 5)  // by which a weight of a row that is judged may be off, relative
 	timesOfRows      = 8               // how much more than that its gradients may be
 )
 
-// judged is how far the weights of a trial's rows may be off by roundings, relative; NaN for a row that is left out.
+// judged is how far the weights of a self-check's rows may be off by roundings, relative; NaN for a row that is left out.
 type judged []float64
 
 // judge finds that, nil where no functions make scores: those of normally distributed numbers are of order 1.
@@ -47,7 +47,7 @@ func (j judged) left() float64 {
 	return float64(n) / float64(max(1, len(j)))
 }
 
-// leftOf is that share of a trial's inputs; 0 where they cannot be judged at all.
+// leftOf is that share of a self-check's inputs; 0 where they cannot be judged at all.
 func leftOf(of *attn.Problem, in *ref.Problem) float64 {
 	rows, err := judge(of, in)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/vkattn/vkattn/vk"
 )
 
-// capturedKind says what the numbers that a trial's functions capture are like.
+// capturedKind says what the numbers that a self-check's functions capture are like.
 type capturedKind int
 
 const (
@@ -24,20 +24,20 @@ const (
 	capturedKinds                     // how many there are
 )
 
-// captures says whether functions of a problem capture numbers that a trial draws.
+// captures says whether functions of a problem capture numbers that a self-check draws.
 func captures(p *attn.Problem) bool {
 	all, _ := p.Code().Captures() // a problem's are in order
 	return slices.ContainsFunc(all, func(t score.Tensor) bool { return !t.Table() })
 }
 
-// trialScores draws what goes with the scores of a trial's problem: numbers near those of scores, an infinity in the bias, masks of two
-// keys in three, and what functions capture.
-func trialScores(p *attn.Problem, in *ref.Problem, rng *rand.Rand, kind capturedKind) {
+// selfCheckScores draws what goes with the scores of a self-check's problem: numbers near those of scores, an infinity in the bias, masks
+// of two keys in three, and what functions capture.
+func selfCheckScores(p *attn.Problem, in *ref.Problem, rng *rand.Rand, kind capturedKind) {
 	in.Score, in.Sees = p.Score, p.Sees
 	if p.Bias.In {
 		s := p.BiasShape()
 		b := ref.NewTensor(s[0], s[1], s[2], s[3])
-		fillTrial(rng, p.Bias.DType, b.Data)
+		fillSelfCheck(rng, p.Bias.DType, b.Data)
 		b.Data[len(b.Data)/2] = float32(math.Inf(-1))
 		in.Bias = &b
 	}
@@ -77,7 +77,7 @@ func trialScores(p *attn.Problem, in *ref.Problem, rng *rand.Rand, kind captured
 			captured[t.Name] = values
 		default:
 			values := make([]float32, t.Elements())
-			fillTrial(rng, attn.F32, values)
+			fillSelfCheck(rng, attn.F32, values)
 			for i := range values {
 				switch kind {
 				case zeroOrOne:
@@ -91,8 +91,9 @@ func trialScores(p *attn.Problem, in *ref.Problem, rng *rand.Rand, kind captured
 	}
 }
 
-// trialLengths draws the lengths of a trial's batch entries, a part of all there can be and all in turn, and spoils what lies beyond.
-func trialLengths(p *attn.Problem, in *ref.Problem) {
+// selfCheckLengths draws the lengths of a self-check's batch entries, a part of all there can be and all in turn, and spoils what lies
+// beyond.
+func selfCheckLengths(p *attn.Problem, in *ref.Problem) {
 	of := func(n int) (lens []int) {
 		for b := range p.Batch {
 			lens = append(lens, n-(b+1)%2*(n/3+1))
@@ -146,7 +147,7 @@ func scoreValues(in *ref.Problem, values map[string][]float32) map[string][]floa
 }
 
 // captured puts what the functions capture into device memory.
-func (t *trialTensors) captured(p *attn.Problem, in *ref.Problem, to *[MostCaptured]pipeline.Binding) error {
+func (t *selfCheckTensors) captured(p *attn.Problem, in *ref.Problem, to *[MostCaptured]pipeline.Binding) error {
 	all, err := p.Code().Captures()
 	if err != nil {
 		return err
@@ -169,14 +170,14 @@ func (t *trialTensors) captured(p *attn.Problem, in *ref.Problem, to *[MostCaptu
 	return nil
 }
 
-// capturedTrial is the gradient with respect to a captured tensor in a trial.
-type capturedTrial struct {
+// capturedSelfCheck is the gradient with respect to a captured tensor in a self-check.
+type capturedSelfCheck struct {
 	Operand
 	elements int
 }
 
 // capturedGradient makes room for the gradient with respect to the captured tensor of a name; nil where that is "".
-func (t *trialTensors) capturedGradient(p *attn.Problem, name string, g *Gradients) (*capturedTrial, error) {
+func (t *selfCheckTensors) capturedGradient(p *attn.Problem, name string, g *Gradients) (*capturedSelfCheck, error) {
 	if name == "" {
 		return nil, nil
 	}
@@ -186,7 +187,7 @@ func (t *trialTensors) capturedGradient(p *attn.Problem, name string, g *Gradien
 	}
 	g.HasDCaptured = true
 	i := slices.IndexFunc(all, func(c score.Tensor) bool { return c.Name == name })
-	c := &capturedTrial{elements: all[i].Elements()}
+	c := &capturedSelfCheck{elements: all[i].Elements()}
 	if c.Operand, err = t.add(attn.F32, [4]int{1, 1, 1, c.elements}, true, nil); err != nil {
 		return nil, err
 	}
@@ -195,7 +196,7 @@ func (t *trialTensors) capturedGradient(p *attn.Problem, name string, g *Gradien
 }
 
 // more is the buffer of further arguments, nil where the problem has none.
-func (t *trialTensors) more(p *attn.Problem) (*pipeline.Buffer, error) {
+func (t *selfCheckTensors) more(p *attn.Problem) (*pipeline.Buffer, error) {
 	if !NeedsMore(p) {
 		return nil, nil
 	}

@@ -12,20 +12,20 @@ import (
 	"github.com/vkattn/vkattn/pipeline"
 )
 
-// trialDispatches is more than a small problem has.
-const trialDispatches = 64
+// selfCheckDispatches is more than a small problem has.
+const selfCheckDispatches = 64
 
-// Dropout of a trial: what a kernel is compiled with is that there is any.
-const TrialDropout = 0.25
+// Dropout of a self-check: what a kernel is compiled with is that there is any.
+const SelfCheckDropout = 0.25
 
-var TrialDraw = Draw{Seed: 0x1234567890, Offset: 3}
+var SelfCheckDraw = Draw{Seed: 0x1234567890, Offset: 3}
 
-// TrialOf is the problem that trials of a kernel start from: what is compiled into it stays, the rest becomes small.
-func TrialOf(p *attn.Problem) attn.Problem {
+// SelfCheckOf is the problem that self-checks of a kernel start from: what is compiled into it stays, the rest becomes small.
+func SelfCheckOf(p *attn.Problem) attn.Problem {
 	small := *p
 	small.Batch, small.KeyHeads, small.Heads = 1, 1, 2
 	small.Scale = 1 / math.Sqrt(float64(p.HeadDim))
-	trialMask(&small, p)
+	selfCheckMask(&small, p)
 	small.Within = attn.Within{} // of which kernels know the band alone
 	if p.DrawsWithin() {
 		small.Within = attn.Within{Query: 77, Key: 3 * attn.DrawKeys, Head: 3, Heads: 9} // places of draws alone
@@ -34,20 +34,20 @@ func TrialOf(p *attn.Problem) attn.Problem {
 		small.Batch = 2 // of lengths that differ
 	}
 	if !p.Packed.None() {
-		small.Batch = trialEntries
+		small.Batch = selfCheckEntries
 	}
 	if small.Batch > 1 && small.Within.Heads > 0 {
 		small.Within.Heads = small.Heads // of the oracle's draws each entry has as many
 	}
 	small.Dropout = 0
 	if p.DropThreshold() > 0 {
-		small.Dropout = TrialDropout
+		small.Dropout = SelfCheckDropout
 	}
 	return small
 }
 
-// fillTrial fills values with normally distributed numbers as the storage type has them.
-func fillTrial(rng *rand.Rand, dtype attn.DType, values []float32) {
+// fillSelfCheck fills values with normally distributed numbers as the storage type has them.
+func fillSelfCheck(rng *rand.Rand, dtype attn.DType, values []float32) {
 	for i := range values {
 		values[i] = float32(rng.NormFloat64())
 	}
@@ -56,16 +56,16 @@ func fillTrial(rng *rand.Rand, dtype attn.DType, values []float32) {
 	attn.Decode(dtype, values, raw)
 }
 
-// TrialInputs are random inputs of a small problem, in the words of the oracle; of packed sequences as a padded batch. What functions
+// SelfCheckInputs are random inputs of a small problem, in the words of the oracle; of packed sequences as a padded batch. What functions
 // capture may be anything: where most rows could not be judged with numbers of one kind, others are tried.
-func TrialInputs(of *attn.Problem) *ref.Problem {
-	in := trialInputs(of, smallNumbers)
+func SelfCheckInputs(of *attn.Problem) *ref.Problem {
+	in := selfCheckInputs(of, smallNumbers)
 	if !captures(of) {
 		return in
 	}
 	best := leftOf(of, in)
 	for kind := smallNumbers + 1; kind < capturedKinds && best < 0.5; kind++ {
-		other := trialInputs(of, kind)
+		other := selfCheckInputs(of, kind)
 		if left := leftOf(of, other); left > best {
 			in, best = other, left
 		}
@@ -73,31 +73,31 @@ func TrialInputs(of *attn.Problem) *ref.Problem {
 	return in
 }
 
-func trialInputs(of *attn.Problem, kind capturedKind) *ref.Problem {
+func selfCheckInputs(of *attn.Problem, kind capturedKind) *ref.Problem {
 	p := batchOf(of)
 	in := &ref.Problem{Options: ref.Options{Scale: p.Scale}}
 	seen(p, &in.Options)
 	rng := rand.New(rand.NewPCG(1, uint64(p.HeadDim)))
-	trialScores(p, in, rng, kind)
+	selfCheckScores(p, in, rng, kind)
 	for _, x := range []struct {
 		to    *ref.Tensor
 		shape [4]int
 	}{{&in.Q, p.QShape()}, {&in.K, [4]int{p.Batch, p.KeyHeads, p.KeyLen, p.HeadDim}},
 		{&in.V, [4]int{p.Batch, p.KeyHeads, p.KeyLen, p.ValueDim}}} {
 		*x.to = ref.NewTensor(x.shape[0], x.shape[1], x.shape[2], x.shape[3])
-		fillTrial(rng, p.DType, x.to.Data)
+		fillSelfCheck(rng, p.DType, x.to.Data)
 	}
 	if of.Packed.None() {
-		trialLengths(p, in)
+		selfCheckLengths(p, in)
 	} else {
-		trialLengthsOf(of, in)
+		selfCheckLengthsOf(of, in)
 	}
 	if p.Dropout > 0 {
-		in.Dropout = &ref.Dropout{P: p.Dropout, Seed: TrialDraw.Seed, Offset: TrialDraw.Offset, Head: p.Within.Head, Query: p.Within.Query,
-			Key: p.Within.Key}
+		in.Dropout = &ref.Dropout{P: p.Dropout, Seed: SelfCheckDraw.Seed, Offset: SelfCheckDraw.Offset, Head: p.Within.Head,
+			Query: p.Within.Query, Key: p.Within.Key}
 	}
 	if !p.Blocks.None() && !p.Blocks.Classed {
-		in.Blocks = RefBlocks(p, trialBlocks(p.MaskShape()))
+		in.Blocks = RefBlocks(p, selfCheckBlocks(p.MaskShape()))
 	}
 	return in
 }
@@ -108,16 +108,16 @@ func (e *Env) TryForward(p *attn.Problem, v Variant, scratch []uint64, record fu
 	return e.TryForwardWithin(0, p, v, scratch, record)
 }
 
-// outputBounds are how far o may be off in a trial, by storage type.
+// outputBounds are how far o may be off in a self-check, by storage type.
 var outputBounds = map[attn.DType]float64{attn.F32: 1e-4, attn.F16: 5e-3, attn.BF16: 4e-2}
 
 // TryForwardWithin is TryForward with a bound of its own for o, unless it is 0.
 func (e *Env) TryForwardWithin(bound float64, p *attn.Problem, v Variant, scratch []uint64,
 	record func(*Recorder, *Operands) error) (wrong string, err error) {
-	t := &trialTensors{env: e}
+	t := &selfCheckTensors{env: e}
 	defer t.close()
-	trialPages(p)
-	in := TrialInputs(p)
+	selfCheckPages(p)
+	in := SelfCheckInputs(p)
 	f, err := t.forward(p, in, v, scratch, record)
 	if err != nil {
 		return "", err
@@ -145,11 +145,11 @@ func (e *Env) TryForwardWithin(bound float64, p *attn.Problem, v Variant, scratc
 	return compareForward(cmp.Or(bound, outputBounds[p.DType]), p, in, o, lse)
 }
 
-// forward runs what record records on the inputs of a trial, and gives the operands.
-func (t *trialTensors) forward(p *attn.Problem, in *ref.Problem, v Variant, scratch []uint64,
+// forward runs what record records on the inputs of a self-check, and gives the operands.
+func (t *selfCheckTensors) forward(p *attn.Problem, in *ref.Problem, v Variant, scratch []uint64,
 	record func(*Recorder, *Operands) error) (f Operands, err error) {
-	f = Operands{Drop: TrialDraw, HasLSE: v.LSE}
-	values, err := trialCache(p, in)
+	f = Operands{Drop: SelfCheckDraw, HasLSE: v.LSE}
+	values, err := selfCheckCache(p, in)
 	if err != nil {
 		return f, err
 	}
@@ -176,16 +176,16 @@ func (t *trialTensors) forward(p *attn.Problem, in *ref.Problem, v Variant, scra
 	if r.More, err = t.more(p); err != nil {
 		return f, err
 	}
-	return f, t.env.Once(func(rec *pipeline.Recording) error { r.Rec = rec; return record(r, &f) }, trialDispatches)
+	return f, t.env.Once(func(rec *pipeline.Recording) error { r.Rec = rec; return record(r, &f) }, selfCheckDispatches)
 }
 
 // TryScores is TryForward for kernels that make the matrix of what the softmax is taken of, of rows of pitch elements, in one buffer of
 // workspace. What lies outside the keys that a query sees by its position is not looked at.
 func (e *Env) TryScores(p *attn.Problem, v Variant, pitch int, scratch []uint64,
 	record func(*Recorder, *Operands) error) (wrong string, err error) {
-	t := &trialTensors{env: e}
+	t := &selfCheckTensors{env: e}
 	defer t.close()
-	in := TrialInputs(p)
+	in := SelfCheckInputs(p)
 	var matrix Operand
 	_, err = t.forward(p, in, v, scratch, func(r *Recorder, f *Operands) error {
 		matrix = Operand{Binding: r.Scratch[0], Strides: [3]uint32{uint32(p.Heads * p.QueryLen * pitch), uint32(p.QueryLen * pitch),
@@ -271,17 +271,17 @@ func offAt(p *attn.Problem, name string, got []float32, want ref.Array, toleranc
 // the pass needs besides o and lse, which the oracle makes without it; nil: nothing. scratch is the sizes of the workspace.
 func (e *Env) TryBackward(p *attn.Problem, v GradientVariant, forward Program, scratch []uint64,
 	record func(*Recorder, *Gradients) error) (wrong string, err error) {
-	t := &trialTensors{env: e}
+	t := &selfCheckTensors{env: e}
 	defer t.close()
-	in := TrialInputs(p)
+	in := SelfCheckInputs(p)
 	rng := rand.New(rand.NewPCG(2, uint64(p.HeadDim)))
 	do := ref.NewTensor(p.Batch, p.Heads, p.QueryLen, p.ValueDim)
-	fillTrial(rng, p.DType, do.Data)
+	fillSelfCheck(rng, p.DType, do.Data)
 	spoilBeyond(do, in.QueryLens)
 	var dlse []float32
 	if v.DLSE {
 		dlse = make([]float32, Product(batchOf(p).LSEShape()))
-		fillTrial(rng, attn.F32, dlse)
+		fillSelfCheck(rng, attn.F32, dlse)
 	}
 	o, lse, err := ref.Forward(*in)
 	if err != nil {
@@ -306,7 +306,7 @@ func (e *Env) TryBackward(p *attn.Problem, v GradientVariant, forward Program, s
 	}
 	given := Float32s(lse.Data)
 	rows.put(given, 1, float32(math.Inf(1)))
-	g := Gradients{Accumulate: v.Accumulate, HasDLSE: v.DLSE, Drop: TrialDraw}
+	g := Gradients{Accumulate: v.Accumulate, HasDLSE: v.DLSE, Drop: SelfCheckDraw}
 	values := scoreValues(in, map[string][]float32{"Q": in.Q.Data, "K": in.K.Data, "V": in.V.Data, "O": Float32s(o.Data), "LSE": given,
 		"DO": do.Data, "DLSE": dlse})
 	startsOf(p, values)
@@ -361,14 +361,15 @@ func (e *Env) TryBackward(p *attn.Problem, v GradientVariant, forward Program, s
 		if r.Scratch, err = t.allocAll(forward.Scratch()); err != nil {
 			return "", err
 		}
-		if err := e.Once(func(rec *pipeline.Recording) error { r.Rec = rec; return forward.Record(r, &f) }, trialDispatches); err != nil {
+		write := func(rec *pipeline.Recording) error { r.Rec = rec; return forward.Record(r, &f) }
+		if err := e.Once(write, selfCheckDispatches); err != nil {
 			return "", err
 		}
 	}
 	if r.Scratch, err = t.allocAll(scratch); err != nil {
 		return "", err
 	}
-	if err := e.Once(func(rec *pipeline.Recording) error { r.Rec = rec; return record(r, &g) }, trialDispatches); err != nil {
+	if err := e.Once(func(rec *pipeline.Recording) error { r.Rec = rec; return record(r, &g) }, selfCheckDispatches); err != nil {
 		return "", err
 	}
 	near := map[attn.DType]float64{attn.F32: 1e-3, attn.F16: 1e-2, attn.BF16: 8e-2}[p.DType]

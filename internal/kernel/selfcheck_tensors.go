@@ -11,19 +11,19 @@ import (
 
 func Product(shape [4]int) int { return shape[0] * shape[1] * shape[2] * shape[3] }
 
-// trialTensors are the buffers of a trial.
-type trialTensors struct {
+// selfCheckTensors are the buffers of a self-check.
+type selfCheckTensors struct {
 	env     *Env
 	buffers []*pipeline.Buffer
 }
 
-func (t *trialTensors) close() {
+func (t *selfCheckTensors) close() {
 	for _, b := range t.buffers {
 		b.Close()
 	}
 }
 
-func (t *trialTensors) alloc(size uint64) (*pipeline.Buffer, error) {
+func (t *selfCheckTensors) alloc(size uint64) (*pipeline.Buffer, error) {
 	b, err := t.env.Ctx.Alloc("self-check", (size+15)/16*16, vk.DeviceLocal)
 	if err == nil {
 		t.buffers = append(t.buffers, b)
@@ -32,7 +32,7 @@ func (t *trialTensors) alloc(size uint64) (*pipeline.Buffer, error) {
 }
 
 // allocAll gives a buffer of each size.
-func (t *trialTensors) allocAll(sizes []uint64) (all []pipeline.Binding, err error) {
+func (t *selfCheckTensors) allocAll(sizes []uint64) (all []pipeline.Binding, err error) {
 	for _, size := range sizes {
 		b, err := t.alloc(size)
 		if err != nil {
@@ -43,12 +43,12 @@ func (t *trialTensors) allocAll(sizes []uint64) (all []pipeline.Binding, err err
 	return all, nil
 }
 
-// blocks puts the block mask of a trial, or the classes of its blocks, into a buffer, where the problem has one.
-func (t *trialTensors) blocks(p *attn.Problem, in *ref.Problem) (at pipeline.Binding, err error) {
+// blocks puts the block mask of a self-check, or the classes of its blocks, into a buffer, where the problem has one.
+func (t *selfCheckTensors) blocks(p *attn.Problem, in *ref.Problem) (at pipeline.Binding, err error) {
 	var mask []byte
 	switch {
 	case p.Blocks.Classed:
-		if mask, err = trialClasses(p, in); err != nil {
+		if mask, err = selfCheckClasses(p, in); err != nil {
 			return at, err
 		}
 	case in.Blocks == nil:
@@ -64,9 +64,9 @@ func (t *trialTensors) blocks(p *attn.Problem, in *ref.Problem) (at pipeline.Bin
 	return at, t.env.Ctx.Upload(context.Background(), pipeline.Binding{Buffer: at.Buffer, Offset: at.Offset, Size: uint64(len(mask))}, mask)
 }
 
-// trialLayout is row-major; not aligned, every row is one element longer than it need be and the first begins at the second
+// selfCheckLayout is row-major; not aligned, every row is one element longer than it need be and the first begins at the second
 // element, or of bits at the second byte.
-func trialLayout(dtype attn.DType, s [4]int, aligned bool) (attn.Layout, error) {
+func selfCheckLayout(dtype attn.DType, s [4]int, aligned bool) (attn.Layout, error) {
 	if aligned {
 		return attn.NewLayout(0, dtype, s, [4]int{}, 1<<63)
 	}
@@ -75,7 +75,7 @@ func trialLayout(dtype attn.DType, s [4]int, aligned bool) (attn.Layout, error) 
 }
 
 // place makes the tensor of an operand with these values, those of a batch; statistics are never unaligned.
-func (t *trialTensors) place(to *Operand, o *attn.Operand, p *attn.Problem, aligned bool, values []float32) (err error) {
+func (t *selfCheckTensors) place(to *Operand, o *attn.Operand, p *attn.Problem, aligned bool, values []float32) (err error) {
 	*to, err = t.add(o.DType(p), o.Shape(p), aligned || o.Statistics, packed(p, o, values))
 	if o.When != nil && !o.Statistics {
 		to.ScoreStrides(o.Shape(p))
@@ -84,8 +84,8 @@ func (t *trialTensors) place(to *Operand, o *attn.Operand, p *attn.Problem, alig
 }
 
 // add makes a tensor with these values; nil makes an output, full of NaNs.
-func (t *trialTensors) add(dtype attn.DType, shape [4]int, aligned bool, values []float32) (Operand, error) {
-	l, err := trialLayout(dtype, shape, aligned)
+func (t *selfCheckTensors) add(dtype attn.DType, shape [4]int, aligned bool, values []float32) (Operand, error) {
+	l, err := selfCheckLayout(dtype, shape, aligned)
 	if err != nil {
 		return Operand{}, err
 	}
@@ -121,7 +121,7 @@ func (t *trialTensors) add(dtype attn.DType, shape [4]int, aligned bool, values 
 }
 
 // download reads an output that add made.
-func (t *trialTensors) download(dtype attn.DType, shape [4]int, x *Operand) ([]float32, error) {
+func (t *selfCheckTensors) download(dtype attn.DType, shape [4]int, x *Operand) ([]float32, error) {
 	raw := make([]byte, x.Binding.Size)
 	if err := t.env.Ctx.Download(context.Background(), x.Binding, raw); err != nil {
 		return nil, err

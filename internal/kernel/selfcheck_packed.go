@@ -8,23 +8,23 @@ import (
 	"github.com/vkattn/vkattn/internal/ref"
 )
 
-// Trials of packed problems. Inputs and answers are those of a padded batch, which the oracle knows; only where rows lie on the device
+// Self-checks of packed problems. Inputs and answers are those of a padded batch, which the oracle knows; only where rows lie on the device
 // differs.
 
-// trialEntries are the most sequences of a trial: all rows and keys there can be, none, one, ragged and almost none.
-const trialEntries = 5
+// selfCheckEntries are the most sequences of a self-check: all rows and keys there can be, none, one, ragged and almost none.
+const selfCheckEntries = 5
 
-// sequences are where the rows of a trial's sequences begin, and how many rows their slots have and use.
+// sequences are where the rows of a self-check's sequences begin, and how many rows their slots have and use.
 type sequences struct{ starts, slots, used []int }
 
-// trialSequences gives those of queries, or of keys, of at most n. Slots are longer than what is used where the problem has lengths; rows
-// of no slot lie before them all and behind.
-func trialSequences(p *attn.Problem, keys bool) (s sequences) {
+// selfCheckSequences gives those of queries, or of keys, of at most n. Slots are longer than what is used where the problem has lengths;
+// rows of no slot lie before them all and behind.
+func selfCheckSequences(p *attn.Problem, keys bool) (s sequences) {
 	n, lengths, packed := p.QueryLen, p.QueryLengths, p.Packed.Queries > 0
-	lens := [trialEntries]int{n, 0, 1, max(n-n/3-1, 0), min(n, 3)}
+	lens := [selfCheckEntries]int{n, 0, 1, max(n-n/3-1, 0), min(n, 3)}
 	if keys {
 		n, lengths, packed = p.KeyLen, p.KeyLengths, p.Packed.Keys > 0
-		lens = [trialEntries]int{n - n/3 - 1, min(n, 2), n, n, 0}
+		lens = [selfCheckEntries]int{n - n/3 - 1, min(n, 2), n, n, 0}
 	}
 	at := 1
 	for _, used := range lens[:p.Batch] {
@@ -47,20 +47,20 @@ func trialSequences(p *attn.Problem, keys bool) (s sequences) {
 // rows is the number of rows of a tensor that has them, and one more of no slot.
 func (s *sequences) rows() int { return s.starts[len(s.starts)-1] + 1 }
 
-// PackTrial gives a packed trial, whose sizes are set, as many rows as its sequences have.
-func PackTrial(p *attn.Problem) {
-	trialPages(p) // here too: programs copy the problem before it is tried
+// PackSelfCheck gives a packed self-check, whose sizes are set, as many rows as its sequences have.
+func PackSelfCheck(p *attn.Problem) {
+	selfCheckPages(p) // here too: programs copy the problem before it is tried
 	if p.Packed.Queries > 0 {
-		s := trialSequences(p, false)
+		s := selfCheckSequences(p, false)
 		p.Packed.Queries = s.rows()
 	}
 	if p.Packed.Keys > 0 {
-		s := trialSequences(p, true)
+		s := selfCheckSequences(p, true)
 		p.Packed.Keys = s.rows()
 	}
 }
 
-// batchOf is the problem of a trial's inputs and answers.
+// batchOf is the problem of a self-check's inputs and answers.
 func batchOf(p *attn.Problem) *attn.Problem {
 	batch := *p
 	if !p.Packed.None() {
@@ -69,9 +69,9 @@ func batchOf(p *attn.Problem) *attn.Problem {
 	return &batch
 }
 
-// trialLengthsOf are the lengths of the entries of that batch.
-func trialLengthsOf(p *attn.Problem, in *ref.Problem) {
-	queries, keys := trialSequences(p, false), trialSequences(p, true)
+// selfCheckLengthsOf are the lengths of the entries of that batch.
+func selfCheckLengthsOf(p *attn.Problem, in *ref.Problem) {
+	queries, keys := selfCheckSequences(p, false), selfCheckSequences(p, true)
 	in.QueryLens, in.KeyLens = queries.used, keys.used
 	spoilBeyond(in.Q, in.QueryLens)
 	spoilBeyond(in.K, in.KeyLens)
@@ -86,12 +86,12 @@ func packing(p *attn.Problem, o *attn.Operand) *sequences {
 		if p.Packed.Queries == 0 {
 			return nil
 		}
-		s = trialSequences(p, false)
+		s = selfCheckSequences(p, false)
 	case "K", "V":
 		if p.Packed.Keys == 0 {
 			return nil
 		}
-		s = trialSequences(p, true)
+		s = selfCheckSequences(p, true)
 	default:
 		return nil
 	}
@@ -142,7 +142,7 @@ func startsOf(p *attn.Problem, values map[string][]float32) {
 		if p.Packed.None() {
 			return
 		}
-		for _, x := range trialSequences(p, i == 1).starts {
+		for _, x := range selfCheckSequences(p, i == 1).starts {
 			values[name] = append(values[name], float32(x))
 		}
 	}

@@ -7,8 +7,8 @@ import (
 	"github.com/vkattn/vkattn/internal/ref"
 )
 
-// trialPages makes the pool of a trial's problem as large as its keys need: every page that is used lies between two that are not.
-func trialPages(p *attn.Problem) {
+// selfCheckPages makes the pool of a self-check's problem as large as its keys need: every page that is used lies between two that are not.
+func selfCheckPages(p *attn.Problem) {
 	if p.Pages.None() {
 		return
 	}
@@ -21,13 +21,13 @@ func trialPages(p *attn.Problem) {
 	}
 }
 
-// trialCache stores the keys and values of a trial as its problem says, makes the oracle's of what is stored, and gives the operands'
-// values by name.
-func trialCache(p *attn.Problem, in *ref.Problem) (values map[string][]float32, err error) {
+// selfCheckCache stores the keys and values of a self-check as its problem says, makes the oracle's of what is stored, and gives the
+// operands' values by name.
+func selfCheckCache(p *attn.Problem, in *ref.Problem) (values map[string][]float32, err error) {
 	values = map[string][]float32{}
 	var table [][]int
 	if !p.Pages.None() {
-		table = trialTable(p, in.KeyLens, values)
+		table = selfCheckTable(p, in.KeyLens, values)
 	}
 	for _, x := range []struct {
 		in            *ref.Tensor
@@ -36,10 +36,10 @@ func trialCache(p *attn.Problem, in *ref.Problem) (values map[string][]float32, 
 	}{{&in.K, p.KeyType, "K", "KeyScales"}, {&in.V, p.ValueType, "V", "ValueScales"}} {
 		stored := *x.in
 		if table != nil {
-			stored = trialPool(p, stored, table)
+			stored = selfCheckPool(p, stored, table)
 		}
 		if x.dtype.Quantised() {
-			quantiseTrial(x.dtype, stored)
+			quantiseSelfCheck(x.dtype, stored)
 		}
 		values[x.name] = append([]float32(nil), stored.Data...)
 		if table != nil {
@@ -60,8 +60,8 @@ func trialCache(p *attn.Problem, in *ref.Problem) (values map[string][]float32, 
 	return values, nil
 }
 
-// trialTable gives each batch entry its pages, in descending order, and the numbers that say so to values.
-func trialTable(p *attn.Problem, lens []int, values map[string][]float32) (table [][]int) {
+// selfCheckTable gives each batch entry its pages, in descending order, and the numbers that say so to values.
+func selfCheckTable(p *attn.Problem, lens []int, values map[string][]float32) (table [][]int) {
 	g := p.Pages
 	each := attn.CeilDiv(p.KeyLen, g.Size)
 	starts := []float32{0}
@@ -93,8 +93,8 @@ func trialTable(p *attn.Problem, lens []int, values map[string][]float32) (table
 	return table
 }
 
-// trialPool puts rows into their pages; the others are no numbers.
-func trialPool(p *attn.Problem, x ref.Tensor, table [][]int) ref.Tensor {
+// selfCheckPool puts rows into their pages; the others are no numbers.
+func selfCheckPool(p *attn.Problem, x ref.Tensor, table [][]int) ref.Tensor {
 	shape := p.KShape()
 	pool := ref.NewTensor(shape[0], shape[1], shape[2], x.D)
 	for i := range pool.Data {
@@ -110,8 +110,8 @@ func trialPool(p *attn.Problem, x ref.Tensor, table [][]int) ref.Tensor {
 	return pool
 }
 
-// quantiseTrial makes numbers what a type has of them, row by row; rows that are none stay that.
-func quantiseTrial(t attn.DType, x ref.Tensor) {
+// quantiseSelfCheck makes numbers what a type has of them, row by row; rows that are none stay that.
+func quantiseSelfCheck(t attn.DType, x ref.Tensor) {
 	raw := make([]byte, t.Bytes(x.D))
 	for at := 0; at < len(x.Data); at += x.D {
 		if row := x.Data[at : at+x.D]; row[0] == row[0] {
