@@ -124,7 +124,7 @@ func (f *benchFlags) newSink(file *bench.OutFile, h bench.Header, peers []bench.
 		}
 	}
 	s := &sink{file, bench.NewWriter(file)}
-	if err := s.w.Header(h); err != nil {
+	if err := s.w.Line(h); err != nil {
 		file.Close()
 		return nil, err
 	}
@@ -134,7 +134,7 @@ func (f *benchFlags) newSink(file *bench.OutFile, h bench.Header, peers []bench.
 	}
 	for _, p := range peers {
 		if shapes[p.Shape()] && slices.Contains(f.peerImpls, p.Impl) && !report.IsOurs(p) { // those of an earlier run are in its file
-			if err := s.w.Row(p); err != nil {
+			if err := s.w.Line(p); err != nil {
 				file.Close()
 				return nil, err
 			}
@@ -147,7 +147,7 @@ func (s *sink) row(r bench.Row) error {
 	if s.file == nil {
 		return nil
 	}
-	return s.w.Row(r)
+	return s.w.Line(r)
 }
 
 func (s *sink) peer(header []string) error {

@@ -28,7 +28,7 @@ func (f *benchFlags) listCases(cmd *cobra.Command, g bench.Grid) error {
 	}
 	w := bench.NewWriter(cmd.OutOrStdout())
 	for _, j := range jobs {
-		if err := w.Job(j); err != nil {
+		if err := w.Line(j); err != nil {
 			return err
 		}
 	}

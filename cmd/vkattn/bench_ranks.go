@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/ranks"
-	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/rows"
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/report"
 	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/flash/ring"
@@ -197,7 +196,7 @@ func runSpread(cmd *cobra.Command, f *benchFlags, args []string) (err error) {
 	runErr = errors.Join(runErr, s.finish(ctx))
 	failed := 0
 	for _, r := range results {
-		if r.Error != "" {
+		if r.Failed() {
 			failed++
 		}
 	}
@@ -267,7 +266,7 @@ func (s *spreadRun) openFiles(ctx context.Context) (err error) {
 	if s.out.Earlier != nil {
 		s.earlier = s.out.Earlier.Rings
 	}
-	return bench.NewWriter(s.out).Header(s.header)
+	return bench.NewWriter(s.out).Line(s.header)
 }
 
 func (s *spreadRun) close() {
@@ -338,12 +337,12 @@ func (s *spreadRun) run(ctx context.Context, cases []bench.Case, backward bool, 
 			}
 		}
 		if s.out != nil {
-			if err := bench.NewWriter(s.out).Ring(r); err != nil {
+			if err := bench.NewWriter(s.out).Line(r); err != nil {
 				return results, err
 			}
 		}
 		if s.f.format == "json" {
-			if err := rows.WriteLine(stdout, r); err != nil {
+			if err := bench.NewWriter(stdout).Line(r); err != nil {
 				return results, err
 			}
 		}

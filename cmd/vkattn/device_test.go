@@ -221,7 +221,7 @@ func TestAppendGoesByPassDropoutAndTile(t *testing.T) {
 	require.Zero(t, bwd.Fwd.Ms)
 	require.Positive(t, bwd.Bwd.Ms)
 	require.Positive(t, bwd.ErrRows, "its forward pass was checked")
-	require.Positive(t, bwd.BwdErrRows)
+	require.Positive(t, bwd.BwdCheck.ErrRows)
 	step(0, "--pass", "both") // two rows have what is asked for
 	both := step(1, "--dropout", "0,0.1", "--pass", "both")[0]
 	require.Equal(t, 0.1, both.Dropout)

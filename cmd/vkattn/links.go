@@ -6,7 +6,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/ranks"
-	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/rows"
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/report"
 	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/flash/ring"
@@ -43,7 +42,7 @@ func printLinks(cmd *cobra.Command, c *deviceChoice, asJSON bool) error {
 	out := cmd.OutOrStdout()
 	if asJSON {
 		for _, l := range links {
-			if err := rows.WriteLine(out, l); err != nil {
+			if err := bench.NewWriter(out).Line(l); err != nil {
 				return err
 			}
 		}

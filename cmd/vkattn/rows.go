@@ -92,7 +92,7 @@ func runRows(cmd *cobra.Command, f *rowsFlags) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := rows.WriteLine(lines, header); err != nil {
+	if err := bench.NewWriter(lines).Line(header); err != nil {
 		return err
 	}
 	bar := newBar(stderr, f.quiet)
@@ -112,7 +112,7 @@ func runRows(cmd *cobra.Command, f *rowsFlags) (err error) {
 		if results = append(results, r); r.Failed() {
 			failed++
 		}
-		if err = rows.WriteLine(lines, r); err != nil {
+		if err = bench.NewWriter(lines).Line(r); err != nil {
 			break
 		}
 	}
@@ -159,9 +159,8 @@ func rowsTable(results []rows.Result, width int) string {
 			t.Row(r.Operation, r.Shape(), r.How(), r.Reason.Word(), "", "", "", "", "", plain(r.Error))
 			continue
 		}
-		cell := func(f rows.Figure) string { return bench.Digits(float64(f)) }
-		t.Row(r.Operation, r.Shape(), r.How(), cell(r.Ms), cell(r.P20)+" – "+cell(r.P80), cell(r.Moved/1e6), cell(r.GBps), cell(r.Copy),
-			fmt.Sprintf("%.1e", float64(r.MaxErr)), r.Note)
+		t.Row(r.Operation, r.Shape(), r.How(), bench.Digits(r.Ms), bench.Digits(r.P20)+" – "+bench.Digits(r.P80),
+			bench.Digits(r.LeastBytes/1e6), bench.Digits(r.GBps), bench.Digits(r.Copy), fmt.Sprintf("%.1e", *r.MaxErr), r.Note)
 	}
 	return t.String()
 }

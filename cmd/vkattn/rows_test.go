@@ -37,8 +37,8 @@ func TestRows(t *testing.T) {
 		require.NoError(t, json.Unmarshal([]byte(records[i+1]), &r))
 		require.Equal(t, c, r.Case)
 		require.Equal(t, header.Device, r.Device)
-		require.Positive(t, float64(r.Ms))
-		require.InEpsilon(t, float64(r.GBps)/header.Peaks.CopyGBps*100, float64(r.Copy), 1e-3)
+		require.Positive(t, r.Ms)
+		require.InEpsilon(t, r.GBps/header.Peaks.CopyGBps*100, r.Copy, 1e-3)
 		require.Contains(t, lines[i+4], c.How())
 	}
 	status, _, stderr = call("report", path, "--out", t.TempDir())

@@ -261,7 +261,7 @@ func printTuned(w io.Writer, c bench.Case, results []bench.Tuned, backward, cpu,
 	timed := func(r *bench.Tuned) (bench.Pass, *float64) { return r.Fwd, r.MaxErr }
 	best := "taken"
 	if backward {
-		timed = func(r *bench.Tuned) (bench.Pass, *float64) { return r.Bwd, r.BwdMaxErr }
+		timed = func(r *bench.Tuned) (bench.Pass, *float64) { return r.Bwd, r.BwdCheck.MaxErr }
 		best = "fastest"
 	}
 	c.Impl = ""
@@ -291,7 +291,7 @@ func printTuned(w io.Writer, c bench.Case, results []bench.Tuned, backward, cpu,
 		if r.Best {
 			notes = append(notes, best)
 		}
-		if failure := cmp.Or(r.Error, r.BwdError); failure != "" {
+		if failure := cmp.Or(r.Error, r.BwdFailure.Error); failure != "" {
 			notes = append(notes, failure)
 		}
 		line := []string{r.Tile, "", "", "", "", strings.Join(notes, ", ")}

@@ -30,7 +30,7 @@ var benchMutants = []Mutant{
 		Kill:   []Killer{in("./cmd/vkattn/internal/bench", "TestJudge")},
 	},
 	{
-		ID: "bench-wrong-output", File: "cmd/vkattn/internal/bench/row.go",
+		ID: "bench-wrong-output", File: "cmd/vkattn/internal/bench/parts.go",
 		Old: "return r == ReasonFailed || r == ReasonCheck", New: "return r == ReasonFailed",
 		Breaks: "a row whose output is wrong counts as skipped",
 		Kill:   []Killer{in("./cmd/vkattn/internal/bench", "TestFaultsAreNoSkips")},

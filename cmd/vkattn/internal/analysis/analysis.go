@@ -166,7 +166,7 @@ func Backward(m Machine, row bench.Row) (Entry, error) {
 		return Entry{}, unknown(row.Impl)
 	}
 	e := Entry{Case: row.Case, Name: row.Case.String(), Impl: row.Impl, Pass: "backward", Library: row.Library, Kernel: row.BwdKernel,
-		FLOPs: row.BackwardFLOPs(), Ms: row.Bwd.Ms, TFLOPS: row.Bwd.TFLOPS, Note: row.BwdError}
+		FLOPs: row.BackwardFLOPs(), Ms: row.Bwd.Ms, TFLOPS: row.Bwd.TFLOPS, Note: row.BwdFailure.Error}
 	if err := e.count(row.Bwd, traffic.BackwardOperations{}, p, row.Case.Call()); err != nil {
 		return Entry{}, err
 	}

@@ -22,7 +22,7 @@ var machine = Machine{Device: "GPU", Peaks: bench.Peaks{MatrixTFLOPS: 100, FP32T
 
 func row(impl string) bench.Row {
 	c := bench.Case{Impl: impl, DType: "float16", B: 1, H: 1, Hkv: 1, Nq: 1024, N: 1024, D: 64, Dv: 64}
-	return bench.Row{Library: "vkattn 1", Case: c, Tier: "matrix", Kernel: "k 128x64",
+	return bench.Row{Origin: bench.Origin{Library: "vkattn 1"}, Case: c, Tier: "matrix", Kernel: "k 128x64",
 		Fwd: bench.Pass{Ms: 0.01, TFLOPS: c.ForwardFLOPs() / 0.01 / 1e9}}
 }
 

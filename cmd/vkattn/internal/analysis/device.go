@@ -20,7 +20,7 @@ func FromDevice(ctx context.Context, dev *flash.Device, peaks bench.Peaks, measu
 		if err != nil {
 			return nil, err
 		}
-		for _, why := range []string{row.Error, row.BwdError, note} {
+		for _, why := range []string{row.Error, row.BwdFailure.Error, note} {
 			if why != "" {
 				r.note(fmt.Sprintf("%s: %s", j.Case, why))
 			}

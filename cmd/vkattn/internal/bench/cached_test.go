@@ -49,7 +49,7 @@ func TestCachedRows(t *testing.T) {
 			defer shape.Close()
 			row = shape.Measure(ctx, Job{c, both}, false)
 			require.Positive(t, row.Fwd.Ms)
-			require.Equal(t, ReasonUnsupported, row.BwdReason)
+			require.Equal(t, ReasonUnsupported, row.BwdFailure.Reason)
 		})
 	}
 }

@@ -23,9 +23,6 @@ func (j Job) MarshalJSON() ([]byte, error) {
 	return o.end()
 }
 
-// Job writes a line of `vkattn bench --list`.
-func (w *Writer) Job(j Job) error { return w.line(j) }
-
 // object is a JSON object whose keys keep their order. The zero value is one without keys.
 type object struct {
 	text bytes.Buffer

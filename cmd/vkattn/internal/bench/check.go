@@ -97,12 +97,13 @@ type checked struct {
 	err    error // the rule that is broken
 }
 
-// columns are the outcome as a row holds it; most is nil where no bound applies.
-func (c *checked) columns() (rows int, worst, most *float64) {
+// outcome is the comparison as a row holds it.
+func (c *checked) outcome() Check {
+	out := Check{MaxErr: &c.maxErr, ErrRows: c.rows}
 	if c.bound > 0 {
-		most = &c.bound
+		out.ErrMax = &c.bound
 	}
-	return c.rows, &c.maxErr, most
+	return out
 }
 
 // expectation is what rows of one input set should be: in float64, and by attention in the inputs' own dtype.

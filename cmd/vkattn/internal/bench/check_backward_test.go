@@ -31,17 +31,17 @@ func TestBackwardRow(t *testing.T) {
 		require.Contains(t, row.BwdKernel, "backward")
 		require.InDelta(t, float64(4*c.B*c.H*c.Nq)/(1<<20), *row.Bwd.PeakMiB, 1e-3, "delta and nothing else")
 		if full := c.B*c.H*c.Nq + c.B*c.Hkv*c.N; c.N < 100 {
-			require.Equal(t, full, row.BwdErrRows)
+			require.Equal(t, full, row.BwdCheck.ErrRows)
 		} else {
-			require.GreaterOrEqual(t, row.BwdErrRows, 16)
-			require.Less(t, row.BwdErrRows, full)
+			require.GreaterOrEqual(t, row.BwdCheck.ErrRows, 16)
+			require.Less(t, row.BwdCheck.ErrRows, full)
 		}
 		data, err := json.Marshal(row)
 		require.NoError(t, err)
 		var back Row
 		require.NoError(t, json.Unmarshal(data, &back))
 		require.Equal(t, row.Case, back.Case)
-		require.Equal(t, *row.BwdMaxErr, *back.BwdMaxErr)
+		require.Equal(t, *row.BwdCheck.MaxErr, *back.BwdCheck.MaxErr)
 		require.InEpsilon(t, row.Bwd.Ms, back.Bwd.Ms, 1e-5)
 		least, err := tune.LeastBackwardBytes(s.problem, flash.Flash)
 		require.NoError(t, err)
@@ -88,7 +88,7 @@ func TestBackwardAlone(t *testing.T) {
 	require.Equal(t, 2*20, row.ErrRows)
 	require.NotNil(t, row.MaxErr)
 	require.Less(t, *row.MaxErr, *row.ErrMax)
-	require.Positive(t, row.BwdErrRows)
+	require.Positive(t, row.BwdCheck.ErrRows)
 
 	// A forward pass of other inputs than the reference's is noticed as such, and no figure is left.
 	s.sets[0].in, s.sets[1].in = s.sets[1].in, s.sets[0].in
@@ -112,16 +112,16 @@ func TestBackwardAlone(t *testing.T) {
 	require.Empty(t, row.Error)
 	require.Positive(t, row.Fwd.Ms)
 	require.Zero(t, row.Bwd)
-	require.Equal(t, ReasonUnsupported, row.BwdReason)
-	require.Contains(t, row.BwdError, "backward of")
+	require.Equal(t, ReasonUnsupported, row.BwdFailure.Reason)
+	require.Contains(t, row.BwdFailure.Error, "backward of")
 	require.False(t, row.Failed())
 	require.True(t, both.Done(row))
 	data, err := json.Marshal(row)
 	require.NoError(t, err)
 	var back Row
 	require.NoError(t, json.Unmarshal(data, &back))
-	require.Equal(t, row.BwdError, back.BwdError)
-	require.Equal(t, row.BwdReason, back.BwdReason)
+	require.Equal(t, row.BwdFailure.Error, back.BwdFailure.Error)
+	require.Equal(t, row.BwdFailure.Reason, back.BwdFailure.Reason)
 	require.NoError(t, shape.Close())
 }
 
@@ -150,11 +150,11 @@ func TestBlockSparseBackwardRow(t *testing.T) {
 	s := shape.(*deviceShape)
 	row := shape.Measure(ctx, Job{c, both}, true)
 	require.Empty(t, row.Error)
-	require.Empty(t, row.BwdError)
+	require.Empty(t, row.BwdFailure.Error)
 	require.Empty(t, row.Note)
 	require.InEpsilon(t, 0.5*s.problem.BackwardFLOPs()/row.Bwd.Ms/1e9, row.Bwd.TFLOPS, 1e-9)
 	require.Positive(t, row.Bwd.Bytes)
-	require.NotNil(t, row.BwdMaxErr)
+	require.NotNil(t, row.BwdCheck.MaxErr)
 	res, err := s.checkGradients(ctx, 0, nil)
 	require.NoError(t, err)
 	require.Error(t, res.err, "without the mask")

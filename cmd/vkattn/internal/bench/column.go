@@ -119,17 +119,17 @@ func (c *Column) stored(r *Row) any {
 	switch p := v.(type) {
 	case *float64:
 		if !c.exact {
-			return round(*p)
+			return Round(*p)
 		}
 	case **float64:
 		if *p = finite(*p); *p != nil && !c.exact {
-			rounded := round(**p)
+			rounded := Round(**p)
 			*p = &rounded
 		}
 	case *[]float64:
 		out := make([]float64, len(*p))
 		for i, v := range *p {
-			out[i] = round(v)
+			out[i] = Round(v)
 		}
 		return out
 	}

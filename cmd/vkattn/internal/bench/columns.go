@@ -71,8 +71,8 @@ var about = []Column{
 
 // remarks are what must be known beside figures, or in place of them.
 var remarks = []Column{
-	{Key: "bwd_error", field: func(r *Row) any { return &r.BwdError }},
-	{Key: "bwd_reason", noCSV: true, field: func(r *Row) any { return &r.BwdReason }},
+	{Key: "bwd_error", field: func(r *Row) any { return &r.BwdFailure.Error }},
+	{Key: "bwd_reason", noCSV: true, field: func(r *Row) any { return &r.BwdFailure.Reason }},
 	{Key: "note", field: func(r *Row) any { return &r.Note }},
 	{Key: "error", field: func(r *Row) any { return &r.Error }},
 	{Key: "reason", noCSV: true, field: func(r *Row) any { return &r.Reason }},
@@ -96,14 +96,15 @@ func passColumns(backward bool) (out []Column) {
 	if backward {
 		at = 1
 	}
+	check := func(r *Row) *Check { return []*Check{&r.Check, &r.BwdCheck}[at] }
 	figures := []figure{
 		{Column: Column{Name: "kernel", Key: "kernel", Left: true}, bare: true, once: true,
 			of:   func(r *Row, _ *Pass) any { return []*string{&r.Kernel, &r.BwdKernel}[at] },
 			show: func(c *Cell, _ *Pass) string { return c.Row.ran() }},
 		{Column: Column{Name: "ms", Key: "ms", positive: true}, of: func(_ *Row, p *Pass) any { return &p.Ms },
 			show: func(c *Cell, p *Pass) string {
-				if r := c.Row; backward && r.BwdError != "" {
-					return r.BwdReason.Word()
+				if r := c.Row; backward && r.BwdFailure.Error != "" {
+					return r.BwdFailure.Reason.Word()
 				} else if !backward && r.Error != "" && r.Fwd.Ms == 0 && r.Bwd.Ms == 0 {
 					return r.Reason.Word()
 				}
@@ -157,14 +158,12 @@ func passColumns(backward bool) (out []Column) {
 		{Column: Column{Key: "model", noCSV: true}, of: func(_ *Row, p *Pass) any { return &p.Model }},
 		{Column: Column{Key: "n"}, bare: true, of: func(_ *Row, p *Pass) any { return &p.N }},
 		{Column: Column{Name: "max err", Key: "max_err", Legend: "against float64 over that many rows", exact: true}, bare: true,
-			of: func(r *Row, _ *Pass) any { return []**float64{&r.MaxErr, &r.BwdMaxErr}[at] },
-			show: func(c *Cell, _ *Pass) string {
-				return optional([]*float64{c.Row.MaxErr, c.Row.BwdMaxErr}[at], scientific)
-			}},
+			of:   func(r *Row, _ *Pass) any { return &check(r).MaxErr },
+			show: func(c *Cell, _ *Pass) string { return optional(check(c.Row).MaxErr, scientific) }},
 		{Column: Column{Key: "err_bound", exact: true}, bare: true,
-			of: func(r *Row, _ *Pass) any { return []**float64{&r.ErrMax, &r.BwdErrMax}[at] }},
+			of: func(r *Row, _ *Pass) any { return &check(r).ErrMax }},
 		{Column: Column{Name: "checked", Key: "err_rows"}, bare: true, once: true,
-			of:   func(r *Row, _ *Pass) any { return []*int{&r.ErrRows, &r.BwdErrRows}[at] },
+			of:   func(r *Row, _ *Pass) any { return &check(r).ErrRows },
 			show: func(c *Cell, _ *Pass) string { return unlessZero(float64(c.Row.ErrRows), whole) }},
 		{Column: Column{Name: "× standard", Key: "vs_standard", csv: func(c *Cell) string { return number(c.Ratios[at].Standard) }},
 			bare: true,

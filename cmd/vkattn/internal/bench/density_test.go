@@ -48,7 +48,7 @@ func TestDensityIsAnAxisOfBlockSparse(t *testing.T) {
 	require.Equal(t, []float64{1, 0.25}, []float64{cases[1].Density, cases[2].Density})
 	for _, c := range cases {
 		require.Equal(t, cases[0].Shape(), c.Shape(), "they are compared with one another")
-		data, err := json.Marshal(Row{Library: "vkattn", Case: c})
+		data, err := json.Marshal(Row{Origin: Origin{Library: "vkattn"}, Case: c})
 		require.NoError(t, err)
 		var back Row
 		require.NoError(t, json.Unmarshal(data, &back))
@@ -126,7 +126,7 @@ func TestMeasureBlockSparse(t *testing.T) {
 	defer shapes.Close()
 	row := shapes.Measure(context.Background(), both, true)
 	require.Empty(t, row.Error)
-	require.Empty(t, row.BwdError)
+	require.Empty(t, row.BwdFailure.Error)
 	full := both
 	full.Case.Density = 1
 	require.Less(t, row.Bwd.Bytes, shapes.Measure(context.Background(), full, true).Bwd.Bytes)
@@ -145,7 +145,7 @@ func TestClassedRows(t *testing.T) {
 	defer shape.Close()
 	row := shape.Measure(ctx, Job{c, both}, true)
 	require.Empty(t, row.Error)
-	require.Empty(t, row.BwdError)
+	require.Empty(t, row.BwdFailure.Error)
 	// Documents of 150 in blocks of 128: of nine the causal order leaves six, of which documents leave out one and cut three.
 	require.Equal(t, "empty 44.4%, full 22.2%, partial 33.3%", row.Classes)
 	require.Equal(t, []bool{true, false, false, true, true, false, false, true, true}, c.seenBlocks())

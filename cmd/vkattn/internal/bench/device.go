@@ -66,7 +66,7 @@ func IsCPU(info flash.DeviceInfo) bool { return info.Facts != nil && info.Facts.
 
 // Row returns an empty row of the device.
 func (d *Device) Row(c Case) Row {
-	return Row{Library: d.library, Case: c, Device: d.name, Driver: d.driver, Note: c.emptyMask()}
+	return Row{Origin: Origin{Library: d.library, Device: d.name, Driver: d.driver}, Case: c, Note: c.emptyMask()}
 }
 
 // Ceiling is the larger of the measured arithmetic peaks.
@@ -74,12 +74,14 @@ func (d *Device) Ceiling() float64 { return 1e12 * max(d.peaks.MatrixTFLOPS, d.p
 
 // fail notes why a row has no figures.
 func (r *Row) fail(err error) {
-	r.Error, r.Reason = err.Error(), ReasonOf(err)
+	r.Failure = FailureOf(err)
 	r.Fwd, r.Bwd = Pass{}, Pass{}
 }
 
-// ReasonOf is the kind of an error of measuring.
-func ReasonOf(err error) Reason {
+// FailureOf is what a row says of an error of measuring.
+func FailureOf(err error) Failure { return Failure{err.Error(), reasonOf(err)} }
+
+func reasonOf(err error) Reason {
 	var wrong *wrongError
 	switch {
 	case errors.As(err, &wrong):
@@ -318,7 +320,7 @@ func (s *deviceShape) measure(ctx context.Context, row *Row, j Job, verify bool,
 	plan, err := s.d.dev.Plan(problem, slices.Concat(own, opts)...)
 	if err != nil {
 		if j.Case.Tuning != "" && errors.Is(err, flash.ErrArgument) { // a tile that does not fit this device or problem
-			row.Error, row.Reason = err.Error(), ReasonUnsupported
+			row.Failure = Failure{err.Error(), ReasonUnsupported}
 			return nil
 		}
 		return err
@@ -359,10 +361,10 @@ func (s *deviceShape) measure(ctx context.Context, row *Row, j Job, verify bool,
 		return nil
 	}
 	err = s.measureBackward(ctx, row, plan, mask, backward, verify)
-	if err == nil || !passes.Fwd || ReasonOf(err) == ReasonCheck || ctx.Err() != nil {
+	if err == nil || !passes.Fwd || reasonOf(err) == ReasonCheck || ctx.Err() != nil {
 		return err
 	}
-	row.Bwd, row.BwdError, row.BwdReason = Pass{}, err.Error(), ReasonOf(err) // what forward gave stays
+	row.Bwd, row.BwdFailure = Pass{}, FailureOf(err) // what forward gave stays
 	return nil
 }
 
@@ -508,7 +510,7 @@ func (s *deviceShape) checkForward(ctx context.Context, row *Row, set int, lse *
 	if err != nil {
 		return err
 	}
-	row.ErrRows, row.MaxErr, row.ErrMax = res.columns()
+	row.Check = res.outcome()
 	if res.err != nil {
 		return Wrong(res.err)
 	}

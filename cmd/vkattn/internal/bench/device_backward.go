@@ -108,7 +108,7 @@ func (s *deviceShape) measureBackward(ctx context.Context, row *Row, plan *flash
 	if err != nil {
 		return err
 	}
-	row.BwdErrRows, row.BwdMaxErr, row.BwdErrMax = res.columns()
+	row.BwdCheck = res.outcome()
 	if res.err != nil {
 		return &wrongError{fmt.Errorf("gradients: %w", res.err)}
 	}

@@ -43,8 +43,8 @@ func TestFaultWalkRow(t *testing.T) {
 		r := s.Measure(ctx, Job{Case: c, Passes: both}, true)
 		if r.Error != "" {
 			err = errors.New(r.Error)
-		} else if r.BwdError != "" {
-			err = errors.New(r.BwdError)
+		} else if r.BwdFailure.Error != "" {
+			err = errors.New(r.BwdFailure.Error)
 		} else {
 			require.Positive(t, r.Fwd.Ms)
 			require.Positive(t, r.Bwd.Ms)

@@ -2,27 +2,35 @@ package bench
 
 import "github.com/vkattn/vkattn/flash/tune"
 
-// Pass holds the figures of one pass, forward or backward. Ms = 0 means not measured.
+// Pass holds the figures of one pass, forward or backward, or of what rows are moved by. Ms = 0 means not measured. Rows of attention name
+// these in columns.go; others have the keys below.
 type Pass struct {
-	Ms       float64   // median of the device time of one run; of several rounds the Middle one of theirs
-	P20, P80 float64   // percentiles of the same, in ms, over all rounds; of a peer the Middle ones of its rounds'
-	WallMs   float64   // host time of one run from submission to fence, median
-	TFLOPS   float64   // 10¹² operations a second at the median
-	PeakMiB  *float64  // device memory beyond inputs and outputs, as asked for
-	BlockMiB float64   // the same as the allocator took it: blocks, alignment included
-	TotalMiB float64   // inputs, outputs and PeakMiB
-	N        int       // runs
-	Rounds   []float64 // median of each round in ms, when there were several
+	Ms       float64   `json:"ms,omitempty"`     // median of the device time of one run; of several rounds the Middle one of theirs
+	P20      float64   `json:"p20_ms,omitempty"` // percentiles of the same, over all rounds; of a peer the Middle ones of its rounds'
+	P80      float64   `json:"p80_ms,omitempty"`
+	WallMs   float64   `json:"wall_ms,omitempty"`   // host time of one run from submission to fence, median
+	TFLOPS   float64   `json:"tflops,omitempty"`    // 10¹² operations a second at the median
+	PeakMiB  *float64  `json:"peak_MiB,omitempty"`  // device memory beyond inputs and outputs, as asked for
+	BlockMiB float64   `json:"block_MiB,omitempty"` // the same as the allocator took it: blocks, alignment included
+	TotalMiB float64   `json:"total_MiB,omitempty"` // inputs, outputs and PeakMiB
+	N        int       `json:"n,omitempty"`         // runs
+	Rounds   []float64 `json:"rounds_ms,omitempty"` // median of each round in ms, when there were several
 	// LeastBytes is what a fused pass moves at least: inputs, in the types they are stored in, and outputs, each once. 0: not known.
-	LeastBytes float64
+	LeastBytes float64 `json:"least_bytes,omitempty"`
 	// Bytes is what workgroups load from and store to device memory, as Model counts it; 0: not known. Caches may serve part of it.
-	Bytes float64
-	Model tune.Model // what the kernel says of its work; none: rows of peers, and of older versions
+	Bytes float64    `json:"bytes,omitempty"`
+	Model tune.Model `json:"-"` // what the kernel says of its work; none: rows of peers, and of older versions
 }
 
-// timed fills in what follows from runs: their times on the device and on the host, in ms, and the operations of one.
+// Timed fills in what follows from the times of runs on the device, in ms.
+func (p *Pass) Timed(runs []float64) {
+	p.Ms, p.P20, p.P80, p.N = Median(runs), Quantile(runs, 0.2), Quantile(runs, 0.8), len(runs)
+}
+
+// timed does, with the times of the host and the operations of a run.
 func (p *Pass) timed(device, host []float64, flops float64) {
-	p.Ms, p.P20, p.P80, p.WallMs, p.N = Median(device), Quantile(device, 0.2), Quantile(device, 0.8), Median(host), len(device)
+	p.Timed(device)
+	p.WallMs = Median(host)
 	p.TFLOPS = flops / p.Ms / 1e9
 }
 

@@ -22,7 +22,7 @@ func TestFiguresFollowFromTheTime(t *testing.T) {
 	j.Passes = passes
 	row := shape.Measure(context.Background(), j, false)
 	require.Empty(t, row.Error)
-	require.Empty(t, row.BwdError)
+	require.Empty(t, row.BwdFailure.Error)
 	const forward = 4 * 2 * 64 * 64 * 16 // two products of two heads, a multiply-add two operations
 	require.InEpsilon(t, forward, row.Fwd.TFLOPS*row.Fwd.Ms*1e9, 1e-9)
 	require.InEpsilon(t, 2.5*forward, row.Bwd.TFLOPS*row.Bwd.Ms*1e9, 1e-9)
@@ -34,10 +34,10 @@ func TestFiguresFollowFromTheTime(t *testing.T) {
 func TestFaultsAreNoSkips(t *testing.T) {
 	for reason, fault := range map[Reason]bool{ReasonCheck: true, ReasonFailed: true, ReasonMemory: false, ReasonLimit: false,
 		ReasonUnsupported: false} {
-		row := Row{Error: "why", Reason: reason}
+		row := Row{Failure: Failure{Error: "why", Reason: reason}}
 		require.Equal(t, fault, row.Failed(), reason)
 		require.Equal(t, !fault, row.Skipped(), reason)
-		require.Equal(t, fault, Row{BwdError: "why", BwdReason: reason}.Failed(), "%s, backward", reason)
+		require.Equal(t, fault, Row{BwdFailure: Failure{Error: "why", Reason: reason}}.Failed(), "%s, backward", reason)
 	}
 	require.False(t, Row{}.Failed())
 	require.False(t, Row{}.Skipped())
@@ -65,7 +65,7 @@ func TestShareOfCopy(t *testing.T) {
 	shown := func(c Case, key string) string {
 		p, err := c.Problem()
 		require.NoError(t, err)
-		row := Row{Library: "vkattn 1", Case: c, Fwd: Pass{Ms: 2}}
+		row := Row{Origin: Origin{Library: "vkattn 1"}, Case: c, Fwd: Pass{Ms: 2}}
 		row.Fwd.LeastBytes, err = tune.LeastForwardBytes(p, flash.Flash)
 		require.NoError(t, err)
 		cell := &Cell{View: &View{Peaks: Peaks{CopyGBps: 4}}, Row: &row}

@@ -137,6 +137,7 @@ func (f *File) add(text []byte) error {
 		var r RingRow
 		err := plainjson.Unmarshal(text, &r)
 		if err == nil {
+			r.known()
 			err = r.validate()
 		}
 		if err != nil {
@@ -160,26 +161,8 @@ type Writer struct{ w io.Writer }
 // NewWriter writes to w.
 func NewWriter(w io.Writer) *Writer { return &Writer{w} }
 
-// Header writes a header line.
-func (w *Writer) Header(h Header) error { return w.line(h) }
-
-// Peer notes header lines of a peer, each a JSON object.
-func (w *Writer) Peer(lines []string) error {
-	for _, text := range lines {
-		if err := w.line(map[string]json.RawMessage{"peer": json.RawMessage(text)}); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// Row writes a row.
-func (w *Writer) Row(r Row) error { return w.line(r) }
-
-// Ring writes a row of several devices.
-func (w *Writer) Ring(r RingRow) error { return w.line(r) }
-
-func (w *Writer) line(v any) error {
+// Line writes a header, a row of any kind, a job or a picture.
+func (w *Writer) Line(v any) error {
 	var out bytes.Buffer
 	enc := json.NewEncoder(&out) // ends the line itself
 	enc.SetEscapeHTML(false)
@@ -188,4 +171,14 @@ func (w *Writer) line(v any) error {
 	}
 	_, err := w.w.Write(out.Bytes())
 	return err
+}
+
+// Peer notes header lines of a peer, each a JSON object.
+func (w *Writer) Peer(lines []string) error {
+	for _, text := range lines {
+		if err := w.Line(map[string]json.RawMessage{"peer": json.RawMessage(text)}); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -16,12 +16,12 @@ func ptr(v float64) *float64 { return &v }
 
 func sampleRow() Row {
 	return Row{
-		Library: "vkattn test",
-		Case:    Case{Impl: "flash2", DType: "float16", B: 2, H: 8, Hkv: 4, Nq: 128, N: 256, D: 64, Dv: 32, Causal: true},
-		Tier:    "scalar", Kernel: "scalar_forward 64x32", Device: "Some GPU", Driver: "driver <1.0> & more",
+		Origin: Origin{Library: "vkattn test", Device: "Some GPU", Driver: "driver <1.0> & more"},
+		Case:   Case{Impl: "flash2", DType: "float16", B: 2, H: 8, Hkv: 4, Nq: 128, N: 256, D: 64, Dv: 32, Causal: true},
+		Tier:   "scalar", Kernel: "scalar_forward 64x32",
 		Fwd: Pass{Ms: 1.25, P20: 1.2, P80: 1.5, WallMs: 1.4, TFLOPS: 12.5, PeakMiB: ptr(0), BlockMiB: 0.0625, TotalMiB: 12.5, N: 80,
 			Rounds: []float64{1.2, 1.25, 1.3}},
-		Bwd: Pass{Ms: 3, TFLOPS: 9}, MaxErr: ptr(3e-4), ErrMax: ptr(1e-3), ErrRows: 24, Note: "wall time",
+		Bwd: Pass{Ms: 3, TFLOPS: 9}, Check: Check{MaxErr: ptr(3e-4), ErrMax: ptr(1e-3), ErrRows: 24}, Note: "wall time",
 	}
 }
 
@@ -29,13 +29,14 @@ func TestFileRoundTrip(t *testing.T) {
 	header := Header{VKAttn: "test", Command: []string{"vkattn", "bench"}, Started: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
 		Device: "Some GPU", Driver: "1.0", Limits: map[string]uint64{"maxComputeSharedMemorySize": 32768},
 		Peaks: Peaks{FP32TFLOPS: 60, CopyGBps: 4200}}
-	failed := Row{Library: "vkattn test", Case: sampleRow().Case, Error: "needs 17 GB, has 8 GB", Reason: ReasonMemory}
+	failed := Row{Origin: Origin{Library: "vkattn test"}, Case: sampleRow().Case,
+		Failure: Failure{Error: "needs 17 GB, has 8 GB", Reason: ReasonMemory}}
 
 	var out bytes.Buffer
 	w := NewWriter(&out)
-	require.NoError(t, w.Header(header))
-	require.NoError(t, w.Row(sampleRow()))
-	require.NoError(t, w.Row(failed))
+	require.NoError(t, w.Line(header))
+	require.NoError(t, w.Line(sampleRow()))
+	require.NoError(t, w.Line(failed))
 	text := out.String()
 	require.Equal(t, 3, strings.Count(text, "\n"))
 	require.Contains(t, text, `"driver":"driver <1.0> & more"`, "no HTML escapes")
@@ -69,7 +70,7 @@ func TestRowsOfWhatIsGone(t *testing.T) {
 	var out bytes.Buffer
 	w := NewWriter(&out)
 	for _, r := range got.Rows {
-		require.NoError(t, w.Row(r))
+		require.NoError(t, w.Line(r))
 	}
 	require.NotContains(t, out.String(), "any_order")
 	again, err := Read("x", &out)
@@ -145,7 +146,7 @@ func TestBadFiles(t *testing.T) {
 }
 
 func TestRoundKeepsSixDigits(t *testing.T) {
-	require.Equal(t, 123.457, round(123.4567891))
-	require.Equal(t, 1.23457e-4, round(1.234567891e-4))
-	require.Equal(t, 0.0, round(0))
+	require.Equal(t, 123.457, Round(123.4567891))
+	require.Equal(t, 1.23457e-4, Round(1.234567891e-4))
+	require.Equal(t, 0.0, Round(0))
 }

@@ -85,21 +85,6 @@ func number(v float64) string {
 	return strconv.FormatFloat(v, 'g', 6, 64)
 }
 
-// Word is the reason as it stands in place of a time.
-func (r Reason) Word() string {
-	switch r {
-	case ReasonMemory:
-		return "no memory"
-	case ReasonLimit:
-		return "skipped"
-	case ReasonUnsupported:
-		return "unsupported"
-	case ReasonCheck:
-		return "WRONG"
-	}
-	return "FAILED"
-}
-
 // threeDigits rounds a time, which prints as 55.9ms or 1m23.5s.
 func threeDigits(d time.Duration) time.Duration {
 	unit := time.Duration(1)

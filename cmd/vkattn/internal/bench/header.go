@@ -54,7 +54,7 @@ func tierNames(info flash.DeviceInfo) []string {
 
 // PeaksOf puts measured peaks in the units of result files.
 func PeaksOf(p tune.Peaks) Peaks {
-	return Peaks{MatrixTFLOPS: round(p.Matrix / 1e12), FP32TFLOPS: round(p.FP32 / 1e12), CopyGBps: round(p.Copy / 1e9)}
+	return Peaks{MatrixTFLOPS: Round(p.Matrix / 1e12), FP32TFLOPS: Round(p.FP32 / 1e12), CopyGBps: Round(p.Copy / 1e9)}
 }
 
 // BlockSparse is what rows are called that flash2 ran with a block mask.

@@ -97,10 +97,10 @@ func FuzzRead(f *testing.F) {
 		var out bytes.Buffer
 		w := NewWriter(&out)
 		for _, h := range file.Headers {
-			require.NoError(t, w.Header(h))
+			require.NoError(t, w.Line(h))
 		}
 		for _, r := range file.Rows {
-			require.NoError(t, w.Row(r))
+			require.NoError(t, w.Line(r))
 		}
 		if len(file.Headers)+len(file.Rows) == 0 {
 			return
@@ -129,7 +129,7 @@ func FuzzPeerAnswer(f *testing.F) {
 		}
 		passes := Passes{Fwd: fwd, Bwd: bwd}.orDefault()
 		row.complete(passes)
-		require.True(t, row.Error != "" || row.BwdError != "" || passes.Done(row), "%+v", row)
+		require.True(t, row.Error != "" || row.BwdFailure.Error != "" || passes.Done(row), "%+v", row)
 		_, err = row.MarshalJSON()
 		require.NoError(t, err)
 	})

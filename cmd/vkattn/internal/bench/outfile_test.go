@@ -66,9 +66,9 @@ func sampleFile(t *testing.T) string {
 	t.Helper()
 	var b bytes.Buffer
 	w := NewWriter(&b)
-	require.NoError(t, w.Header(Header{VKAttn: "test"}))
-	require.NoError(t, w.Row(sampleRow()))
-	require.NoError(t, w.Row(sampleRow()))
+	require.NoError(t, w.Line(Header{VKAttn: "test"}))
+	require.NoError(t, w.Line(sampleRow()))
+	require.NoError(t, w.Line(sampleRow()))
 	return b.String()
 }
 
@@ -97,7 +97,7 @@ func TestFileCutAtEveryLength(t *testing.T) {
 			f, err := CreateFile(path, Append)
 			require.NoError(t, err)
 			require.Equal(t, len(left)-end, f.Earlier.Cut)
-			require.NoError(t, NewWriter(f).Row(sampleRow()))
+			require.NoError(t, NewWriter(f).Line(sampleRow()))
 			require.NoError(t, f.Close())
 			data, err := os.ReadFile(path)
 			require.NoError(t, err)
@@ -115,7 +115,7 @@ func TestDevicesAreNotFiles(t *testing.T) {
 	for _, mode := range []CreateMode{Append, Force} {
 		f, err := CreateFile("/dev/null", mode)
 		require.NoError(t, err)
-		require.NoError(t, NewWriter(f).Row(sampleRow()))
+		require.NoError(t, NewWriter(f).Line(sampleRow()))
 		require.NoError(t, f.Close())
 	}
 }

@@ -106,7 +106,7 @@ func TestPackedRows(t *testing.T) {
 			s := shape.(*deviceShape)
 			row := s.measureWith(ctx, Job{c, both}, true, flash.WithTier(flash.TierScalar))
 			require.Empty(t, row.Error)
-			require.Empty(t, row.BwdError)
+			require.Empty(t, row.BwdFailure.Error)
 			require.InEpsilon(t, c.ForwardFLOPs()/row.Fwd.Ms/1e9, row.Fwd.TFLOPS, 1e-9)
 			tokens := int(c.starts()[c.B])
 			if full := tokens * c.H; c.N < 100 {
@@ -115,10 +115,10 @@ func TestPackedRows(t *testing.T) {
 				if c.Sinks {
 					sinks = c.H
 				}
-				require.Equal(t, full+tokens*c.Hkv+sinks, row.BwdErrRows)
+				require.Equal(t, full+tokens*c.Hkv+sinks, row.BwdCheck.ErrRows)
 			} else {
 				require.Less(t, row.ErrRows, full)
-				require.Positive(t, row.BwdErrRows)
+				require.Positive(t, row.BwdCheck.ErrRows)
 			}
 
 			set := &s.sets[0]
@@ -158,7 +158,7 @@ func TestUsedKeys(t *testing.T) {
 	require.Equal(t, all, plain)
 
 	tokens := Columns[slices.IndexFunc(Columns, func(c Column) bool { return c.Name == "tokens/s" })]
-	row := Row{Library: "vkattn test", Case: c, Fwd: Pass{Ms: 0.5}}
+	row := Row{Origin: Origin{Library: "vkattn test"}, Case: c, Fwd: Pass{Ms: 0.5}}
 	require.Equal(t, "8000", tokens.Show(&Cell{View: &View{}, Row: &row}))
 	row.Nq = row.N
 	require.Empty(t, tokens.Show(&Cell{View: &View{}, Row: &row}), "of what is no decoding")
@@ -201,7 +201,7 @@ func TestUsedRows(t *testing.T) {
 			s := shape.(*deviceShape)
 			row := s.measureWith(ctx, Job{c, passes}, true, flash.WithTier(flash.TierScalar))
 			require.Empty(t, row.Error)
-			require.Empty(t, row.BwdError)
+			require.Empty(t, row.BwdFailure.Error)
 			require.Equal(t, c.B*c.H*c.Nq, row.ErrRows)
 			require.Zero(t, row.Fwd.Bytes, "models know no lengths but the longest")
 			if passes.Bwd {
@@ -209,7 +209,7 @@ func TestUsedRows(t *testing.T) {
 				for _, n := range c.lengths() {
 					keys += n
 				}
-				require.Equal(t, c.B*c.H*c.Nq+keys*c.Hkv, row.BwdErrRows)
+				require.Equal(t, c.B*c.H*c.Nq+keys*c.Hkv, row.BwdCheck.ErrRows)
 			}
 		})
 	}

@@ -54,7 +54,7 @@ func (p Passes) names() (out []string) {
 // Done says whether a row has what is asked for, or the reason why it never will.
 func (p Passes) Done(r Row) bool {
 	p = p.orDefault()
-	return r.Error != "" || (!p.Fwd || r.Fwd.Ms > 0) && (!p.Bwd || r.Bwd.Ms > 0 || r.BwdError != "")
+	return r.Error != "" || (!p.Fwd || r.Fwd.Ms > 0) && (!p.Bwd || r.Bwd.Ms > 0 || r.BwdFailure.Error != "")
 }
 
 // Job is a row to measure: a case and its passes.

@@ -94,9 +94,9 @@ func (p *Peer) Header() []string { return p.header }
 // the row's Error; a peer that ended or fell silent is not asked again.
 func (p *Peer) Measure(ctx context.Context, j Job) Row {
 	c, passes := j.Case, j.Passes.orDefault()
-	row := Row{Library: "peer", Case: c}
+	row := Row{Origin: Origin{Library: "peer"}, Case: c}
 	fail := func(reason Reason, format string, a ...any) Row {
-		row.Error, row.Reason = fmt.Sprintf(format, a...), reason
+		row.Failure = Failure{fmt.Sprintf(format, a...), reason}
 		return row
 	}
 	if p.err != nil {
@@ -160,25 +160,22 @@ func (r *Row) complete(passes Passes) bool {
 	switch {
 	case r.Error != "":
 	case passes.Fwd && r.Fwd.Ms == 0:
-		r.Error, r.Reason, answered = "peer: the answer has neither fwd_ms nor error", ReasonFailed, false
-	case passes.Bwd && r.Bwd.Ms == 0 && r.BwdError == "":
-		r.BwdError, r.BwdReason, answered = "peer: the answer has neither bwd_ms nor bwd_error", ReasonFailed, false
+		r.Failure, answered = Failure{"peer: the answer has neither fwd_ms nor error", ReasonFailed}, false
+	case passes.Bwd && r.Bwd.Ms == 0 && r.BwdFailure.Error == "":
+		r.BwdFailure, answered = Failure{"peer: the answer has neither bwd_ms nor bwd_error", ReasonFailed}, false
 	}
-	if r.Error == "" && !passes.Fwd && r.BwdError != "" { // backward was all that was asked for
-		r.Error, r.Reason, r.BwdError, r.BwdReason = r.BwdError, r.BwdReason, "", ""
+	if r.Error == "" && !passes.Fwd && r.BwdFailure.Error != "" { // backward was all that was asked for
+		r.Failure, r.BwdFailure = r.BwdFailure, Failure{}
 	}
 	if r.Error != "" {
 		r.Fwd, r.Bwd = Pass{}, Pass{}
 	}
-	if r.BwdError != "" {
+	if r.BwdFailure.Error != "" {
 		r.Bwd = Pass{}
 	}
-	for _, e := range []struct {
-		text   string
-		reason *Reason
-	}{{r.Error, &r.Reason}, {r.BwdError, &r.BwdReason}} {
-		if strings.Contains(e.text, "OutOfMemory") || strings.Contains(e.text, "out of memory") {
-			*e.reason = ReasonMemory
+	for _, f := range []*Failure{&r.Failure, &r.BwdFailure} {
+		if strings.Contains(f.Error, "OutOfMemory") || strings.Contains(f.Error, "out of memory") {
+			f.Reason = ReasonMemory
 		}
 	}
 	return answered

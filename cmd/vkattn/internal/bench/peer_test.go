@@ -179,13 +179,13 @@ func TestPeerPassesAndDropout(t *testing.T) {
 		require.Empty(t, row.Error, mode)
 		require.Positive(t, row.Fwd.Ms, mode)
 		require.Zero(t, row.Bwd, mode)
-		require.NotEmpty(t, row.BwdError, mode)
-		require.Equal(t, reason, row.BwdReason, mode)
+		require.NotEmpty(t, row.BwdFailure.Error, mode)
+		require.Equal(t, reason, row.BwdFailure.Reason, mode)
 		row = p.Measure(ctx, Job{c, Passes{Bwd: true}})
 		require.NotEmpty(t, row.Error, mode)
 		require.Equal(t, reason, row.Reason, mode)
 		require.Zero(t, row.Fwd, mode)
-		require.Empty(t, row.BwdError, mode)
+		require.Empty(t, row.BwdFailure.Error, mode)
 		if err := p.Close(); mode == "forward" { // it says neither how long nor why not
 			require.ErrorContains(t, err, "peer: answers with neither figures nor an error: 2")
 		} else {

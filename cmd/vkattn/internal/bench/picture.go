@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"encoding/json"
 	"errors"
 	"os"
 )
@@ -19,18 +18,12 @@ func AppendPicture(path string, p Picture) error {
 	if err != nil {
 		return err
 	}
-	line, err := json.Marshal(p)
-	if err != nil {
-		return err
+	if old.Cut > 0 {
+		return errors.New(path + ": its last line was cut off: vkattn bench --append repairs it")
 	}
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
 	if err != nil {
 		return err
 	}
-	text := append(line, '\n')
-	if old.Cut > 0 {
-		return errors.Join(errors.New(path+": its last line was cut off: vkattn bench --append repairs it"), file.Close())
-	}
-	_, err = file.Write(text)
-	return errors.Join(err, file.Close())
+	return errors.Join(NewWriter(file).Line(p), file.Close())
 }

@@ -10,8 +10,7 @@ import (
 // RingRow is attention that is spread over several devices beside the same on one: a line of a result file. Times are of the wall, in
 // milliseconds: from when every rank begins until the last has ended.
 type RingRow struct {
-	Library string `json:"library,omitempty"` // who measured: "vkattn 0.1.0"
-	Device  string `json:"device"`
+	Origin
 	Problem string `json:"problem"`
 	Tokens  int    `json:"tokens"`
 	Ranks   int    `json:"ranks"` // keys and values from the host: 1
@@ -29,11 +28,11 @@ type RingRow struct {
 	RingBytes  float64 `json:"ring_bytes,omitempty"`  // that the rank which receives most does in the passes measured, were it a ring
 	HeadsBytes float64 `json:"heads_bytes,omitempty"` // the same with heads over devices; 0: they do not divide
 
-	BlockBytes int     `json:"block_bytes"` // keys and values of a rank
-	MemoryOne  uint64  `json:"memory_one"`  // of the device: tensors and workspace, on one
-	MemoryRank uint64  `json:"memory_rank"` // on the rank that has most
-	MaxErr     float64 `json:"max_err"`
-	Error      string  `json:"error,omitempty"`
+	BlockBytes int    `json:"block_bytes"` // keys and values of a rank
+	MemoryOne  uint64 `json:"memory_one"`  // of the device: tensors and workspace, on one
+	MemoryRank uint64 `json:"memory_rank"` // on the rank that has most
+	Check
+	Failure
 }
 
 // What goes from rank to rank.
@@ -139,7 +138,10 @@ func (r *RingRow) validate() error {
 	case r.Error == "" && (r.Tokens == 0 || r.Fwd.Ranks <= 0):
 		return errors.New("the row has neither figures nor an error")
 	}
-	numbers := []float64{r.Both, r.LinkGBps, r.LatencyUs, r.RingBytes, r.HeadsBytes, r.MaxErr}
+	numbers := []float64{r.Both, r.LinkGBps, r.LatencyUs, r.RingBytes, r.HeadsBytes}
+	if r.MaxErr != nil {
+		numbers = append(numbers, *r.MaxErr)
+	}
 	for _, p := range []*RingPass{&r.Fwd, &r.Bwd} {
 		numbers = append(numbers, p.One, p.Ranks, p.Waited, p.Speed)
 		t := p.Traced

@@ -10,13 +10,13 @@ import (
 
 // TestRingRows: rows of several devices stand in a result file beside others, and are read as they were written.
 func TestRingRows(t *testing.T) {
-	row := RingRow{Library: "vkattn 1", Device: "GPU", Problem: "B1 H2 Nq64 Nk64 D8", Tokens: 64, Ranks: 2, Over: OverRing,
+	row := RingRow{Origin: Origin{Library: "vkattn 1", Device: "GPU"}, Problem: "B1 H2 Nq64 Nk64 D8", Tokens: 64, Ranks: 2, Over: OverRing,
 		Fwd: RingPass{One: 3, Ranks: 2, Speed: 1.5, Traced: &RingTrace{Ms: 2, Kernels: 1, Idle: 1, Copies: 0.5, Hidden: 0.25,
 			Lanes: []RingLane{{Rank: 1, Lane: LaneIn, Spans: []RingSpan{{What: WhatCopy, Begin: 0.5, End: 1, Bytes: 4096}}}}}}}
 	var file bytes.Buffer
 	w := NewWriter(&file)
-	require.NoError(t, w.Header(Header{VKAttn: "1", Device: "GPU"}))
-	require.NoError(t, w.Ring(row))
+	require.NoError(t, w.Line(Header{VKAttn: "1", Device: "GPU"}))
+	require.NoError(t, w.Line(row))
 	got, err := Read("x", &file)
 	require.NoError(t, err)
 	require.Equal(t, []RingRow{row}, got.Rings)

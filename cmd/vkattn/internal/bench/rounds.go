@@ -25,8 +25,8 @@ func mergeRounds(rounds []Row) Row {
 			row.Fwd, row.Bwd = Pass{}, Pass{}
 			return row
 		}
-		if r.BwdError != "" && row.BwdError == "" {
-			row.Bwd, row.BwdError, row.BwdReason = Pass{}, r.BwdError, r.BwdReason
+		if r.BwdFailure.Error != "" && row.BwdFailure.Error == "" {
+			row.Bwd, row.BwdFailure = Pass{}, r.BwdFailure
 		}
 	}
 	if len(rounds) == 1 {

@@ -25,7 +25,7 @@ func roundOf(runs []float64) Row {
 	p := Pass{Ms: Median(runs), P20: Quantile(runs, 0.2), P80: Quantile(runs, 0.8), WallMs: 2 * Median(runs), N: len(runs)}
 	p.TFLOPS = 6 / p.Ms
 	b := p
-	return Row{Library: "vkattn test", Fwd: p, Bwd: b, samples: runs, bwdSamples: runs}
+	return Row{Origin: Origin{Library: "vkattn test"}, Fwd: p, Bwd: b, samples: runs, bwdSamples: runs}
 }
 
 // TestRoundsMiddle: the time of several rounds is that of one of them, whatever the rounds disagree by, and lies between the percentiles.
@@ -74,7 +74,7 @@ func TestRoundsMiddle(t *testing.T) {
 // TestRoundsOfPeers: a peer's row is made of all its rounds too, and not the percentiles of the first.
 func TestRoundsOfPeers(t *testing.T) {
 	answer := func(ms, p20, p80 float64) Row {
-		return Row{Library: "torch", Fwd: Pass{Ms: ms, P20: p20, P80: p80, TFLOPS: 6 / ms}}
+		return Row{Origin: Origin{Library: "torch"}, Fwd: Pass{Ms: ms, P20: p20, P80: p80, TFLOPS: 6 / ms}}
 	}
 	row := mergeRounds([]Row{answer(9, 8, 10), answer(2, 1.9, 2.1), answer(3, 2.8, 3.3)})
 	require.Equal(t, Pass{Ms: 3, P20: 2.8, P80: 3.3, TFLOPS: 2, Rounds: []float64{9, 2, 3}}, row.Fwd)

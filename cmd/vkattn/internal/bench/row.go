@@ -10,31 +10,23 @@ import (
 	"github.com/vkattn/vkattn/internal/plainjson"
 )
 
-// Row is the result of one case: figures, or the reason why there are none.
+// Row is attention on one device: the figures of a case, or the reason why there are none.
 type Row struct {
-	Library string // who measured: "vkattn 0.1.0", "torch 2.11.0+cu130"
+	Origin
 	Case
 
-	Tier, Kernel   string // what ran: "scalar", "scalar_forward 64x32"
-	Device, Driver string
-	Classes        string // shares of blocks of each class, where a mask function was asked of them beforehand; "": it was not
+	Tier, Kernel string // what ran: "scalar", "scalar_forward 64x32"
+	Classes      string // shares of blocks of each class, where a mask function was asked of them beforehand; "": it was not
 
 	Fwd Pass
 	Bwd Pass
 
-	MaxErr  *float64 // largest |o − reference| over the rows checked
-	ErrMax  *float64 // what MaxErr may be
-	ErrRows int      // rows of o checked
+	Check     // of o
+	BwdKernel string
+	BwdCheck  Check // of rows of dq and keys of dk and dv
 
-	BwdKernel  string   // what ran backward
-	BwdMaxErr  *float64 // the same of the gradients
-	BwdErrMax  *float64
-	BwdErrRows int    // rows of dq and keys of dk and dv checked
-	BwdError   string // why there are figures of forward and none of backward
-	BwdReason  Reason
-
-	Error  string // why there are no figures
-	Reason Reason // the kind of Error
+	Failure
+	BwdFailure Failure // why there are figures of forward and none of backward
 	// PredictedMs is the time of one run for which the row was skipped.
 	PredictedMs float64
 	Note        string // what the reader of the figures must know, such as "wall time"
@@ -43,28 +35,8 @@ type Row struct {
 	peaks               Peaks     // of the run that measured the row, where a file says so; none: of the run that shows it
 }
 
-// Reason is why a row has no figures.
-type Reason string
-
-const (
-	ReasonMemory      Reason = "memory"      // does not fit the device
-	ReasonLimit       Reason = "limit"       // over the time limit of a row
-	ReasonUnsupported Reason = "unsupported" // no kernel of this device can
-	ReasonFailed      Reason = "failed"      // anything else went wrong
-	ReasonCheck       Reason = "check"       // the output is wrong
-)
-
-// Skipped says that the row has no figures but nothing is wrong.
-func (r Row) Skipped() bool {
-	return r.Error != "" && !r.Reason.fault()
-}
-
-// Failed says that the row reports a fault.
-func (r Row) Failed() bool {
-	return r.Error != "" && r.Reason.fault() || r.BwdError != "" && r.BwdReason.fault()
-}
-
-func (r Reason) fault() bool { return r == ReasonFailed || r == ReasonCheck }
+// Failed says that the row reports a fault, of either pass.
+func (r Row) Failed() bool { return r.Failure.Failed() || r.BwdFailure.Failed() }
 
 // After is the row that counts of two of the same case, r the later one: r with the passes that only the earlier one measured,
 // or the earlier one where r has no figures.
@@ -78,10 +50,9 @@ func (r Row) After(earlier Row) Row {
 	if r.Fwd.Ms == 0 && earlier.Fwd.Ms > 0 {
 		r.Fwd, r.samples, r.peaks = earlier.Fwd, earlier.samples, earlier.peaks
 	}
-	if r.Bwd.Ms == 0 && r.BwdError == "" && (earlier.Bwd.Ms > 0 || earlier.BwdError != "") {
+	if r.Bwd.Ms == 0 && r.BwdFailure.Error == "" && (earlier.Bwd.Ms > 0 || earlier.BwdFailure.Error != "") {
 		r.Bwd, r.bwdSamples = earlier.Bwd, earlier.bwdSamples
-		r.BwdKernel, r.BwdMaxErr, r.BwdErrMax, r.BwdErrRows = earlier.BwdKernel, earlier.BwdMaxErr, earlier.BwdErrMax, earlier.BwdErrRows
-		r.BwdError, r.BwdReason = earlier.BwdError, earlier.BwdReason
+		r.BwdKernel, r.BwdCheck, r.BwdFailure = earlier.BwdKernel, earlier.BwdCheck, earlier.BwdFailure
 	}
 	return r
 }
@@ -160,12 +131,8 @@ func (r *Row) take(values map[string]json.RawMessage) error {
 	for _, a := range Axes {
 		a.derive(&row.Case)
 	}
-	if row.Error != "" && row.Reason == "" { // a peer's row: it says why in words only
-		row.Reason = ReasonFailed
-	}
-	if row.BwdError != "" && row.BwdReason == "" {
-		row.BwdReason = ReasonFailed
-	}
+	row.Failure.known()
+	row.BwdFailure.known()
 	if err := row.validate(); err != nil {
 		return err
 	}
@@ -173,8 +140,8 @@ func (r *Row) take(values map[string]json.RawMessage) error {
 	return nil
 }
 
-// round keeps six significant digits.
-func round(v float64) float64 {
+// Round keeps six significant digits of a figure, as files do.
+func Round(v float64) float64 {
 	if v == 0 || math.IsNaN(v) || math.IsInf(v, 0) {
 		return 0
 	}

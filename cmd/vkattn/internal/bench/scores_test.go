@@ -175,7 +175,7 @@ func TestScoredRows(t *testing.T) {
 			defer shape.Close()
 			row := shape.Measure(ctx, Job{c, both}, true)
 			require.Empty(t, row.Error)
-			require.Empty(t, row.BwdError)
+			require.Empty(t, row.BwdFailure.Error)
 			require.Positive(t, row.Fwd.Ms)
 			require.Positive(t, row.Bwd.Ms)
 			require.InEpsilon(t, c.BackwardFLOPs()/row.Bwd.Ms/1e9, row.Bwd.TFLOPS, 1e-9)
@@ -190,9 +190,9 @@ func TestScoredRows(t *testing.T) {
 				rows += c.H
 			}
 			if c.N < 100 {
-				require.Equal(t, rows, row.BwdErrRows)
+				require.Equal(t, rows, row.BwdCheck.ErrRows)
 			} else {
-				require.Less(t, row.BwdErrRows, rows)
+				require.Less(t, row.BwdCheck.ErrRows, rows)
 			}
 			set := &s.sets[0]
 			wrong := "dq is wrong"

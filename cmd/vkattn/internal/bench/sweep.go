@@ -121,7 +121,7 @@ func (s *Sweep) group(ctx context.Context, g group, total int) error {
 	for _, j := range g.own {
 		if why, predicted := s.tooSlow(j); why != "" {
 			row := s.Bench.Row(j.Case)
-			row.Error, row.Reason, row.PredictedMs = why, ReasonLimit, 1e3*predicted
+			row.Failure, row.PredictedMs = Failure{why, ReasonLimit}, 1e3*predicted
 			rounds[j.Case] = []Row{row}
 			continue
 		}

@@ -22,7 +22,7 @@ type fakeBench struct {
 	slower  float64 // backward's time over forward's; 0: there is no backward
 }
 
-func (b *fakeBench) Row(c Case) Row   { return Row{Library: "vkattn test", Case: c} }
+func (b *fakeBench) Row(c Case) Row   { return Row{Origin: Origin{Library: "vkattn test"}, Case: c} }
 func (b *fakeBench) Ceiling() float64 { return b.ceiling }
 
 func (b *fakeBench) Shape(_ context.Context, c Case, p Passes) (Shape, error) {
@@ -67,7 +67,7 @@ func (s *fakeShape) Measure(_ context.Context, j Job, check bool) Row {
 	if j.Passes.Bwd {
 		row.Bwd, row.bwdSamples = pass(s.b.slower*ms), []float64{s.b.slower * ms}
 		if s.b.slower == 0 {
-			row.Bwd, row.BwdError, row.BwdReason = Pass{}, "no backward", ReasonUnsupported
+			row.Bwd, row.BwdFailure.Error, row.BwdFailure.Reason = Pass{}, "no backward", ReasonUnsupported
 		}
 	}
 	return row
@@ -247,7 +247,7 @@ func TestSweepOfPasses(t *testing.T) {
 	require.NoError(t, s.Run(context.Background()))
 	require.Equal(t, 4.0, rows[1].Fwd.Ms)
 	require.Zero(t, rows[1].Bwd)
-	require.Equal(t, "no backward", rows[1].BwdError)
+	require.Equal(t, "no backward", rows[1].BwdFailure.Error)
 	require.False(t, rows[1].Failed())
 	require.True(t, jobs[1].Passes.Done(rows[1]))
 }

@@ -173,7 +173,7 @@ func TestRecordedRowsAreWrittenAsTheyWere(t *testing.T) {
 			var row Row
 			require.NoError(t, json.Unmarshal(line, &row))
 			var out bytes.Buffer
-			require.NoError(t, NewWriter(&out).Row(row))
+			require.NoError(t, NewWriter(&out).Line(row))
 			require.Equal(t, string(line), out.String(), path)
 		}
 	}

@@ -58,8 +58,8 @@ func (t *Trace) add(row Row, backward bool, timings []flash.Timing, steps []tune
 			n := float64(same[d.Label])
 			args["bytes_read"], args["bytes_written"], args["flops"] = w.Read/n, w.Written/n, w.FLOPs/n
 			if us > 0 {
-				args["GB/s asked for"] = round(w.Bytes() / n / us / 1e3)
-				args["TFLOP/s"] = round(w.FLOPs / n / us / 1e6)
+				args["GB/s asked for"] = Round(w.Bytes() / n / us / 1e3)
+				args["TFLOP/s"] = Round(w.FLOPs / n / us / 1e6)
 			}
 		}
 		spans = append(spans, traceEvent{Name: d.Label, Phase: "X", TS: at, Dur: us, PID: 1, TID: traceDispatches, Cat: "dispatch",
@@ -67,7 +67,7 @@ func (t *Trace) add(row Row, backward bool, timings []flash.Timing, steps []tune
 		at += us
 	}
 	t.events = append(t.events, traceEvent{Name: name, Phase: "X", TS: began, Dur: at - began, PID: 1, TID: traceRows, Cat: "row",
-		Args: map[string]any{"kernel": kernel, "tier": row.Tier, "median_ms": round(ms), "dispatches": len(timings)}})
+		Args: map[string]any{"kernel": kernel, "tier": row.Tier, "median_ms": Round(ms), "dispatches": len(timings)}})
 	t.events = append(t.events, spans...)
 	t.now = at + traceGap
 }

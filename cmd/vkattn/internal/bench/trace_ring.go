@@ -11,11 +11,11 @@ func (t *Trace) AddRing(row RingRow, backward bool, lanes []RingLane) {
 	if backward {
 		name, pass = name+", backward", row.Bwd
 	}
-	args := map[string]any{"ranks": row.Ranks, "over": row.Over, "order": row.Order, "median_ms": round(pass.Ranks),
-		"one_device_ms": round(pass.One)}
+	args := map[string]any{"ranks": row.Ranks, "over": row.Over, "order": row.Order, "median_ms": Round(pass.Ranks),
+		"one_device_ms": Round(pass.One)}
 	end := 0.0
 	if hidden, known := pass.HiddenPercent(); known {
-		args["hidden_percent"] = round(hidden)
+		args["hidden_percent"] = Round(hidden)
 	}
 	var spans []traceEvent
 	for _, l := range lanes {
@@ -26,7 +26,7 @@ func (t *Trace) AddRing(row RingRow, backward bool, lanes []RingLane) {
 			if l.Lane != LaneCompute {
 				e.Args = map[string]any{"bytes": s.Bytes}
 				if s.End > s.Begin {
-					e.Args["GB/s"] = round(s.Bytes / (s.End - s.Begin) / 1e6)
+					e.Args["GB/s"] = Round(s.Bytes / (s.End - s.Begin) / 1e6)
 				}
 			}
 			spans = append(spans, e)

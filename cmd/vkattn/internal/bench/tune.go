@@ -35,7 +35,7 @@ var (
 	tunedForward = tuned{Passes{Fwd: true}, tune.Candidates, flash.WithTuning,
 		func(r *Row) (*Pass, string) { return &r.Fwd, r.Error }}
 	tunedBackward = tuned{Passes{Bwd: true}, tune.BackwardCandidates, flash.WithBackwardTuning,
-		func(r *Row) (*Pass, string) { return &r.Bwd, cmp.Or(r.Error, r.BwdError) }}
+		func(r *Row) (*Pass, string) { return &r.Bwd, cmp.Or(r.Error, r.BwdFailure.Error) }}
 )
 
 // Tune measures the tiles that the device offers for a case, interleaved over

@@ -15,7 +15,7 @@ func TestRank(t *testing.T) {
 	rows := func(ms ...float64) (out []Row) {
 		for _, v := range ms {
 			if v == 0 {
-				out = append(out, Row{Error: "wrong", Reason: ReasonCheck})
+				out = append(out, Row{Failure: Failure{Error: "wrong", Reason: ReasonCheck}})
 				continue
 			}
 			out = append(out, Row{Fwd: Pass{Ms: v}})

@@ -56,7 +56,7 @@ func TestPyTorchMeasuresTheListedCases(t *testing.T) {
 			w := NewWriter(&list)
 			want := map[Case]Passes{}
 			for _, j := range jobs {
-				require.NoError(t, w.Job(j))
+				require.NoError(t, w.Line(j))
 				shape := j.Case.Shape()
 				if p, ok := want[shape]; ok {
 					j.Passes = j.Passes.and(p)
@@ -172,7 +172,7 @@ func TestPyTorchComputesTheSameProblem(t *testing.T) {
 			c.Nq = c.N
 		}
 		require.NoError(t, c.validate())
-		require.NoError(t, w.Job(Job{Case: c}))
+		require.NoError(t, w.Line(Job{Case: c}))
 		cases = append(cases, c)
 	}
 	var told []struct {
@@ -267,7 +267,7 @@ json.dump(refused, sys.stdout)`, nil, &refused)
 func TestPyTorchIsAskedForUsedKeys(t *testing.T) {
 	c := Case{Impl: "fa2", DType: "float16", B: 3, H: 4, Hkv: 2, Nq: 2, N: 849, D: 64, Dv: 64, Causal: true, Window: 9, Used: "mixed"}
 	var list bytes.Buffer
-	require.NoError(t, NewWriter(&list).Job(Job{Case: c}))
+	require.NoError(t, NewWriter(&list).Line(Job{Case: c}))
 	var asked struct {
 		Args  []any
 		Used  []int32 `json:"seqused_k"`

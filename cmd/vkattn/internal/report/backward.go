@@ -10,7 +10,7 @@ func backwardOf(r *Results) *Results {
 		for _, row := range rows {
 			if row.Bwd.Ms > 0 {
 				row.Fwd, row.Bwd, row.Kernel = row.Bwd, bench.Pass{}, row.BwdKernel
-				row.MaxErr, row.ErrMax, row.ErrRows = row.BwdMaxErr, row.BwdErrMax, row.BwdErrRows
+				row.MaxErr, row.ErrMax, row.ErrRows = row.BwdCheck.MaxErr, row.BwdCheck.ErrMax, row.BwdCheck.ErrRows
 				turned = append(turned, row)
 			}
 		}

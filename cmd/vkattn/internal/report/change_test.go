@@ -22,9 +22,9 @@ func withPeaks(t *testing.T, peaks bench.Peaks, rows ...bench.Row) *bench.File {
 	t.Helper()
 	var b bytes.Buffer
 	w := bench.NewWriter(&b)
-	require.NoError(t, w.Header(bench.Header{VKAttn: "1", Device: "GPU", Peaks: peaks}))
+	require.NoError(t, w.Line(bench.Header{VKAttn: "1", Device: "GPU", Peaks: peaks}))
 	for _, r := range rows {
-		require.NoError(t, w.Row(r))
+		require.NoError(t, w.Line(r))
 	}
 	f, err := bench.Read("file", &b)
 	require.NoError(t, err)

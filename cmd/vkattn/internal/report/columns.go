@@ -213,7 +213,7 @@ func notes(rows []bench.Row) []string {
 		if text == "" {
 			text = row.Note
 		}
-		for _, text := range []string{text, row.BwdError} {
+		for _, text := range []string{text, row.BwdFailure.Error} {
 			if text == "" {
 				continue
 			}

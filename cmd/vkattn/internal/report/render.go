@@ -255,12 +255,12 @@ func writeCSV(w io.Writer, r *Results) error {
 // writeJSONL writes what a result file holds.
 func writeJSONL(w io.Writer, r *Results) error {
 	out := bench.NewWriter(w)
-	if err := out.Header(r.Header); err != nil {
+	if err := out.Line(r.Header); err != nil {
 		return err
 	}
 	rows, _ := ordered(r)
 	for _, row := range rows {
-		if err := out.Row(row); err != nil {
+		if err := out.Line(row); err != nil {
 			return err
 		}
 	}

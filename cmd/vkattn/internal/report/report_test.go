@@ -15,8 +15,8 @@ func ptr(v float64) *float64 { return &v }
 
 func row(library, impl string, n int, causal bool, ms float64) bench.Row {
 	c := bench.Case{Impl: impl, DType: "float16", B: 2, H: 8, Hkv: 8, Nq: n, N: n, D: 64, Dv: 64, Causal: causal}
-	r := bench.Row{Library: library, Case: c, Fwd: bench.Pass{Ms: ms, P20: ms * 0.98, P80: ms * 1.02, TFLOPS: c.ForwardFLOPs() / ms /
-		1e9, N: 50}}
+	r := bench.Row{Origin: bench.Origin{Library: library}, Case: c,
+		Fwd: bench.Pass{Ms: ms, P20: ms * 0.98, P80: ms * 1.02, TFLOPS: c.ForwardFLOPs() / ms / 1e9, N: 50}}
 	if strings.HasPrefix(library, "vkattn") {
 		r.Tier, r.Kernel, r.MaxErr, r.ErrRows, r.Fwd.PeakMiB = "scalar", "scalar_forward 64x32", ptr(2e-4), 24, ptr(0.5)
 	}
@@ -112,7 +112,8 @@ func TestTable(t *testing.T) {
 	require.Regexp(t, `512 +flash2 +scalar_forward 64x32 +2\.000 +2% +\S+ +\S+ +0\.5 +2\.0e-04 +24 +2\.00 +0\.50`, text)
 
 	r := sample()
-	r.Rows[2] = bench.Row{Library: "vkattn 1", Case: r.Rows[2].Case, Error: "skipped: …", Reason: bench.ReasonLimit, PredictedMs: 83456}
+	r.Rows[2] = bench.Row{Origin: bench.Origin{Library: "vkattn 1"}, Case: r.Rows[2].Case,
+		Failure: bench.Failure{Error: "skipped: …", Reason: bench.ReasonLimit}, PredictedMs: 83456}
 	out.Reset()
 	require.NoError(t, Write(&out, "table", r, false))
 	require.Regexp(t, `1024 +standard +predicted: 1m23.5s +skipped`, out.String())
@@ -226,9 +227,10 @@ func TestDigits(t *testing.T) {
 
 // TestTableColumnsKeepTheirOrder: the columns of a table with everything in it, and those that its rows share in the line above.
 func TestTableColumnsKeepTheirOrder(t *testing.T) {
-	all := bench.Row{Library: "vkattn 1", Tier: "scalar", Kernel: "scalar_forward 64x32", MaxErr: ptr(1e-4), ErrRows: 24,
-		BwdMaxErr: ptr(1e-3), BwdErrRows: 24,
-		Fwd: bench.Pass{Ms: 1, P20: 0.9, P80: 1.1, TFLOPS: 2, PeakMiB: ptr(1), TotalMiB: 3, N: 10, Bytes: 1e9}}
+	all := bench.Row{Origin: bench.Origin{Library: "vkattn 1"}, Tier: "scalar", Kernel: "scalar_forward 64x32",
+		Check:    bench.Check{MaxErr: ptr(1e-4), ErrRows: 24},
+		BwdCheck: bench.Check{MaxErr: ptr(1e-3), ErrRows: 24},
+		Fwd:      bench.Pass{Ms: 1, P20: 0.9, P80: 1.1, TFLOPS: 2, PeakMiB: ptr(1), TotalMiB: 3, N: 10, Bytes: 1e9}}
 	all.Bwd = all.Fwd
 	all.Case = bench.Case{Impl: "standard", DType: "float16", B: 2, H: 8, Hkv: 4, Nq: 1, N: 64, D: 64, Dv: 64, Density: 0.5,
 		Tuning: "br=64"}

@@ -47,10 +47,10 @@ var ringColumns = slices.Concat([]ringColumn{
 		{name: "rank MB", legend: "the same of the rank that has most",
 			value: func(r *bench.RingRow) string { return measuredRing(r, float64(r.MemoryRank)/1e6) }},
 		{name: "max err", legend: "the largest |o − float64| of the rows that were compared", value: func(r *bench.RingRow) string {
-			if r.Error != "" {
+			if r.Error != "" || r.MaxErr == nil {
 				return ""
 			}
-			return fmt.Sprintf("%.1e", r.MaxErr)
+			return fmt.Sprintf("%.1e", *r.MaxErr)
 		}},
 		{name: "", left: true, value: func(r *bench.RingRow) string {
 			switch {

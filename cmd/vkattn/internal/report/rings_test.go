@@ -21,7 +21,7 @@ func TestRingColumns(t *testing.T) {
 	}
 	pass := bench.RingPass{One: 10, Ranks: 5, Waited: 1, Speed: 2}
 	row := bench.RingRow{Tokens: 128, Ranks: 2, Order: "zigzag", Over: bench.OverRing, Direct: true, Fwd: pass, Bwd: pass, BlockBytes: 3e6,
-		MemoryOne: 4e6, MemoryRank: 2e6}
+		MemoryOne: 4e6, MemoryRank: 2e6, Check: bench.Check{MaxErr: ptr(1e-3), ErrRows: 12}}
 	text := RingText([]bench.RingRow{row}, 1000)
 	require.Equal(t, 1, strings.Count(text, "speed-up: one ms / ms"))
 	require.Contains(t, text, "block MB: ")

@@ -131,8 +131,8 @@ func (r *Run) dropouts() Section {
 		if row.Error != "" {
 			failed = row.Reason.Word()
 		}
-		if row.BwdError != "" {
-			failedBackward = row.BwdReason.Word()
+		if row.BwdFailure.Error != "" {
+			failedBackward = row.BwdFailure.Reason.Word()
 		}
 		line("forward", rows[i].Fwd, row.Fwd, failed)
 		line("backward", rows[i].Bwd, row.Bwd, failedBackward)
@@ -163,7 +163,7 @@ func (r *Run) scores() Section {
 			plain, own bench.Pass
 			failed     string
 		}{{"forward", rows[i].Fwd, row.Fwd, choose(row.Error, row.Reason)},
-			{"backward", rows[i].Bwd, row.Bwd, choose(row.BwdError, row.BwdReason)}} {
+			{"backward", rows[i].Bwd, row.Bwd, choose(row.BwdFailure.Error, row.BwdFailure.Reason)}} {
 			if p.own.Ms == 0 && p.failed == "" {
 				continue
 			}

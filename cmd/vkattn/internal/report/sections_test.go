@@ -131,8 +131,9 @@ func TestSectionsOnThePage(t *testing.T) {
 
 	// A pass that failed with dropout says so; a row without its twin is left out.
 	c := bench.Case{Impl: "flash2", DType: "float16", B: 1, H: 1, Hkv: 1, Nq: 64, N: 64, D: 64, Dv: 64}
-	plain := bench.Row{Library: "vkattn 1", Case: c, Fwd: bench.Pass{Ms: 1}, Bwd: bench.Pass{Ms: 2}}
-	dropped := bench.Row{Library: "vkattn 1", Case: c, Fwd: bench.Pass{Ms: 1.5}, BwdError: "no", BwdReason: bench.ReasonUnsupported}
+	plain := bench.Row{Origin: bench.Origin{Library: "vkattn 1"}, Case: c, Fwd: bench.Pass{Ms: 1}, Bwd: bench.Pass{Ms: 2}}
+	dropped := bench.Row{Origin: bench.Origin{Library: "vkattn 1"}, Case: c, Fwd: bench.Pass{Ms: 1.5},
+		BwdFailure: bench.Failure{Error: "no", Reason: bench.ReasonUnsupported}}
 	dropped.Dropout = 0.1
 	lone := dropped
 	lone.N = 128
@@ -147,7 +148,8 @@ func TestSectionsOnThePage(t *testing.T) {
 func TestRowsOfSeveralRunsCompleteOneAnother(t *testing.T) {
 	c := bench.Case{Impl: "flash2", DType: "float16", B: 1, H: 1, Hkv: 1, Nq: 64, N: 64, D: 64, Dv: 64}
 	row := func(fwd, bwd float64, err string) bench.Row {
-		return bench.Row{Library: "vkattn 1", Case: c, Fwd: bench.Pass{Ms: fwd}, Bwd: bench.Pass{Ms: bwd}, Error: err}
+		return bench.Row{Origin: bench.Origin{Library: "vkattn 1"}, Case: c, Fwd: bench.Pass{Ms: fwd}, Bwd: bench.Pass{Ms: bwd},
+			Failure: bench.Failure{Error: err}}
 	}
 	for _, test := range []struct {
 		rows     []bench.Row
@@ -171,12 +173,13 @@ func TestRowsOfSeveralRunsCompleteOneAnother(t *testing.T) {
 // TestSparsitySection: every number is one of the rows, or a ratio of two; a row without figures says why.
 func TestSparsitySection(t *testing.T) {
 	c := bench.Case{Impl: "flash2", DType: "float16", B: 1, H: 16, Hkv: 16, Nq: 4096, N: 4096, D: 64, Dv: 64}
-	rows := []bench.Row{{Library: "vkattn 1", Case: c, Fwd: bench.Pass{Ms: 8, TFLOPS: 100}}}
-	quarter := bench.Row{Library: "vkattn 1", Case: c, Kernel: "matrix_forward_blocks 128x64",
+	rows := []bench.Row{{Origin: bench.Origin{Library: "vkattn 1"}, Case: c, Fwd: bench.Pass{Ms: 8, TFLOPS: 100}}}
+	quarter := bench.Row{Origin: bench.Origin{Library: "vkattn 1"}, Case: c, Kernel: "matrix_forward_blocks 128x64",
 		Fwd: bench.Pass{Ms: 2.5, P20: 2.4, P80: 2.6, TFLOPS: 80}}
 	quarter.Impl, quarter.Density = "blocksparse", 0.25
 	rows = append(rows, quarter)
-	failed := bench.Row{Library: "vkattn 1", Case: c, Error: "no", Reason: bench.ReasonUnsupported}
+	failed := bench.Row{Origin: bench.Origin{Library: "vkattn 1"}, Case: c,
+		Failure: bench.Failure{Error: "no", Reason: bench.ReasonUnsupported}}
 	failed.Impl, failed.Density = "blocksparse", 0.05
 	s := sectionsOf(t, &bench.File{Path: "a", Headers: []bench.Header{{}}, Rows: append(rows, failed)})["block-sparsity"]
 	shape := c.Shape().String()
@@ -191,7 +194,7 @@ func TestSparsitySection(t *testing.T) {
 func TestScoresSection(t *testing.T) {
 	plain, used := row("vkattn 1", "flash2", 512, false, 2), row("vkattn 1", "flash2", 512, false, 4)
 	plain.Bwd = bench.Pass{Ms: 5, TFLOPS: 50}
-	used.Score, used.BwdError, used.BwdReason = "alibi", "no such kernel", bench.ReasonUnsupported
+	used.Score, used.BwdFailure.Error, used.BwdFailure.Reason = "alibi", "no such kernel", bench.ReasonUnsupported
 	peer, peers := row("torch 2", "flex", 512, false, 3), row("torch 2", "flex", 512, false, 3)
 	peers.Mask = "documents=4"
 	peers.Fwd.TFLOPS = peer.Fwd.TFLOPS / 4

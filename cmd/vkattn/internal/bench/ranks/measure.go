@@ -47,7 +47,7 @@ func ms(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e6 }
 func Measure(ctx context.Context, devices []*flash.Device, p flash.Problem, o Options) (r Result) {
 	r.Device, r.Ranks, r.Tokens = devices[0].Info().Name, len(devices), p.QueryLen
 	fail := func(err error) Result {
-		r.Error = err.Error()
+		r.Failure = bench.FailureOf(err)
 		return r
 	}
 	p, err := p.Normalize()
@@ -279,7 +279,8 @@ func measureStream(ctx context.Context, d *flash.Device, data *noise, p flash.Pr
 		}
 		out.traced[i] = []noted{notes(0, trace.Take(), begun, time.Now())}
 	}
-	r.MaxErr, err = data.check(ctx, p, s.o, all)
+	off, err := data.check(ctx, p, s.o, all)
+	r.Check = checkOf(off, 1)
 	r.Over = bench.OverHost
 	r.MemoryRank = d.Usage().Peak - before
 	r.Order, r.Direct, r.BlockBytes = fmt.Sprintf("%d blocks", stream.Blocks()), true, stream.Plan().BlockBytes()

@@ -68,8 +68,9 @@ func TestMeasure(t *testing.T) {
 		require.Positive(t, r.Both)
 		require.Positive(t, r.MemoryOne)
 		require.Positive(t, r.MemoryRank)
-		require.Positive(t, r.MaxErr)
-		require.Less(t, r.MaxErr, 5e-3)
+		require.Positive(t, *r.MaxErr)
+		require.Less(t, *r.MaxErr, 5e-3)
+		require.Positive(t, r.ErrRows)
 	}
 	p.Heads = 0
 	require.Contains(t, Measure(t.Context(), devices(t, 1), p, Options{}).Error, "Problem.Heads")

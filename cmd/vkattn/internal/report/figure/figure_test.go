@@ -134,7 +134,8 @@ func TestForwardAndBackwardSideBySide(t *testing.T) {
 	for i, j := range jobs {
 		require.Equal(t, bench.Passes{Fwd: true, Bwd: true}, j.Passes)
 		ms := 1 + float64(i)/7
-		rows = append(rows, bench.Row{Library: "vkattn 1", Case: j.Case, Fwd: bench.Pass{Ms: ms}, Bwd: bench.Pass{Ms: 3 * ms}})
+		rows = append(rows, bench.Row{Origin: bench.Origin{Library: "vkattn 1"}, Case: j.Case, Fwd: bench.Pass{Ms: ms},
+			Bwd: bench.Pass{Ms: 3 * ms}})
 	}
 	tuned := rows[1] // another tile is no point of the figure
 	tuned.Tuning, tuned.Bwd.Ms = "bc=16", 1000
@@ -272,7 +273,7 @@ func TestSourcesOverlay(t *testing.T) {
 // small rows outside of the reports' grids, as a CPU driver measures them.
 func small(impl string, n int, ms float64) bench.Row {
 	c := bench.Case{Impl: impl, DType: "float16", B: 1, H: 4, Hkv: 4, Nq: n, N: n, D: 64, Dv: 64}
-	return bench.Row{Library: "vkattn 1", Case: c, Fwd: bench.Pass{Ms: ms, P20: ms * 0.9, P80: ms * 1.2,
+	return bench.Row{Origin: bench.Origin{Library: "vkattn 1"}, Case: c, Fwd: bench.Pass{Ms: ms, P20: ms * 0.9, P80: ms * 1.2,
 		TFLOPS: c.ForwardFLOPs() / ms / 1e9}}
 }
 
