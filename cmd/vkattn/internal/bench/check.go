@@ -58,15 +58,6 @@ func sampleRows(c Case, seed uint64) []ref.Row {
 	return rows
 }
 
-// work is the multiply-adds of all rows' forward pass without a mask.
-func (c Case) work() (n float64) {
-	for b := range c.B {
-		own := c.entry(b)
-		n += float64(c.H) * float64(own.Nq) * float64(own.N) * float64(c.D+c.Dv)
-	}
-	return n
-}
-
 // sampleQueries chooses about want positions of n: the ends, both sides of two
 // tile edges (tiles are multiples of 16), and others anywhere.
 func sampleQueries(n, want int, random *rand.Rand) []int {
@@ -249,4 +240,16 @@ func readRows(ctx context.Context, c Case, o, lse *flash.Tensor, rows []ref.Row)
 		outLSE = append(outLSE, float64(lseValues[i]))
 	}
 	return out, outLSE, nil
+}
+
+// readHead downloads rows [first, first+n) of one head of a batch entry.
+func readHead(ctx context.Context, c Case, t *flash.Tensor, b, h, first, n int) ([]float32, error) {
+	s := t.Strides()
+	b, first = c.at(b, first)
+	view, err := t.View(uint64((b*s[0]+h*s[1]+first*s[2])*t.DType().Size()), t.DType(), [4]int{1, 1, n, t.Shape()[3]}, s)
+	if err != nil {
+		return nil, err
+	}
+	values := make([]float32, n*t.Shape()[3])
+	return values, view.Download(ctx, values)
 }

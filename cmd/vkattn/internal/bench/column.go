@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"math"
 	"reflect"
 	"slices"
 	"strconv"
@@ -100,19 +101,6 @@ func (c *Column) CSV(cell *Cell) string {
 	}
 }
 
-// CSVColumns are the columns of CSV in their order.
-func CSVColumns() []Column {
-	return slices.DeleteFunc(keyed(csvOrder), func(c Column) bool { return c.noCSV })
-}
-
-// fileColumns are the columns of result files in their order.
-var fileColumns = slices.DeleteFunc(keyed(fileOrder), func(c Column) bool { return c.field == nil })
-
-func keyed(order []string) []Column {
-	all := inOrder(Columns, order, func(c Column) string { return c.Key })
-	return slices.DeleteFunc(all, func(c Column) bool { return c.Key == "" })
-}
-
 // stored is a value as result files have it: six significant digits, and nothing that JSON cannot hold.
 func (c *Column) stored(r *Row) any {
 	v := c.field(r)
@@ -132,6 +120,14 @@ func (c *Column) stored(r *Row) any {
 			out[i] = Round(v)
 		}
 		return out
+	}
+	return v
+}
+
+// finite drops what JSON cannot hold; the row's error then says what was wrong.
+func finite(v *float64) *float64 {
+	if v == nil || math.IsNaN(*v) || math.IsInf(*v, 0) {
+		return nil
 	}
 	return v
 }

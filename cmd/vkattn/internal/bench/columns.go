@@ -276,3 +276,16 @@ func (c *Cell) percentOfPeak(p *Pass) string {
 	}
 	return ""
 }
+
+// CSVColumns are the columns of CSV in their order.
+func CSVColumns() []Column {
+	return slices.DeleteFunc(keyed(csvOrder), func(c Column) bool { return c.noCSV })
+}
+
+// fileColumns are the columns of result files in their order.
+var fileColumns = slices.DeleteFunc(keyed(fileOrder), func(c Column) bool { return c.field == nil })
+
+func keyed(order []string) []Column {
+	all := inOrder(Columns, order, func(c Column) string { return c.Key })
+	return slices.DeleteFunc(all, func(c Column) bool { return c.Key == "" })
+}

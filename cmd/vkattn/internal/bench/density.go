@@ -1,13 +1,9 @@
 package bench
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/internal/ref"
@@ -68,40 +64,6 @@ func (c Case) emptyMask() string {
 		maskBlock, maskBlock)
 }
 
-// masks are what a case's passes take of the blocks of its scores: a block mask, or the classes that its mask function makes of them.
-type masks struct {
-	blocks  *flash.BlockMask
-	classes *flash.MaskBlocks
-}
-
-// masks puts those of a case into device memory; nil where it has none.
-func (d *Device) masks(ctx context.Context, c Case) (m masks, err error) {
-	p, err := c.Problem()
-	if err != nil {
-		return m, err
-	}
-	if b := c.blockMask(); b != nil {
-		m.blocks, err = d.dev.NewBlockMask(ctx, p, b.Data)
-	}
-	if err == nil && p.MaskBlocks != (flash.Blocks{}) {
-		m.classes, err = d.dev.NewMaskBlocks(ctx, p)
-	}
-	return m, err
-}
-
-// Close frees them.
-func (m masks) Close() error { return errors.Join(m.blocks.Close(), m.classes.Close()) }
-
-// shares are those of blocks of each class, "empty 88.0%, full 10.9%, partial 1.1%"; "" without classes.
-func (m masks) shares(ctx context.Context) (string, error) {
-	if m.classes == nil {
-		return "", nil
-	}
-	empty, full, partial, err := m.classes.Count(ctx)
-	percent := func(n int) float64 { return 100 * float64(n) / float64(empty+full+partial) }
-	return fmt.Sprintf("empty %.1f%%, full %.1f%%, partial %.1f%%", percent(empty), percent(full), percent(partial)), err
-}
-
 // classes says of what blocks a case's mask function is asked beforehand: by the library's own fused kernels, and where there are queries
 // for a block.
 func (c Case) classes() flash.Blocks {
@@ -122,27 +84,4 @@ func (c Case) seenBlocks() []bool {
 		}
 	}
 	return out
-}
-
-// ParseDensities reads a list of shares of nonzero blocks, above 0 and up to 1,
-// or as percentages: 0.05 or 5%.
-func ParseDensities(list []string) ([]float64, error) {
-	var out []float64
-	for _, s := range list {
-		text, percent := strings.CutSuffix(strings.TrimSpace(s), "%")
-		v, err := strconv.ParseFloat(text, 64)
-		if percent {
-			v /= 100
-		}
-		if err != nil || !(v > 0 && v <= 1) {
-			return nil, fmt.Errorf("density %q: it must be above 0 and at most 1, or 100%%", s)
-		}
-		out = append(out, v)
-	}
-	return out, nil
-}
-
-// hasTiles says whether an implementation is flash2's kernels, which the grid's order of sums is about.
-func hasTiles(impl string) bool {
-	return slices.Contains([]string{flash.Flash.String(), BlockSparse}, impl)
 }

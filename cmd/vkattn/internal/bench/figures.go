@@ -1,6 +1,8 @@
 package bench
 
-import "github.com/vkattn/vkattn/flash/tune"
+import (
+	"github.com/vkattn/vkattn/flash/tune"
+)
 
 // Pass holds the figures of one pass, forward or backward, or of what rows are moved by. Ms = 0 means not measured. Rows of attention name
 // these in columns.go; others have the keys below.
@@ -32,30 +34,4 @@ func (p *Pass) timed(device, host []float64, flops float64) {
 	p.Timed(device)
 	p.WallMs = Median(host)
 	p.TFLOPS = flops / p.Ms / 1e9
-}
-
-// merge makes one pass of those of all rounds, unless it was not measured. Percentiles are over the runs of all rounds, each round
-// counting the same, so that the middle round's median lies between them whatever number of runs each round made. Of a peer no single
-// runs are known: its percentiles are the middle ones of the rounds', which are in the order of the rounds' own.
-func (p *Pass) merge(rounds []Row, of func(*Row) (*Pass, []float64)) {
-	if p.Ms == 0 {
-		return
-	}
-	var ms, wall, p20, p80 []float64
-	var runs [][]float64
-	n := 0
-	for i := range rounds {
-		one, times := of(&rounds[i])
-		ms, wall, p20, p80 = append(ms, one.Ms), append(wall, one.WallMs), append(p20, one.P20), append(p80, one.P80)
-		if n += one.N; len(times) > 0 {
-			runs = append(runs, times)
-		}
-	}
-	work := p.TFLOPS * p.Ms // the same in every round
-	p.Ms, p.WallMs, p.Rounds, p.N = Middle(ms), Middle(wall), ms, n
-	p.TFLOPS = work / p.Ms
-	p.P20, p.P80 = Middle(p20), Middle(p80)
-	if len(runs) == len(rounds) {
-		p.P20, p.P80 = balancedQuantile(runs, 0.2), balancedQuantile(runs, 0.8)
-	}
 }

@@ -7,38 +7,9 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"time"
 
 	"github.com/vkattn/vkattn/internal/plainjson"
 )
-
-// Header is the first line of a result file: where and how its rows were measured.
-type Header struct {
-	VKAttn   string    `json:"vkattn"` // library version
-	Command  []string  `json:"command,omitempty"`
-	Started  time.Time `json:"started"`
-	Host     string    `json:"host,omitempty"` // operating system and architecture
-	Device   string    `json:"device"`
-	Driver   string    `json:"driver"`
-	API      string    `json:"api,omitempty"` // Vulkan version
-	CPU      bool      `json:"cpu,omitempty"` // the device is a CPU
-	Tiers    []string  `json:"tiers,omitempty"`
-	Matrices []string  `json:"matrices,omitempty"`
-
-	Limits     map[string]uint64 `json:"limits,omitempty"`
-	Extensions []string          `json:"extensions,omitempty"`
-
-	Peaks Peaks `json:"peaks"`
-
-	Rounds int `json:"rounds,omitempty"`
-}
-
-// Peaks are ceilings measured on the device in the same run.
-type Peaks struct {
-	MatrixTFLOPS float64 `json:"matrix_tflops,omitempty"` // fp16 matrix multiply-add with fp32 accumulation, registers only
-	FP32TFLOPS   float64 `json:"fp32_tflops,omitempty"`   // fp32 multiply-add, registers only
-	CopyGBps     float64 `json:"copy_GBps,omitempty"`     // device copy, bytes read + bytes written, 10⁹ a second
-}
 
 // File is what a result file holds.
 type File struct {
@@ -150,35 +121,6 @@ func (f *File) add(text []byte) error {
 		f.Other = append(f.Other, bytes.Clone(text))
 	default:
 		return fmt.Errorf("neither a header (vkattn, torch) nor a result row (impl): is this a result file?")
-	}
-	return nil
-}
-
-// Writer appends JSON lines, each in one write, so that an interrupted sweep
-// keeps the rows it has.
-type Writer struct{ w io.Writer }
-
-// NewWriter writes to w.
-func NewWriter(w io.Writer) *Writer { return &Writer{w} }
-
-// Line writes a header, a row of any kind, a job or a picture.
-func (w *Writer) Line(v any) error {
-	var out bytes.Buffer
-	enc := json.NewEncoder(&out) // ends the line itself
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
-		return err
-	}
-	_, err := w.w.Write(out.Bytes())
-	return err
-}
-
-// Peer notes header lines of a peer, each a JSON object.
-func (w *Writer) Peer(lines []string) error {
-	for _, text := range lines {
-		if err := w.Line(map[string]json.RawMessage{"peer": json.RawMessage(text)}); err != nil {
-			return err
-		}
 	}
 	return nil
 }

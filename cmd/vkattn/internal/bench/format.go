@@ -93,3 +93,12 @@ func threeDigits(d time.Duration) time.Duration {
 	}
 	return d.Round(unit)
 }
+
+// Round keeps six significant digits of a figure, as files do.
+func Round(v float64) float64 {
+	if v == 0 || math.IsNaN(v) || math.IsInf(v, 0) {
+		return 0
+	}
+	scale := math.Pow(10, 5-math.Floor(math.Log10(math.Abs(v))))
+	return math.Round(v*scale) / scale
+}

@@ -2,6 +2,8 @@ package bench
 
 import (
 	"bufio"
+	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -83,4 +85,33 @@ func (b *bounded) Read(p []byte) (int, error) {
 		return n - 1, b.err
 	}
 	return n, err
+}
+
+// Writer appends JSON lines, each in one write, so that an interrupted sweep
+// keeps the rows it has.
+type Writer struct{ w io.Writer }
+
+// NewWriter writes to w.
+func NewWriter(w io.Writer) *Writer { return &Writer{w} }
+
+// Line writes a header, a row of any kind, a job or a picture.
+func (w *Writer) Line(v any) error {
+	var out bytes.Buffer
+	enc := json.NewEncoder(&out) // ends the line itself
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return err
+	}
+	_, err := w.w.Write(out.Bytes())
+	return err
+}
+
+// Peer notes header lines of a peer, each a JSON object.
+func (w *Writer) Peer(lines []string) error {
+	for _, text := range lines {
+		if err := w.Line(map[string]json.RawMessage{"peer": json.RawMessage(text)}); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -124,3 +124,19 @@ func (o *OutFile) takeBack(n int64) error {
 
 // Close lets other processes write the file.
 func (o *OutFile) Close() error { return o.file.Close() }
+
+// AppendPicture adds a picture to a result file, which must be one.
+func AppendPicture(path string, p Picture) error {
+	old, err := ReadFile(path)
+	if err != nil {
+		return err
+	}
+	if old.Cut > 0 {
+		return errors.New(path + ": its last line was cut off: vkattn bench --append repairs it")
+	}
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		return err
+	}
+	return errors.Join(NewWriter(file).Line(p), file.Close())
+}

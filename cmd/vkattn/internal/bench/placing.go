@@ -2,13 +2,10 @@ package bench
 
 import (
 	"encoding/binary"
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
-	"strings"
 
-	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/internal/attn"
 )
 
@@ -67,22 +64,6 @@ func (c Case) keyRows(table []int32) placing {
 		}
 		return -1
 	}}
-}
-
-// pages is the number of pages of a batch entry; 0: keys are in one piece.
-func (c Case) pages() int {
-	if c.Page == 0 {
-		return 0
-	}
-	return attn.CeilDiv(c.N, c.Page)
-}
-
-// paged says so for the library: pools of as many pages as are used.
-func (c Case) paged() flash.Pages {
-	if c.Page == 0 {
-		return flash.Pages{}
-	}
-	return flash.Pages{Size: c.Page, Count: c.B * c.pages(), PerSequence: c.pages()}
 }
 
 // pageTable shuffles the pages of the pools over the batch entries.
@@ -187,42 +168,15 @@ func fillOnes(data []byte) {
 	}
 }
 
-// caches are types of keys and values by the names of files, beside that of q, which is "".
-var caches = []struct {
-	name  string
-	dtype attn.DType
-}{{"q8_0", attn.Q8_0}, {"q4_0", attn.Q4_0}, {"fp8", attn.F8E4M3}}
-
-// ParseCache reads a type of keys and values, or none, which is "" in files.
-func ParseCache(s string) (string, error) {
-	text := strings.ToLower(strings.TrimSpace(s))
-	if text == "" || text == "none" {
-		return "", nil
-	}
-	names := "none"
-	for _, t := range caches {
-		if t.name == text {
-			return text, nil
+// packedRows is [total, heads, ·], of rows [B, heads, N, ·] of a stream.
+func (c Case) packedRows(heads int) placing {
+	starts := c.starts()
+	return placing{rows: int(starts[c.B]) * heads, bnhd: true, row: func(at int) int {
+		token, head := int32(at/heads), at%heads
+		b, found := slices.BinarySearch(starts, token)
+		if !found {
+			b--
 		}
-		names += ", " + t.name
-	}
-	return "", fmt.Errorf("cache %q: it must be one of %s", s, names)
-}
-
-// cacheType is the type of keys and values, given that of q.
-func (c Case) cacheType(q attn.DType) attn.DType {
-	for _, t := range caches {
-		if t.name == c.Cache {
-			return t.dtype
-		}
-	}
-	return q
-}
-
-// manyQueries is how many queries read a key before time goes into products more than into reading it, or nearly.
-const manyQueries = 64
-
-// readsKeys says that a case's time goes into reading keys and values: from a cache, or for few queries.
-func (c Case) readsKeys() bool {
-	return c.Page > 0 || c.Cache != "" || c.Nq < c.N && c.Nq*(c.H/c.Hkv) <= manyQueries
+		return (b*heads+head)*c.N + int(token-starts[b])
+	}}
 }

@@ -3,6 +3,7 @@ package bench
 import (
 	"fmt"
 	"math"
+	"time"
 )
 
 // telling is the least time in ms of a run whose rate predicts others: shorter
@@ -62,18 +63,18 @@ func (r *reached) distance(c Case, work float64) float64 {
 // tooSlow predicts the time of one run of all passes from the rates of rows
 // measured before (or the device's ceiling when the implementation has not run
 // for long, which no run is faster than) and says why the job is left out, or "".
-func (s *Sweep) tooSlow(j Job) (why string, predictedSeconds float64) {
-	if s.Limit == 0 {
+func (s rates) tooSlow(j Job, limit time.Duration, ceiling float64) (why string, predictedSeconds float64) {
+	if limit == 0 {
 		return "", 0
 	}
 	work, backwardWork := j.Case.ForwardFLOPs(), j.Case.BackwardFLOPs()
-	forward, backward := s.rates.of(j.Case, false, work), s.rates.of(j.Case, true, backwardWork)
+	forward, backward := s.of(j.Case, false, work), s.of(j.Case, true, backwardWork)
 	least, from := "", "at the rate of a row like it"
 	if forward == 0 {
 		forward = backward
 	}
 	if forward == 0 {
-		forward = s.Bench.Ceiling()
+		forward = ceiling
 		least = "at least "
 		from = fmt.Sprintf("at the device's measured peak (no run of %s in %s that fills the device has been measured yet)", j.Case.Impl,
 			j.Case.DType)
@@ -90,8 +91,8 @@ func (s *Sweep) tooSlow(j Job) (why string, predictedSeconds float64) {
 		what = "one run forward and backward"
 		seconds += backwardWork / backward
 	}
-	if seconds <= s.Limit.Seconds() {
+	if seconds <= limit.Seconds() {
 		return "", 0
 	}
-	return fmt.Sprintf("skipped: %s is predicted to take %s%.3g s %s, over the limit of %v", what, least, seconds, from, s.Limit), seconds
+	return fmt.Sprintf("skipped: %s is predicted to take %s%.3g s %s, over the limit of %v", what, least, seconds, from, limit), seconds
 }

@@ -2,17 +2,10 @@ package bench
 
 import (
 	"context"
-	"fmt"
 	"runtime"
 
 	"golang.org/x/sync/errgroup"
 )
-
-// preparer is a Bench that can do beforehand, for many jobs at the same time, what takes each of them long once.
-type preparer interface {
-	// Prepare calls done after each job.
-	Prepare(ctx context.Context, jobs []Job, done func())
-}
 
 // Prepare makes the plans of jobs on all cores of the host and lets them go. Their pipelines stay: a driver compiles one of the large
 // kernels for seconds, on one core, and a suite has dozens. A job that cannot be planned says so when it is measured. On a CPU's driver,
@@ -59,23 +52,4 @@ func (d *Device) prepare(ctx context.Context, j Job) {
 	if j.Passes.orDefault().Bwd {
 		_, _ = plan.BackwardInfo()
 	}
-}
-
-// prepare has the jobs that will be measured prepared, where the bench can.
-func (s *Sweep) prepare(ctx context.Context, groups []group, total int) {
-	p, ok := s.Bench.(preparer)
-	if !ok {
-		return
-	}
-	var jobs []Job
-	for _, g := range groups {
-		jobs = append(jobs, g.own...)
-	}
-	if len(jobs) < 2 {
-		return
-	}
-	ready := 0
-	tell := func() { s.tell(total, fmt.Sprintf("kernels of %d of %d rows compiled", ready, len(jobs))) }
-	tell()
-	p.Prepare(ctx, jobs, func() { ready++; tell() })
 }

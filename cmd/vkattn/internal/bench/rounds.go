@@ -1,20 +1,5 @@
 package bench
 
-import (
-	"cmp"
-	"slices"
-)
-
-// Middle is the one of several rounds' figures that stands for them: their median, and of an even number the lower one of the two in
-// the middle. The mean of these two would be a time that nothing took, far from both where they disagree; the lower one was measured,
-// and what disturbs a round only ever adds time. It is 0 for no figures.
-func Middle(figures []float64) float64 {
-	if len(figures) == 0 {
-		return 0
-	}
-	return slices.Sorted(slices.Values(figures))[(len(figures)-1)/2]
-}
-
 // mergeRounds makes one row of the rounds of a case: the first error if there is one, else the middle round's figures. The first
 // round holds the checks and the memory.
 func mergeRounds(rounds []Row) Row {
@@ -37,22 +22,28 @@ func mergeRounds(rounds []Row) Row {
 	return row
 }
 
-// balancedQuantile is the q-quantile of the runs of all rounds, where each round weighs the same: the shortest run up to which the
-// weights of runs sum to q.
-func balancedQuantile(rounds [][]float64, q float64) float64 {
-	type run struct{ ms, weight float64 }
-	var all []run
-	for _, round := range rounds {
-		for _, ms := range round {
-			all = append(all, run{ms, 1 / float64(len(round)*len(rounds))})
+// merge makes one pass of those of all rounds, unless it was not measured. Percentiles are over the runs of all rounds, each round
+// counting the same, so that the middle round's median lies between them whatever number of runs each round made. Of a peer no single
+// runs are known: its percentiles are the middle ones of the rounds', which are in the order of the rounds' own.
+func (p *Pass) merge(rounds []Row, of func(*Row) (*Pass, []float64)) {
+	if p.Ms == 0 {
+		return
+	}
+	var ms, wall, p20, p80 []float64
+	var runs [][]float64
+	n := 0
+	for i := range rounds {
+		one, times := of(&rounds[i])
+		ms, wall, p20, p80 = append(ms, one.Ms), append(wall, one.WallMs), append(p20, one.P20), append(p80, one.P80)
+		if n += one.N; len(times) > 0 {
+			runs = append(runs, times)
 		}
 	}
-	slices.SortFunc(all, func(a, b run) int { return cmp.Compare(a.ms, b.ms) })
-	sum := 0.0
-	for _, r := range all {
-		if sum += r.weight; sum >= q {
-			return r.ms
-		}
+	work := p.TFLOPS * p.Ms // the same in every round
+	p.Ms, p.WallMs, p.Rounds, p.N = Middle(ms), Middle(wall), ms, n
+	p.TFLOPS = work / p.Ms
+	p.P20, p.P80 = Middle(p20), Middle(p80)
+	if len(runs) == len(rounds) {
+		p.P20, p.P80 = balancedQuantile(runs, 0.2), balancedQuantile(runs, 0.8)
 	}
-	return all[len(all)-1].ms
 }

@@ -84,3 +84,17 @@ func batch(one time.Duration) int {
 	}
 	return min(max(int(batchTime/one), 1), batchRuns)
 }
+
+// How a row is measured.
+const (
+	warmUp     = 25 * time.Millisecond  // of device time before anything counts
+	leftAlone  = 800 * time.Millisecond // a GPU without work for so long may have slowed its clock down: an H200 from 1980 to 345 MHz
+	wakeUp     = time.Second            // of work before anything counts then, of which an H200 takes half to come back
+	leastTime  = 100 * time.Millisecond // of device time that counts
+	enoughWall = time.Second            // of runs too short to fill leastTime sooner, where other processes use the device too
+	leastRuns  = 10
+	batchTime  = 20 * time.Millisecond // of runs in one submission
+	batchRuns  = 256                   // at most
+	wallRuns   = 10                    // at most, one submission each
+	wallBudget = 100 * time.Millisecond
+)

@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -227,14 +226,3 @@ func (c Case) plain() Case {
 
 // Plain is the same case with plain scores, as a batch of tensors of one type; false: it is that itself.
 func (c Case) Plain() (Case, bool) { return c.plain(), c.plain() != c }
-
-// parseBools reads true, false or both, of a flag.
-func parseBools(name string) func(string) ([]bool, error) {
-	return func(s string) ([]bool, error) {
-		out, err := ParseCausal(s)
-		if err != nil {
-			return nil, errors.New(name + strings.TrimPrefix(err.Error(), "causal"))
-		}
-		return out, nil
-	}
-}

@@ -3,29 +3,11 @@ package bench
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/vkattn/vkattn/flash"
 )
-
-// Bench measures shapes on a device.
-type Bench interface {
-	// Shape makes the inputs and outputs of a shape (c.Impl and c.Tuning are
-	// not looked at) for these passes.
-	Shape(ctx context.Context, c Case, p Passes) (Shape, error)
-	// Row returns an empty row of a case: library, device and driver filled in.
-	Row(c Case) Row
-	// Ceiling is a rate in operations a second that no kernel passes; 0: not known.
-	Ceiling() float64
-}
-
-// Shape holds the tensors of one shape, ready to be measured.
-type Shape interface {
-	// Measure times a job of this shape for one round, its passes among the
-	// shape's, and when check is set compares the outputs with the reference.
-	Measure(ctx context.Context, j Job, check bool) Row
-	Close() error
-}
 
 // Sweep measures cases one after the other, those of one shape interleaved
 // with one another and with the peer, round by round: differences between
@@ -119,7 +101,7 @@ func (s *Sweep) group(ctx context.Context, g group, total int) error {
 
 	run := make([]Job, 0, len(g.own))
 	for _, j := range g.own {
-		if why, predicted := s.tooSlow(j); why != "" {
+		if why, predicted := s.rates.tooSlow(j, s.Limit, s.Bench.Ceiling()); why != "" {
 			row := s.Bench.Row(j.Case)
 			row.Failure, row.PredictedMs = Failure{why, ReasonLimit}, 1e3*predicted
 			rounds[j.Case] = []Row{row}
@@ -204,4 +186,23 @@ func (s *Sweep) tell(total int, what string) {
 	if s.Progress != nil {
 		s.Progress(max(s.step, 1), total, what)
 	}
+}
+
+// prepare has the jobs that will be measured prepared, where the bench can.
+func (s *Sweep) prepare(ctx context.Context, groups []group, total int) {
+	p, ok := s.Bench.(preparer)
+	if !ok {
+		return
+	}
+	var jobs []Job
+	for _, g := range groups {
+		jobs = append(jobs, g.own...)
+	}
+	if len(jobs) < 2 {
+		return
+	}
+	ready := 0
+	tell := func() { s.tell(total, fmt.Sprintf("kernels of %d of %d rows compiled", ready, len(jobs))) }
+	tell()
+	p.Prepare(ctx, jobs, func() { ready++; tell() })
 }

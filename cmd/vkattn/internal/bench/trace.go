@@ -180,3 +180,6 @@ func timeDispatches(ctx context.Context, plan *flash.Plan, record func(*flash.Re
 	}
 	return timings, nil
 }
+
+// traceRanks is the process that the first rank is in a trace; processes before show rows.
+const traceRanks = 2

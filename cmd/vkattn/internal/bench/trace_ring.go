@@ -1,9 +1,8 @@
 package bench
 
-import "slices"
-
-// traceRanks is the process that the first rank is in a trace; processes before show rows.
-const traceRanks = 2
+import (
+	"slices"
+)
 
 // AddRing appends a traced pass of several devices: a process for each rank, whose threads are its lanes. Times are of the host's clock.
 func (t *Trace) AddRing(row RingRow, backward bool, lanes []RingLane) {

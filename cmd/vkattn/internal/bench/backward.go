@@ -9,42 +9,6 @@ import (
 	"github.com/vkattn/vkattn/flash/tune"
 )
 
-// gradientSet is what a backward pass takes and gives besides a tensorSet's tensors. Of a case without a bias or sinks, their
-// gradients are nil.
-type gradientSet struct{ lse, do, dq, dk, dv, dbias, dsinks *flash.Tensor }
-
-func (g *gradientSet) all() []*flash.Tensor { return append(g.outputs(), g.lse, g.do) }
-
-func (g *gradientSet) outputs() []*flash.Tensor {
-	return []*flash.Tensor{g.dq, g.dk, g.dv, g.dbias, g.dsinks}
-}
-
-func (d *Device) newGradients(ctx context.Context, c Case, p flash.Problem, in *inputs) (g gradientSet, err error) {
-	all := []filled{
-		{&g.do, p.DType, p.OShape(), in.do.place.bnhd, in.do.bytes}, {&g.dq, p.DType, p.QShape(), in.q.place.bnhd, nil},
-		{&g.dk, p.DType, p.KShape(), in.k.place.bnhd, nil}, {&g.dv, p.DType, p.VShape(), in.v.place.bnhd, nil},
-	}
-	if c.Bias != "" {
-		all = append(all, filled{&g.dbias, p.Bias.DType, c.biasShape(), false, nil})
-	}
-	if c.Sinks {
-		all = append(all, filled{&g.dsinks, flash.F32, sinksShape(p), false, nil})
-	}
-	if err = d.fill(ctx, all); err != nil {
-		return g, err
-	}
-	g.lse, err = d.newLSE(p)
-	return g, err
-}
-
-func (s *deviceShape) backward(set int, weights *flash.Weights, mask masks) flash.Backward {
-	t := &s.sets[set]
-	f := s.forward(set, t.grad.lse, mask)
-	f.Weights = weights
-	return flash.Backward{Forward: f, DO: t.grad.do, DQ: t.grad.dq, DK: t.grad.dk, DV: t.grad.dv, DBias: t.grad.dbias,
-		DSinks: t.grad.dsinks}
-}
-
 // measureBackward times the backward pass of a plan on the sets, after a forward pass on each, and compares the output and lse
 // that the last run's gradients came from, and then those, with the reference.
 func (s *deviceShape) measureBackward(ctx context.Context, row *Row, plan *flash.Plan, mask masks, limit time.Duration, verify bool) error {
@@ -110,7 +74,7 @@ func (s *deviceShape) measureBackward(ctx context.Context, row *Row, plan *flash
 	}
 	row.BwdCheck = res.outcome()
 	if res.err != nil {
-		return &wrongError{fmt.Errorf("gradients: %w", res.err)}
+		return Wrong(fmt.Errorf("gradients: %w", res.err))
 	}
 	return nil
 }

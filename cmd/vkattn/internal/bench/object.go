@@ -6,23 +6,6 @@ import (
 	"reflect"
 )
 
-// MarshalJSON writes a job as peers are asked for it and as `vkattn bench --list` prints it: the case with the keys of result
-// files, and the passes, such as
-//
-//	{"impl":"flash2","dtype":"float16","B":1,"H":8,"Hkv":8,"Nq":512,"N":512,"D":64,"Dv":64,"causal":true,"passes":["fwd"]}
-//
-// Keys of axes that a case does not use (dropout, density, tuning) are left out.
-func (j Job) MarshalJSON() ([]byte, error) {
-	var o object
-	for _, a := range Axes {
-		if v := a.in(&j.Case); v != nil && a.Key != "" {
-			o.add(a.Key, v, a.Sure)
-		}
-	}
-	o.add("passes", j.Passes.names(), true)
-	return o.end()
-}
-
 // object is a JSON object whose keys keep their order. The zero value is one without keys.
 type object struct {
 	text bytes.Buffer

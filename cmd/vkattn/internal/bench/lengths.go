@@ -114,19 +114,6 @@ func (c Case) at(b, i int) (entry, row int) {
 	return 0, int(c.starts()[b]) + i
 }
 
-// packedRows is [total, heads, ·], of rows [B, heads, N, ·] of a stream.
-func (c Case) packedRows(heads int) placing {
-	starts := c.starts()
-	return placing{rows: int(starts[c.B]) * heads, bnhd: true, row: func(at int) int {
-		token, head := int32(at/heads), at%heads
-		b, found := slices.BinarySearch(starts, token)
-		if !found {
-			b--
-		}
-		return (b*heads+head)*c.N + int(token-starts[b])
-	}}
-}
-
 // checkLengths says what does not go together with lengths of batch entries.
 func (c Case) checkLengths() error {
 	switch {
