@@ -5,13 +5,15 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/flash/tune"
 )
 
 // measureBackward times the backward pass of a plan on the sets, after a forward pass on each, and compares the output and lse
 // that the last run's gradients came from, and then those, with the reference.
-func (s *deviceShape) measureBackward(ctx context.Context, row *Row, plan *flash.Plan, mask masks, limit time.Duration, verify bool) error {
+func (s *deviceShape) measureBackward(ctx context.Context, row *result.Row, plan *flash.Plan, mask masks, limit time.Duration,
+	verify bool) error {
 	info, err := plan.BackwardInfo()
 	if err != nil {
 		return err
@@ -49,18 +51,17 @@ func (s *deviceShape) measureBackward(ctx context.Context, row *Row, plan *flash
 	if err != nil {
 		return err
 	}
-	if row.Bwd.LeastBytes, err = s.c.least(tune.LeastBackwardBytes); err != nil {
+	if row.Bwd.LeastBytes, err = s.c.Least(tune.LeastBackwardBytes); err != nil {
 		return err
 	}
-	if err := row.count(&row.Bwd, model, plan.Problem()); err != nil {
+	if err := count(row, &row.Bwd, model, plan.Problem()); err != nil {
 		return err
 	}
-	last, samples, err := s.time(ctx, row, &row.Bwd, row.BackwardFLOPs(), limit, runs,
+	last, err := s.time(ctx, row, &row.Bwd, row.BackwardFLOPs(), limit, runs,
 		func() error { return runs[0].Backward(s.backward(0, kept[0], mask)) })
 	if err != nil {
 		return err
 	}
-	row.bwdSamples = samples
 	if !verify {
 		return nil
 	}
@@ -68,7 +69,7 @@ func (s *deviceShape) measureBackward(ctx context.Context, row *Row, plan *flash
 	if err := s.checkForward(ctx, row, last, s.sets[last].grad.lse); err != nil {
 		return err
 	}
-	res, err := s.checkGradients(ctx, last, row.blockMask())
+	res, err := s.checkGradients(ctx, last, row.BlockMask())
 	if err != nil {
 		return err
 	}

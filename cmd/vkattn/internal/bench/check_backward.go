@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/rand/v2"
 
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 	"github.com/vkattn/vkattn/internal/ref"
 )
 
@@ -20,8 +21,8 @@ type gradients [len(judgedGradients)][]float64
 func (s *deviceShape) checkGradients(ctx context.Context, last int, blocks *ref.BlockMask) (checked, error) {
 	p, set := s.problem, &s.sets[last]
 	heads := p.Batch * p.KeyHeads
-	random := rand.New(rand.NewPCG(inputSeed, uint64(heads)))
-	full := s.c.work() <= inFullBelow/4
+	random := rand.New(rand.NewPCG(result.InputSeed, uint64(heads)))
+	full := s.c.MultiplyAdds() <= inFullBelow/4
 	pick := func(n int) []int {
 		if full {
 			return upTo(n)

@@ -39,7 +39,7 @@ func ends(n int, all bool, random *rand.Rand) []int {
 // rows, but single keys where one row is summed over all queries. What the bias is broadcast over is summed.
 func (s *deviceShape) biasGradients(ctx context.Context, set *tensorSet, offset uint32, blocks *ref.BlockMask, full bool,
 	pick func(int) []int, random *rand.Rand, to [3]*[]float64) (rows int, err error) {
-	p, shape := s.problem, s.c.biasShape()
+	p, shape := s.problem, s.c.BiasShape()
 	keys := upTo(p.KeyLen)
 	if shape[2] == 1 {
 		keys = pick(p.KeyLen)
@@ -102,14 +102,14 @@ func (s *deviceShape) sinkGradients(ctx context.Context, set *tensorSet, full bo
 	if err != nil {
 		return 0, err
 	}
-	sinks := in.sinks.floats(0, p.Heads)
+	sinks := in.sinks.Floats(0, p.Heads)
 	for _, h := range ends(p.Heads, full, random) {
 		sum, plain := 0.0, float32(0)
 		for b := range p.Batch {
 			if err := ctx.Err(); err != nil {
 				return rows, err
 			}
-			n := s.c.entry(b).Nq
+			n := s.c.Entry(b).Nq
 			o, err := readHead(ctx, s.c, set.o, b, h, 0, n)
 			if err != nil {
 				return rows, err

@@ -5,14 +5,15 @@ import (
 	"slices"
 	"time"
 
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/flash/tune"
 )
 
 // DescribeDevice fills a header with what is known of a device without
 // running anything on it.
-func DescribeDevice(info flash.DeviceInfo) Header {
-	h := Header{Started: time.Now().UTC().Truncate(time.Second), Host: runtime.GOOS + "/" + runtime.GOARCH,
+func DescribeDevice(info flash.DeviceInfo) result.Header {
+	h := result.Header{Started: time.Now().UTC().Truncate(time.Second), Host: runtime.GOOS + "/" + runtime.GOARCH,
 		Device: info.Name, Driver: info.Driver, CPU: IsCPU(info), Tiers: tierNames(info)}
 	f := info.Facts
 	if f == nil {
@@ -50,8 +51,9 @@ func tierNames(info flash.DeviceInfo) []string {
 }
 
 // PeaksOf puts measured peaks in the units of result files.
-func PeaksOf(p tune.Peaks) Peaks {
-	return Peaks{MatrixTFLOPS: Round(p.Matrix / 1e12), FP32TFLOPS: Round(p.FP32 / 1e12), CopyGBps: Round(p.Copy / 1e9)}
+func PeaksOf(p tune.Peaks) result.Peaks {
+	return result.Peaks{MatrixTFLOPS: result.Round(p.Matrix / 1e12), FP32TFLOPS: result.Round(p.FP32 / 1e12),
+		CopyGBps: result.Round(p.Copy / 1e9)}
 }
 
 // IsCPU says whether the device is the host's processor.

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/flash/tune"
 )
@@ -25,7 +26,7 @@ type Device struct {
 	driver  string
 	cpu     bool
 	busy    time.Time // until then it had work
-	peaks   Peaks
+	peaks   result.Peaks
 	opts    []flash.PlanOption
 
 	// Limit bounds the time of a row: fewer runs than leastRuns are made where
@@ -35,15 +36,15 @@ type Device struct {
 
 // NewDevice measures on dev. opts narrow what every plan may choose, besides
 // the implementation.
-func NewDevice(dev *flash.Device, version string, peaks Peaks, opts ...flash.PlanOption) *Device {
+func NewDevice(dev *flash.Device, version string, peaks result.Peaks, opts ...flash.PlanOption) *Device {
 	info := dev.Info()
 	return &Device{dev: dev, library: "vkattn " + version, name: info.Name, driver: info.Driver, cpu: IsCPU(info),
 		peaks: peaks, opts: opts}
 }
 
 // Row returns an empty row of the device.
-func (d *Device) Row(c Case) Row {
-	return Row{Origin: Origin{Library: d.library, Device: d.name, Driver: d.driver}, Case: c, Note: c.emptyMask()}
+func (d *Device) Row(c result.Case) result.Row {
+	return result.Row{Origin: result.Origin{Library: d.library, Device: d.name, Driver: d.driver}, Case: c, Note: c.EmptyMask()}
 }
 
 // Ceiling is the larger of the measured arithmetic peaks.
@@ -59,8 +60,8 @@ func (d *Device) Sets(bytes float64) int {
 }
 
 // options are those of every plan for a case.
-func (d *Device) options(c Case) ([]flash.PlanOption, error) {
-	impl, err := Implementation(c.Impl)
+func (d *Device) options(c result.Case) ([]flash.PlanOption, error) {
+	impl, err := result.Implementation(c.Impl)
 	if err != nil {
 		return nil, err
 	}

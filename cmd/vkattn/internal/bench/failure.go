@@ -3,24 +3,27 @@ package bench
 import (
 	"errors"
 
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/vk"
 )
 
 // FailureOf is what a row says of an error of measuring.
-func FailureOf(err error) Failure { return Failure{err.Error(), reasonOf(err)} }
+func FailureOf(err error) result.Failure {
+	return result.Failure{Error: err.Error(), Reason: reasonOf(err)}
+}
 
-func reasonOf(err error) Reason {
+func reasonOf(err error) result.Reason {
 	var wrong *wrongError
 	switch {
 	case errors.As(err, &wrong):
-		return ReasonCheck
+		return result.ReasonCheck
 	case outOfMemory(err):
-		return ReasonMemory
+		return result.ReasonMemory
 	case errors.Is(err, flash.ErrUnsupported):
-		return ReasonUnsupported
+		return result.ReasonUnsupported
 	}
-	return ReasonFailed
+	return result.ReasonFailed
 }
 
 // wrongError is an output that a check refused.
@@ -33,10 +36,4 @@ func Wrong(err error) error { return &wrongError{err} }
 func outOfMemory(err error) bool {
 	var refused *flash.MemoryError
 	return errors.As(err, &refused) || errors.Is(err, vk.ErrOutOfDeviceMemory) || errors.Is(err, vk.ErrOutOfHostMemory)
-}
-
-// fail notes why a row has no figures.
-func (r *Row) fail(err error) {
-	r.Failure = FailureOf(err)
-	r.Fwd, r.Bwd = Pass{}, Pass{}
 }

@@ -5,14 +5,15 @@ import (
 	"errors"
 	"time"
 
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/flash/tune"
 )
 
 // measureForward times the forward pass of a plan on the sets and compares the output of the last run with the reference.
 // before is what was in use when there was no plan.
-func (s *deviceShape) measureForward(ctx context.Context, row *Row, plan *flash.Plan, mask masks, before flash.Usage, limit time.Duration,
-	verify bool) error {
+func (s *deviceShape) measureForward(ctx context.Context, row *result.Row, plan *flash.Plan, mask masks, before flash.Usage,
+	limit time.Duration, verify bool) error {
 	lse, err := s.d.newLSE(s.problem)
 	if err != nil {
 		return err
@@ -29,18 +30,17 @@ func (s *deviceShape) measureForward(ctx context.Context, row *Row, plan *flash.
 	if err != nil {
 		return err
 	}
-	if row.Fwd.LeastBytes, err = s.c.least(tune.LeastForwardBytes); err != nil {
+	if row.Fwd.LeastBytes, err = s.c.Least(tune.LeastForwardBytes); err != nil {
 		return err
 	}
-	if err := row.count(&row.Fwd, tune.ForwardModel(plan), plan.Problem()); err != nil {
+	if err := count(row, &row.Fwd, tune.ForwardModel(plan), plan.Problem()); err != nil {
 		return err
 	}
-	last, samples, err := s.time(ctx, row, &row.Fwd, row.ForwardFLOPs(), limit, runs,
+	last, err := s.time(ctx, row, &row.Fwd, row.ForwardFLOPs(), limit, runs,
 		func() error { return runs[0].Forward(s.forward(0, lse, mask)) })
 	if err != nil {
 		return err
 	}
-	row.samples = samples
 	if !verify {
 		return nil
 	}
@@ -48,7 +48,7 @@ func (s *deviceShape) measureForward(ctx context.Context, row *Row, plan *flash.
 }
 
 // count notes in a pass what its kernel says of its work. Work that takes too long to count leaves the row its times, and a note.
-func (r *Row) count(f *Pass, m tune.Model, p flash.Problem) error {
+func count(r *result.Row, f *result.Pass, m tune.Model, p flash.Problem) error {
 	f.Model = m
 	// Models leave a bias out, and it is most of the bytes; and they know no lengths but the longest. None are better than wrong ones.
 	if r.Bias != "" || r.Used != "" {
@@ -66,7 +66,7 @@ func (r *Row) count(f *Pass, m tune.Model, p flash.Problem) error {
 // recordings makes a recording for each set, or for as many as there is room for. It notes in f the memory that the first run of
 // the first takes beyond what was in use before, and what that is with the tensors of a pass. record may return a recording with an
 // error. The caller closes what is returned, with an error too.
-func (s *deviceShape) recordings(ctx context.Context, f *Pass, before flash.Usage, tensors uint64,
+func (s *deviceShape) recordings(ctx context.Context, f *result.Pass, before flash.Usage, tensors uint64,
 	record func(set int) (*flash.Recording, error)) (runs []*flash.Recording, err error) {
 	for i := range s.sets {
 		r, err := record(i)
@@ -100,12 +100,12 @@ func closeAll(runs []*flash.Recording) {
 }
 
 // checkForward compares the output and lse of a set with the reference, and notes in the row how far they are off.
-func (s *deviceShape) checkForward(ctx context.Context, row *Row, set int, lse *flash.Tensor) error {
+func (s *deviceShape) checkForward(ctx context.Context, row *result.Row, set int, lse *flash.Tensor) error {
 	key := expectationKey{set, row.Density}
 	e := s.expected[key]
 	if e == nil {
 		var err error
-		if e, err = expect(ctx, row.Case, s.sets[set].in, sampleRows(s.c, inputSeed), uint32(set)); err != nil {
+		if e, err = expect(ctx, row.Case, s.sets[set].in, sampleRows(s.c, result.InputSeed), uint32(set)); err != nil {
 			return err
 		}
 		s.expected[key] = e
@@ -123,27 +123,27 @@ func (s *deviceShape) checkForward(ctx context.Context, row *Row, set int, lse *
 
 // time fills the figures of a pass. limit bounds the time of it all (0: nothing does); again records the first of runs anew. last
 // is the recording whose output an lse tensor that all share now belongs to.
-func (s *deviceShape) time(ctx context.Context, row *Row, f *Pass, flops float64, limit time.Duration, runs []*flash.Recording,
-	again func() error) (last int, samples []float64, err error) {
+func (s *deviceShape) time(ctx context.Context, row *result.Row, f *result.Pass, flops float64, limit time.Duration,
+	runs []*flash.Recording, again func() error) (last int, err error) {
 	b := budget{limit, time.Now()}
 	timed, err := s.d.sample(b, func(n int) (tune.RunTimes, error) { return tune.TimeRuns(ctx, s.d.dev, runs, n) })
 	if err != nil {
-		return 0, nil, err
+		return 0, err
 	}
 	defer func() { s.d.busy = time.Now() }()
-	last, samples = (timed.Last-1)%len(runs), timed.Ms
+	last = (timed.Last - 1) % len(runs)
 	var wall []float64
 	for began := time.Now(); len(wall) < wallRuns && (len(wall) == 0 || time.Since(began) < wallBudget); {
 		at := time.Now()
 		if err := again(); err != nil {
-			return 0, nil, err
+			return 0, err
 		}
 		pending, err := runs[0].Submit()
 		if err != nil {
-			return 0, nil, err
+			return 0, err
 		}
 		if err := pending.Wait(ctx); err != nil {
-			return 0, nil, err
+			return 0, err
 		}
 		wall = append(wall, float64(time.Since(at))/1e6)
 		last = 0
@@ -154,6 +154,8 @@ func (s *deviceShape) time(ctx context.Context, row *Row, f *Pass, flops float64
 	if timed.Note != "" {
 		row.Note = timed.Note
 	}
-	f.timed(samples, wall, flops)
-	return last, samples, nil
+	f.Timed(timed.Ms)
+	f.WallMs = result.Median(wall)
+	f.TFLOPS = flops / f.Ms / 1e9
+	return last, nil
 }

@@ -115,7 +115,7 @@ func (s *deviceShape) gradientHead(ctx context.Context, set *tensorSet, n int, s
 	blocks *ref.BlockMask) (*gradientHead, error) {
 	p, in := s.problem, set.in
 	b, hk, group := n/p.KeyHeads, n%p.KeyHeads, p.Heads/p.KeyHeads
-	own := s.c.entry(b)
+	own := s.c.Entry(b)
 	g := &gradientHead{dtype: in.dtype, scale: p.Scale, blocks: blocks, left: math.MaxInt32, right: math.MaxInt32, nq: own.Nq, nk: own.N,
 		d: p.HeadDim, dv: p.ValueDim, head0: b*p.Heads + hk*group}
 	g.rounded = func(x float64) float64 { return float64(in.dtype.Round(float32(x))) }

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/ref"
 )
@@ -9,12 +10,12 @@ import (
 type inputs struct {
 	dtype       ref.DType
 	q, k, v     rowStream
-	do          rowStream // the gradient of o
-	bias, sinks normal    // of a case that has them
-	pages       []int32   // of a case with pages, which one each entry of its table names
+	do          rowStream     // the gradient of o
+	bias, sinks result.Stream // of a case that has them
+	pages       []int32       // of a case with pages, which one each entry of its table names
 }
 
-func newInputs(c Case, seed uint64) *inputs {
+func newInputs(c result.Case, seed uint64) *inputs {
 	dtype, stored := ref.F32, attn.F32
 	switch c.DType {
 	case "float16":
@@ -22,14 +23,14 @@ func newInputs(c Case, seed uint64) *inputs {
 	case "bfloat16":
 		dtype, stored = ref.BF16, attn.BF16
 	}
-	in := &inputs{dtype: dtype, bias: newNormal(dtype, ^(2*seed + 1<<32)), sinks: newNormal(ref.F32, ^(2*seed + 1<<32 + 1)),
-		pages: c.pageTable(seed)}
+	in := &inputs{dtype: dtype, bias: result.NewStream(dtype, ^(2*seed + 1<<32)), sinks: result.NewStream(ref.F32, ^(2*seed + 1<<32 + 1)),
+		pages: pageTable(c, seed)}
 	queries := func(seed uint64, width int) rowStream {
-		return rowStream{normal: newNormal(dtype, seed), stored: stored, heads: c.H, n: c.Nq, width: width, place: c.queryRows()}
+		return rowStream{Stream: result.NewStream(dtype, seed), stored: stored, heads: c.H, n: c.Nq, width: width, place: queryRows(c)}
 	}
 	keys := func(seed uint64, width, phase int) rowStream {
-		return rowStream{normal: newNormal(dtype, seed), stored: c.cacheType(stored), heads: c.Hkv, n: c.N, width: width,
-			place: c.keyRows(in.pages), phase: phase}
+		return rowStream{Stream: result.NewStream(dtype, seed), stored: c.CacheType(stored), heads: c.Hkv, n: c.N, width: width,
+			place: keyRows(c, in.pages), phase: phase}
 	}
 	in.q, in.do = queries(3*seed+1, c.D), queries(^seed, c.Dv)
 	in.k, in.v = keys(3*seed+2, c.D, 0), keys(3*seed+3, c.Dv, 3)
@@ -50,9 +51,9 @@ func biasAt(shape [4]int, b, h, i, j int) (at uint64) {
 // head makes the problem of a single head that computes the given rows (all of
 // that head), which it renames to match. Rows of q that nobody asks for are
 // left zero. offset is that of dropout.
-func (in *inputs) head(c Case, rows []ref.Row, offset uint32) (ref.Problem, []ref.Row) {
+func (in *inputs) head(c result.Case, rows []ref.Row, offset uint32) (ref.Problem, []ref.Row) {
 	b, h := rows[0].B, rows[0].H
-	own := c.entry(b)
+	own := c.Entry(b)
 	kv := b*c.Hkv + h/(c.H/c.Hkv)
 	p := ref.Problem{Q: ref.NewTensor(1, 1, own.Nq, c.D),
 		K: ref.Tensor{B: 1, H: 1, N: own.N, D: c.D, Data: in.k.head(kv, own.N)},
@@ -61,19 +62,19 @@ func (in *inputs) head(c Case, rows []ref.Row, offset uint32) (ref.Problem, []re
 		p.Causal = ref.BottomRight
 	}
 	if c.Window > 0 {
-		left, right := c.reach()
+		left, right := c.Reach()
 		p.Window = &ref.Window{Left: left, Right: right}
 	}
-	p.Blocks = c.blockMask()
-	p.Score, p.Sees = c.scoreOf(h, 1), c.sees()
+	p.Blocks = c.BlockMask()
+	p.Score, p.Sees = c.ScoreOf(h, 1), c.Sees()
 	if c.Sinks {
-		p.Sinks = in.sinks.floats(uint64(h), 1)
+		p.Sinks = in.sinks.Floats(uint64(h), 1)
 	}
 	if c.Bias != "" {
-		shape := c.biasShape()
+		shape := c.BiasShape()
 		bias := ref.NewTensor(1, 1, shape[2], c.N)
 		for _, r := range rows {
-			copy(bias.Row(0, 0, min(r.I, bias.N-1)), in.bias.floats(biasAt(shape, b, h, r.I, 0), c.N))
+			copy(bias.Row(0, 0, min(r.I, bias.N-1)), in.bias.Floats(biasAt(shape, b, h, r.I, 0), c.N))
 		}
 		p.Bias = &bias
 	}
@@ -83,7 +84,7 @@ func (in *inputs) head(c Case, rows []ref.Row, offset uint32) (ref.Problem, []re
 	local := make([]ref.Row, 0, len(rows))
 	for _, r := range rows {
 		at := (uint64(b*c.H+h)*uint64(c.Nq) + uint64(r.I)) * uint64(c.D)
-		copy(p.Q.Row(0, 0, r.I), in.q.floats(at, c.D))
+		copy(p.Q.Row(0, 0, r.I), in.q.Floats(at, c.D))
 		local = append(local, ref.Row{I: r.I})
 	}
 	return p, local

@@ -9,26 +9,27 @@ import (
 	"slices"
 	"time"
 
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/flash/tune"
 )
 
 // Measure times a job of the shape.
-func (s *deviceShape) Measure(ctx context.Context, j Job, check bool) Row {
+func (s *deviceShape) Measure(ctx context.Context, j result.Job, check bool) result.Row {
 	return s.measureWith(ctx, j, check)
 }
 
 // measureWith is Measure with more options for the plan.
-func (s *deviceShape) measureWith(ctx context.Context, j Job, check bool, opts ...flash.PlanOption) Row {
+func (s *deviceShape) measureWith(ctx context.Context, j result.Job, check bool, opts ...flash.PlanOption) result.Row {
 	row := s.d.Row(j.Case)
 	if err := s.measure(ctx, &row, j, check, opts); err != nil {
-		row.fail(err)
+		row.Fail(FailureOf(err))
 	}
 	return row
 }
 
-func (s *deviceShape) measure(ctx context.Context, row *Row, j Job, verify bool, opts []flash.PlanOption) error {
-	passes := j.Passes.orDefault()
+func (s *deviceShape) measure(ctx context.Context, row *result.Row, j result.Job, verify bool, opts []flash.PlanOption) error {
+	passes := j.Passes.OrDefault()
 	if passes.Bwd && !s.passes.Bwd {
 		return fmt.Errorf("the shape %s was made without gradients", s.c)
 	}
@@ -46,7 +47,7 @@ func (s *deviceShape) measure(ctx context.Context, row *Row, j Job, verify bool,
 	plan, err := s.d.dev.Plan(problem, slices.Concat(own, opts)...)
 	if err != nil {
 		if j.Case.Tuning != "" && errors.Is(err, flash.ErrArgument) { // a tile that does not fit this device or problem
-			row.Failure = Failure{err.Error(), ReasonUnsupported}
+			row.Failure = result.Failure{Error: err.Error(), Reason: result.ReasonUnsupported}
 			return nil
 		}
 		return err
@@ -75,7 +76,7 @@ func (s *deviceShape) measure(ctx context.Context, row *Row, j Job, verify bool,
 
 	forward, backward := s.d.Limit, s.d.Limit
 	if passes.Fwd && passes.Bwd { // each gets its share of the row's time, by its operations
-		forward = time.Duration(math.Ceil(float64(s.d.Limit) / (1 + backwardWork)))
+		forward = time.Duration(math.Ceil(float64(s.d.Limit) / (1 + result.BackwardWork)))
 		backward -= forward
 	}
 	if passes.Fwd {
@@ -87,9 +88,9 @@ func (s *deviceShape) measure(ctx context.Context, row *Row, j Job, verify bool,
 		return nil
 	}
 	err = s.measureBackward(ctx, row, plan, mask, backward, verify)
-	if err == nil || !passes.Fwd || reasonOf(err) == ReasonCheck || ctx.Err() != nil {
+	if err == nil || !passes.Fwd || reasonOf(err) == result.ReasonCheck || ctx.Err() != nil {
 		return err
 	}
-	row.Bwd, row.BwdFailure = Pass{}, FailureOf(err) // what forward gave stays
+	row.Bwd, row.BwdFailure = result.Pass{}, FailureOf(err) // what forward gave stays
 	return nil
 }

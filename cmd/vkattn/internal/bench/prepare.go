@@ -5,12 +5,14 @@ import (
 	"runtime"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 )
 
 // Prepare makes the plans of jobs on all cores of the host and lets them go. Their pipelines stay: a driver compiles one of the large
 // kernels for seconds, on one core, and a suite has dozens. A job that cannot be planned says so when it is measured. On a CPU's driver,
 // which compiles when a kernel first runs and is the device besides, nothing is prepared.
-func (d *Device) Prepare(ctx context.Context, jobs []Job, done func()) {
+func (d *Device) Prepare(ctx context.Context, jobs []result.Job, done func()) {
 	if d.cpu {
 		return
 	}
@@ -32,7 +34,7 @@ func (d *Device) Prepare(ctx context.Context, jobs []Job, done func()) {
 	}
 }
 
-func (d *Device) prepare(ctx context.Context, j Job) {
+func (d *Device) prepare(ctx context.Context, j result.Job) {
 	if ctx.Err() != nil {
 		return
 	}
@@ -49,7 +51,7 @@ func (d *Device) prepare(ctx context.Context, j Job) {
 		return
 	}
 	defer plan.Close()
-	if j.Passes.orDefault().Bwd {
+	if j.Passes.OrDefault().Bwd {
 		_, _ = plan.BackwardInfo()
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 	"github.com/vkattn/vkattn/flash/tune"
 )
 
@@ -71,7 +72,7 @@ func (d *Device) sample(b budget, run func(n int) (tune.RunTimes, error)) (s Sam
 	if !res.OnDevice {
 		s.Note = "wall time: the device has no timestamps"
 	}
-	if ms := Median(s.Ms); ms <= 0 || math.IsNaN(ms) {
+	if ms := result.Median(s.Ms); ms <= 0 || math.IsNaN(ms) {
 		return Samples{}, fmt.Errorf("the device timed a run at %v ms", ms)
 	}
 	return s, nil

@@ -1,26 +1,27 @@
 package bench
 
 import (
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 	"github.com/vkattn/vkattn/flash/score"
 )
 
 // scoring is what a case makes of the scores of its pairs, on the host.
 type scoring struct {
-	c     Case
+	c     result.Case
 	score score.Evaluator
 	unit  bool // the function's slope is 1 everywhere
 	sees  score.MaskEvaluator
-	bias  normal
+	bias  result.Stream
 	shape [4]int // of the bias
 }
 
-func newScoring(c Case, in *inputs) (s scoring, err error) {
-	f := c.scoreOf(0, c.H)
-	s = scoring{c: c, unit: f.UnitSlope(), bias: in.bias, shape: c.biasShape()}
+func newScoring(c result.Case, in *inputs) (s scoring, err error) {
+	f := c.ScoreOf(0, c.H)
+	s = scoring{c: c, unit: f.UnitSlope(), bias: in.bias, shape: c.BiasShape()}
 	if s.score, err = f.Bind(nil); err != nil {
 		return s, err
 	}
-	s.sees, err = c.sees().Bind(nil)
+	s.sees, err = c.Sees().Bind(nil)
 	return s, err
 }
 
@@ -49,7 +50,7 @@ func (s *scoring) of(bh, i, j int, x float64, rounded func(float64) float64) (va
 		}
 	}
 	if s.c.Bias != "" {
-		by := float64(s.bias.at(biasAt(s.shape, bh/s.c.H, bh%s.c.H, i, j)))
+		by := float64(s.bias.At(biasAt(s.shape, bh/s.c.H, bh%s.c.H, i, j)))
 		value, plain = value+by, plain+by
 	}
 	return value, slope, plain, plainSlope

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/flash/tune"
 )
@@ -11,8 +12,8 @@ import (
 // deviceShape is the Shape of a Device.
 type deviceShape struct {
 	d       *Device
-	c       Case
-	passes  Passes // that may be measured
+	c       result.Case
+	passes  result.Passes // that may be measured
 	problem flash.Problem
 	sets    []tensorSet
 
@@ -26,14 +27,14 @@ type expectationKey struct {
 }
 
 // Shape allocates and fills the input sets that the passes need.
-func (d *Device) Shape(ctx context.Context, c Case, passes Passes) (Shape, error) {
+func (d *Device) Shape(ctx context.Context, c result.Case, passes result.Passes) (Shape, error) {
 	problem, err := c.Problem()
 	if err != nil {
 		return nil, err
 	}
 	s := &deviceShape{d: d, c: c.Shape(), passes: passes, problem: problem, expected: map[expectationKey]*expectation{}}
 	for i := range d.setsFor(problem, passes) {
-		set, err := d.newSet(ctx, c, problem, passes, uint64(inputSeed+i))
+		set, err := d.newSet(ctx, c, problem, passes, uint64(result.InputSeed+i))
 		if err != nil {
 			if len(s.sets) > 0 && outOfMemory(err) {
 				break // fewer sets must do
@@ -47,7 +48,7 @@ func (d *Device) Shape(ctx context.Context, c Case, passes Passes) (Shape, error
 }
 
 // setsFor is the number of input sets whose rotation outgrows the cache.
-func (d *Device) setsFor(p flash.Problem, passes Passes) int {
+func (d *Device) setsFor(p flash.Problem, passes result.Passes) int {
 	bytes, err := tune.LeastForwardBytes(p, flash.Flash)
 	if err != nil {
 		return 1

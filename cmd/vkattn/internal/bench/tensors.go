@@ -2,7 +2,10 @@ package bench
 
 import (
 	"context"
+	"errors"
+	"fmt"
 
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 	"github.com/vkattn/vkattn/flash"
 )
 
@@ -40,7 +43,7 @@ func (g *gradientSet) outputs() []*flash.Tensor {
 	return []*flash.Tensor{g.dq, g.dk, g.dv, g.dbias, g.dsinks}
 }
 
-func (d *Device) newSet(ctx context.Context, c Case, p flash.Problem, passes Passes, seed uint64) (set tensorSet, err error) {
+func (d *Device) newSet(ctx context.Context, c result.Case, p flash.Problem, passes result.Passes, seed uint64) (set tensorSet, err error) {
 	in := newInputs(c, seed)
 	set.in = in
 	defer func() {
@@ -53,18 +56,18 @@ func (d *Device) newSet(ctx context.Context, c Case, p flash.Problem, passes Pas
 		{&set.k, p.KeyType, p.KShape(), in.k.place.bnhd, in.k.bytes}, {&set.v, p.ValueType, p.VShape(), in.v.place.bnhd, in.v.bytes},
 	}
 	if c.Bias != "" {
-		shape := c.biasShape()
+		shape := c.BiasShape()
 		all = append(all, filled{&set.bias, p.Bias.DType, shape, false,
-			func() []byte { return in.bias.bytes(0, shape[0]*shape[1]*shape[2]*shape[3]) }})
+			func() []byte { return in.bias.Bytes(0, shape[0]*shape[1]*shape[2]*shape[3]) }})
 	}
 	if c.Sinks {
-		all = append(all, filled{&set.sinks, flash.F32, sinksShape(p), false, func() []byte { return in.sinks.bytes(0, p.Heads) }})
+		all = append(all, filled{&set.sinks, flash.F32, sinksShape(p), false, func() []byte { return in.sinks.Bytes(0, p.Heads) }})
 	}
 	if c.Packed != "" {
-		all = append(all, filled{&set.starts, flash.Int32, [4]int{1, 1, 1, p.Batch + 1}, false, func() []byte { return words(c.starts()) }})
+		all = append(all, filled{&set.starts, flash.Int32, [4]int{1, 1, 1, p.Batch + 1}, false, func() []byte { return words(c.Starts()) }})
 	}
 	if c.Used != "" {
-		all = append(all, filled{&set.used, flash.Int32, [4]int{1, 1, 1, p.Batch}, false, func() []byte { return words(c.used()) }})
+		all = append(all, filled{&set.used, flash.Int32, [4]int{1, 1, 1, p.Batch}, false, func() []byte { return words(c.UsedKeys()) }})
 	}
 	if c.Page > 0 {
 		all = append(all, filled{&set.pages, flash.Int32, [4]int{1, 1, p.Batch, p.Pages.PerSequence}, false,
@@ -81,13 +84,13 @@ func (d *Device) newSet(ctx context.Context, c Case, p flash.Problem, passes Pas
 	return set, err
 }
 
-func (d *Device) newGradients(ctx context.Context, c Case, p flash.Problem, in *inputs) (g gradientSet, err error) {
+func (d *Device) newGradients(ctx context.Context, c result.Case, p flash.Problem, in *inputs) (g gradientSet, err error) {
 	all := []filled{
 		{&g.do, p.DType, p.OShape(), in.do.place.bnhd, in.do.bytes}, {&g.dq, p.DType, p.QShape(), in.q.place.bnhd, nil},
 		{&g.dk, p.DType, p.KShape(), in.k.place.bnhd, nil}, {&g.dv, p.DType, p.VShape(), in.v.place.bnhd, nil},
 	}
 	if c.Bias != "" {
-		all = append(all, filled{&g.dbias, p.Bias.DType, c.biasShape(), false, nil})
+		all = append(all, filled{&g.dbias, p.Bias.DType, c.BiasShape(), false, nil})
 	}
 	if c.Sinks {
 		all = append(all, filled{&g.dsinks, flash.F32, sinksShape(p), false, nil})
@@ -152,4 +155,38 @@ func poison(ctx context.Context, t *flash.Tensor) error {
 	data := make([]byte, t.Bytes())
 	fillOnes(data)
 	return t.UploadBytes(ctx, data)
+}
+
+// masks are what a case's passes take of the blocks of its scores: a block mask, or the classes that its mask function makes of them.
+type masks struct {
+	blocks  *flash.BlockMask
+	classes *flash.MaskBlocks
+}
+
+// masks puts those of a case into device memory; nil where it has none.
+func (d *Device) masks(ctx context.Context, c result.Case) (m masks, err error) {
+	p, err := c.Problem()
+	if err != nil {
+		return m, err
+	}
+	if b := c.BlockMask(); b != nil {
+		m.blocks, err = d.dev.NewBlockMask(ctx, p, b.Data)
+	}
+	if err == nil && p.MaskBlocks != (flash.Blocks{}) {
+		m.classes, err = d.dev.NewMaskBlocks(ctx, p)
+	}
+	return m, err
+}
+
+// Close frees them.
+func (m masks) Close() error { return errors.Join(m.blocks.Close(), m.classes.Close()) }
+
+// shares are those of blocks of each class, "empty 88.0%, full 10.9%, partial 1.1%"; "" without classes.
+func (m masks) shares(ctx context.Context) (string, error) {
+	if m.classes == nil {
+		return "", nil
+	}
+	empty, full, partial, err := m.classes.Count(ctx)
+	percent := func(n int) float64 { return 100 * float64(n) / float64(empty+full+partial) }
+	return fmt.Sprintf("empty %.1f%%, full %.1f%%, partial %.1f%%", percent(empty), percent(full), percent(partial)), err
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/flash/tune"
 	"github.com/vkattn/vkattn/pipeline"
@@ -16,7 +17,7 @@ import (
 
 // Step is something that a program waits for.
 type Step struct {
-	bench.Origin
+	result.Origin
 	Name      string  `json:"step"`
 	Cached    bool    `json:"cached"` // an earlier process did the same and left files, vkattn's and the driver's
 	Problem   string  `json:"problem,omitempty"`
@@ -26,7 +27,7 @@ type Step struct {
 	Pipelines int     `json:"pipelines"`   // that were made
 	FromDisk  int     `json:"from_disk"`   // of which with what the cache on disk had of them
 	Compiling float64 `json:"compile_s"`   // in the driver, of all of them, some made beside one another
-	bench.Failure
+	result.Failure
 }
 
 // Names of the steps, and what two of them together are called.
@@ -88,7 +89,7 @@ type run struct {
 // Run does the steps in this process with a device that open opens, and reports each.
 func Run(ctx context.Context, version string, cached bool, open func() (*flash.Device, error), opts []flash.PlanOption,
 	report func(Step) error) error {
-	r := &run{ctx: ctx, began: time.Now(), row: Step{Origin: bench.Origin{Library: "vkattn " + version}, Cached: cached}, report: report}
+	r := &run{ctx: ctx, began: time.Now(), row: Step{Origin: result.Origin{Library: "vkattn " + version}, Cached: cached}, report: report}
 	var err error
 	if r.dev, err = open(); err != nil {
 		return err

@@ -6,7 +6,7 @@ import (
 	"math"
 	"math/rand/v2"
 
-	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/flash/hostmem"
 	"github.com/vkattn/vkattn/flash/ring"
@@ -103,8 +103,8 @@ func (n *noise) host(number, heads, columns, rows int) (*hostmem.Memory, error) 
 const checkedRows = 6
 
 // checkOf is the check of a row, whose ranks are off by so much at most.
-func checkOf(off float64, ranks int) bench.Check {
-	return bench.Check{MaxErr: &off, ErrRows: checkedRows * ranks}
+func checkOf(off float64, ranks int) result.Check {
+	return result.Check{MaxErr: &off, ErrRows: checkedRows * ranks}
 }
 
 // check compares some rows of o with float64, and says how far the worst is off.

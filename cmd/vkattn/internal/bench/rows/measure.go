@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/flash/tune"
 	"github.com/vkattn/vkattn/internal/attn"
@@ -26,10 +27,10 @@ type Device struct {
 }
 
 // NewDevice measures on dev, whose peaks were measured.
-func NewDevice(dev *flash.Device, version string, peaks bench.Peaks) *Device {
+func NewDevice(dev *flash.Device, version string, peaks result.Peaks) *Device {
 	info := dev.Info()
 	return &Device{dev: dev, bench: bench.NewDevice(dev, version, peaks), copy: peaks.CopyGBps * 1e9,
-		blank: Result{Origin: bench.Origin{Library: "vkattn " + version, Device: info.Name, Driver: info.Driver}}}
+		blank: Result{Origin: result.Origin{Library: "vkattn " + version, Device: info.Name, Driver: info.Driver}}}
 }
 
 // work is a case on a device: several sets of tensors, so that what is read is not what a cache of the device still has of the run before.
@@ -78,7 +79,7 @@ func (d *Device) measure(ctx context.Context, r *Result) (err error) {
 	if err != nil {
 		return err
 	}
-	r.Note, r.Check = timed.Note, bench.Check{MaxErr: &a.most, ErrRows: a.rows}
+	r.Note, r.Check = timed.Note, result.Check{MaxErr: &a.most, ErrRows: a.rows}
 	r.settle(timed.Ms, d.copy)
 	return nil
 }

@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/flash/tune"
 	"github.com/vkattn/vkattn/internal/attn"
@@ -45,7 +45,7 @@ func small() (all []Case) {
 // together: where a GPU is the device, cases take seconds.
 func TestMeasure(t *testing.T) {
 	dev := testDevice(t)
-	d := NewDevice(dev, "test", bench.Peaks{CopyGBps: 10})
+	d := NewDevice(dev, "test", result.Peaks{CopyGBps: 10})
 	seen := map[string]bool{}
 	for _, c := range small() {
 		if testing.Short() && seen[c.Operation+c.Cache] {
@@ -69,11 +69,11 @@ func TestMeasure(t *testing.T) {
 
 // TestRefused: what a device cannot do is an error of the row, and a cancelled context ends it.
 func TestRefused(t *testing.T) {
-	d := NewDevice(testDevice(t), "test", bench.Peaks{CopyGBps: 10})
+	d := NewDevice(testDevice(t), "test", result.Peaks{CopyGBps: 10})
 	c := small()[2]
 	c.Dim = 33 // of quantised blocks of 32
 	r := d.Measure(t.Context(), c)
-	require.Equal(t, bench.ReasonFailed, r.Reason)
+	require.Equal(t, result.ReasonFailed, r.Reason)
 	require.Contains(t, r.Error, "HeadDim")
 	require.Zero(t, r.Ms)
 	require.True(t, r.Failed())
@@ -81,7 +81,7 @@ func TestRefused(t *testing.T) {
 	cancel()
 	r = d.Measure(ctx, small()[0])
 	require.NotEmpty(t, r.Error)
-	require.NotEqual(t, bench.ReasonCheck, r.Reason)
+	require.NotEqual(t, result.ReasonCheck, r.Reason)
 }
 
 // TestWrongOutputs: a check finds a byte that is wrong in the middle of any tensor that is written, and a set that was not run.
@@ -212,7 +212,7 @@ func TestCases(t *testing.T) {
 // TestLines: a line has the case's fields beside the figures, and no figure that is none.
 func TestLines(t *testing.T) {
 	var b strings.Builder
-	require.NoError(t, bench.NewWriter(&b).Line(Result{Case: Case{Operation: Merge, Batch: 2, Parts: 3}, Pass: bench.Pass{Ms: 1.25}}))
+	require.NoError(t, result.NewWriter(&b).Line(Result{Case: Case{Operation: Merge, Batch: 2, Parts: 3}, Pass: result.Pass{Ms: 1.25}}))
 	require.True(t, strings.HasSuffix(b.String(), "}\n"))
 	var got map[string]any
 	require.NoError(t, json.Unmarshal([]byte(b.String()), &got))
