@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/analysis"
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 )
 
 func newAnalyze() *cobra.Command {
@@ -36,8 +37,8 @@ block of keys, blocksparse moves the share of blocks that are not zero.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			args = f.axes.argument(cmd, args)
 			g, err := f.axes.grid()
-			if g.Passes == (bench.Passes{}) {
-				g.Passes = bench.Passes{Fwd: true, Bwd: true}
+			if g.Passes == (result.Passes{}) {
+				g.Passes = result.Passes{Fwd: true, Bwd: true}
 			}
 			switch {
 			case err != nil:
@@ -88,7 +89,7 @@ block of keys, blocksparse moves the share of blocks that are not zero.`,
 }
 
 // analyzeFile analyses the rows that agree with every axis that the flags name.
-func analyzeFile(stderr io.Writer, path string, g bench.Grid, nonzero float64) (*analysis.Result, error) {
+func analyzeFile(stderr io.Writer, path string, g result.Grid, nonzero float64) (*analysis.Result, error) {
 	file, err := readResults(stderr, path)
 	if err != nil {
 		return nil, err
@@ -98,11 +99,11 @@ func analyzeFile(stderr io.Writer, path string, g bench.Grid, nonzero float64) (
 
 // What is analysed where nothing is named: the reports' setting, and what a CPU measures in a moment.
 var (
-	analyzeGPU = bench.Grid{Batch: []int{16}, Heads: []int{32}, Seq: []int{2048}, HeadDim: []int{64}, Causal: []bool{true}}
-	analyzeCPU = bench.Grid{Batch: []int{1}, Heads: []int{4}, Seq: []int{256}, HeadDim: []int{64}, Causal: []bool{true}}
+	analyzeGPU = result.Grid{Batch: []int{16}, Heads: []int{32}, Seq: []int{2048}, HeadDim: []int{64}, Causal: []bool{true}}
+	analyzeCPU = result.Grid{Batch: []int{1}, Heads: []int{4}, Seq: []int{256}, HeadDim: []int{64}, Causal: []bool{true}}
 )
 
-func analyzeDevice(cmd *cobra.Command, f *benchFlags, g bench.Grid, nonzero float64, plans bool) (*analysis.Result, error) {
+func analyzeDevice(cmd *cobra.Command, f *benchFlags, g result.Grid, nonzero float64, plans bool) (*analysis.Result, error) {
 	dev, err := f.device.open()
 	if err != nil {
 		return nil, err
@@ -113,7 +114,7 @@ func analyzeDevice(cmd *cobra.Command, f *benchFlags, g bench.Grid, nonzero floa
 		usual = analyzeCPU
 	}
 	// Block-sparse attention stands in as a model, with --nonzero's share of the blocks, unless it is asked for.
-	usual.Impls = slices.DeleteFunc(bench.Implementations(), func(name string) bool { return name == bench.BlockSparse })
+	usual.Impls = slices.DeleteFunc(result.Implementations(), func(name string) bool { return name == result.BlockSparse })
 	cases, err := usual.Override(g).Expand()
 	if err != nil {
 		return nil, usage(cmd, err)
@@ -127,5 +128,5 @@ func analyzeDevice(cmd *cobra.Command, f *benchFlags, g bench.Grid, nonzero floa
 		measurer = bench.NewDevice(dev, version(), header.Peaks)
 		measurer.Limit = f.limit
 	}
-	return analysis.FromDevice(cmd.Context(), dev, header.Peaks, measurer, bench.JobsOf(cases, g.Passes), nonzero)
+	return analysis.FromDevice(cmd.Context(), dev, header.Peaks, measurer, result.JobsOf(cases, g.Passes), nonzero)
 }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 	"github.com/vkattn/vkattn/flash/tune"
 )
 
@@ -18,7 +18,7 @@ type axisFlags map[string]*[]string
 
 // add makes the flags of some axes, of all where none is named. usual has defaults, for help, that are not the table's.
 func (f *axisFlags) add(cmd *cobra.Command, usual map[string]string, names ...string) {
-	for _, a := range bench.Axes {
+	for _, a := range result.Axes {
 		if len(names) > 0 && !slices.Contains(names, a.Name) {
 			continue
 		}
@@ -48,11 +48,11 @@ func (f *axisFlags) add(cmd *cobra.Command, usual map[string]string, names ...st
 }
 
 // usual are the sizes of a grid as defaults in help, where both are given those of a GPU and of a CPU.
-func usual(gpu bench.Grid, cpu *bench.Grid) map[string]string {
+func usual(gpu result.Grid, cpu *result.Grid) map[string]string {
 	out := map[string]string{"q-len": "seq", "emb-dim": "heads × head-dim"}
-	for name, of := range map[string]func(g *bench.Grid) []int{"batch": func(g *bench.Grid) []int { return g.Batch },
-		"heads": func(g *bench.Grid) []int { return g.Heads },
-		"seq":   func(g *bench.Grid) []int { return g.Seq }, "head-dim": func(g *bench.Grid) []int { return g.HeadDim }} {
+	for name, of := range map[string]func(g *result.Grid) []int{"batch": func(g *result.Grid) []int { return g.Batch },
+		"heads": func(g *result.Grid) []int { return g.Heads },
+		"seq":   func(g *result.Grid) []int { return g.Seq }, "head-dim": func(g *result.Grid) []int { return g.HeadDim }} {
 		text := strings.Join(strings.Fields(strings.Trim(fmt.Sprint(of(&gpu)), "[]")), ",")
 		switch {
 		case text != "":
@@ -84,9 +84,9 @@ func (f *axisFlags) list(name string) *[]string {
 func (f *axisFlags) set(name string, values ...string) { *f.list(name) = values }
 
 // grid turns the flags into a grid.
-func (f *axisFlags) grid() (g bench.Grid, err error) {
-	for i := range bench.Axes {
-		a := &bench.Axes[i]
+func (f *axisFlags) grid() (g result.Grid, err error) {
+	for i := range result.Axes {
+		a := &result.Axes[i]
 		if err = a.Parse(&g, *f.list(a.Name)); err != nil {
 			return g, fmt.Errorf("--%w", err) // that begins with the name of the flag
 		}
@@ -103,7 +103,7 @@ func (f *axisFlags) grid() (g bench.Grid, err error) {
 }
 
 // knownParameters refuses a parameter that no kernel has. One that only another kernel has than that of a row is the row's affair.
-func knownParameters(t bench.Tuning) error {
+func knownParameters(t result.Tuning) error {
 	known := slices.Concat(tune.Parameters(), tune.BackwardParameters())
 	slices.Sort(known)
 	known = slices.Compact(known)
@@ -117,13 +117,13 @@ func knownParameters(t bench.Tuning) error {
 
 // sized says whether the flags name any size of the problem.
 func (f *axisFlags) sized() bool {
-	return slices.ContainsFunc(bench.Axes, func(a bench.Axis) bool { return a.Size && len(*f.list(a.Name)) > 0 })
+	return slices.ContainsFunc(result.Axes, func(a result.Axis) bool { return a.Size && len(*f.list(a.Name)) > 0 })
 }
 
 // argument takes what stands behind --causal and a blank, "--causal both", and gives the arguments without it.
 func (f *axisFlags) argument(cmd *cobra.Command, args []string) []string {
 	if cmd.Flags().Changed("causal") {
-		if i := slices.IndexFunc(args, func(s string) bool { _, err := bench.ParseCausal(s); return err == nil }); i >= 0 {
+		if i := slices.IndexFunc(args, func(s string) bool { _, err := result.ParseCausal(s); return err == nil }); i >= 0 {
 			f.set("causal", args[i])
 			return slices.Delete(slices.Clone(args), i, i+1)
 		}

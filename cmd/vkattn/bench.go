@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/report"
 	"github.com/vkattn/vkattn/flash"
 )
@@ -87,8 +88,8 @@ Suites:
 	fl := cmd.Flags()
 	fl.SortFlags = false
 	fl.StringVar(&f.suite, "suite", "", "`name` of a sweep (see above; default: quick, where no size is given)")
-	sizes := usual(bench.Defaults, nil)
-	sizes["impl"] = strings.Join(bench.Defaults.Impls, ",")
+	sizes := usual(result.Defaults, nil)
+	sizes["impl"] = strings.Join(result.Defaults.Impls, ",")
 	f.axes.add(cmd, sizes)
 	deviceFlags(cmd, &f.device)
 	f.over.add(cmd)
@@ -120,7 +121,7 @@ Suites:
 
 func suiteHelp() string {
 	var b strings.Builder
-	for _, s := range bench.Suites() {
+	for _, s := range result.Suites() {
 		fmt.Fprintf(&b, "  %-16s %s\n", s.Name, s.About)
 	}
 	fmt.Fprintf(&b, "  %-16s %s\n", firstSuite, firstAbout)
@@ -128,19 +129,19 @@ func suiteHelp() string {
 }
 
 // suiteOf is the sweep that the flags name; false: they name sizes of their own.
-func (f *benchFlags) suiteOf() (bench.Suite, bool, error) {
+func (f *benchFlags) suiteOf() (result.Suite, bool, error) {
 	if f.suite == "" && f.axes.sized() {
-		return bench.Suite{}, false, nil
+		return result.Suite{}, false, nil
 	}
 	name := f.suite
 	if name == "" {
 		name = "quick"
 	}
 	if movesRows(name) {
-		return bench.Suite{}, true, fmt.Errorf("--suite %q: appending to caches, rotation and merging parts are measured by 'vkattn rows'",
+		return result.Suite{}, true, fmt.Errorf("--suite %q: appending to caches, rotation and merging parts are measured by 'vkattn rows'",
 			name)
 	}
-	s, err := bench.FindSuite(name)
+	s, err := result.FindSuite(name)
 	if err != nil {
 		err = fmt.Errorf("--%w", err)
 	}
@@ -148,7 +149,7 @@ func (f *benchFlags) suiteOf() (bench.Suite, bool, error) {
 }
 
 // jobs are the rows to measure on a device of that kind.
-func (f *benchFlags) jobs(g bench.Grid, cpu bool) ([]bench.Job, error) {
+func (f *benchFlags) jobs(g result.Grid, cpu bool) ([]result.Job, error) {
 	s, named, err := f.suiteOf()
 	if err != nil {
 		return nil, err
@@ -157,7 +158,7 @@ func (f *benchFlags) jobs(g bench.Grid, cpu bool) ([]bench.Job, error) {
 		return s.Jobs(cpu, g)
 	}
 	cases, err := g.Expand()
-	return bench.JobsOf(cases, g.Passes), err
+	return result.JobsOf(cases, g.Passes), err
 }
 
 // limits gives the time limit of a row: the flag's, or the suite's own.
@@ -169,9 +170,9 @@ func (f *benchFlags) limits(cmd *cobra.Command) time.Duration {
 }
 
 // check finds mistakes before a device is opened.
-func (f *benchFlags) check(cmd *cobra.Command, args []string) (bench.Grid, error) {
+func (f *benchFlags) check(cmd *cobra.Command, args []string) (result.Grid, error) {
 	args = f.axes.argument(cmd, args)
-	var none bench.Grid
+	var none result.Grid
 	if len(args) > 0 {
 		err := fmt.Errorf("unexpected argument %q", args[0])
 		if cmd.Flags().Changed("causal") { // it may be meant for that
@@ -270,7 +271,7 @@ func runBench(cmd *cobra.Command, f *benchFlags, args []string) error {
 	if file != nil {
 		defer file.Close() // again where the sink has closed it
 	}
-	var peers []bench.Row
+	var peers []result.Row
 	if f.compare != "" {
 		other, err := readResults(stderr, f.compare)
 		if err != nil {
@@ -293,7 +294,7 @@ func runBench(cmd *cobra.Command, f *benchFlags, args []string) error {
 	}
 	header.Rounds = f.rounds
 
-	var traceFile *bench.OutFile
+	var traceFile *result.OutFile
 	if f.trace != "" {
 		if traceFile, err = f.createTrace(); err != nil {
 			return err
@@ -337,9 +338,9 @@ func runBench(cmd *cobra.Command, f *benchFlags, args []string) error {
 	sweep := bench.Sweep{
 		Bench: measurer, Jobs: jobs, Rounds: f.rounds, Peer: peer, PeerImpls: f.peerImpls, Limit: limit,
 		Known:    ownRows(earlier, dev.Info().Name),
-		Have:     func(c bench.Case) bool { return has(r.Rows, c) },
+		Have:     func(c result.Case) bool { return has(r.Rows, c) },
 		Progress: bar.step,
-		OnRow: func(row bench.Row) error {
+		OnRow: func(row result.Row) error {
 			if report.IsOurs(row) {
 				r.Rows = append(r.Rows, row)
 			} else {

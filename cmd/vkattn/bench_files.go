@@ -7,13 +7,13 @@ import (
 	"os"
 	"slices"
 
-	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/report"
 )
 
 // readResults reads a result file, and says so when its end is missing.
-func readResults(stderr io.Writer, path string) (*bench.File, error) {
-	f, err := bench.ReadFile(path)
+func readResults(stderr io.Writer, path string) (*result.File, error) {
+	f, err := result.ReadFile(path)
 	if err == nil && f.Cut > 0 {
 		fmt.Fprintf(stderr, "vkattn: %s: the last line was cut off, and is left out\n", path)
 	}
@@ -21,7 +21,7 @@ func readResults(stderr io.Writer, path string) (*bench.File, error) {
 }
 
 // earlier opens the --out file that --append adds to and gives its rows; without such a file there are none.
-func (f *benchFlags) earlier(stderr io.Writer) (*bench.OutFile, []bench.Row, error) {
+func (f *benchFlags) earlier(stderr io.Writer) (*result.OutFile, []result.Row, error) {
 	if f.out == "" {
 		return nil, nil, nil
 	}
@@ -38,7 +38,7 @@ func (f *benchFlags) earlier(stderr io.Writer) (*bench.OutFile, []bench.Row, err
 	case f.force:
 		return nil, nil, nil
 	}
-	file, err := bench.CreateFile(f.out, bench.Append)
+	file, err := result.CreateFile(f.out, result.Append)
 	if err != nil || file.Earlier == nil {
 		return file, nil, err
 	}
@@ -50,8 +50,8 @@ func (f *benchFlags) earlier(stderr io.Writer) (*bench.OutFile, []bench.Row, err
 
 // keep takes over the earlier rows that are wanted again, and the peers' beside them; those of shapes that are measured anew
 // are left to the file.
-func keep(r *report.Results, earlier []bench.Row, jobs []bench.Job, device string) {
-	had := map[bench.Case]bench.Row{}
+func keep(r *report.Results, earlier []result.Row, jobs []result.Job, device string) {
+	had := map[result.Case]result.Row{}
 	for _, row := range earlier {
 		if old, again := had[row.Case]; again {
 			row = row.After(old)
@@ -65,7 +65,7 @@ func keep(r *report.Results, earlier []bench.Row, jobs []bench.Job, device strin
 			r.Rows = append(r.Rows, row)
 		}
 	}
-	again := map[bench.Case]bool{}
+	again := map[result.Case]bool{}
 	for _, j := range jobs {
 		again[j.Case.Shape()] = again[j.Case.Shape()] || !has(r.Rows, j.Case)
 	}
@@ -77,7 +77,7 @@ func keep(r *report.Results, earlier []bench.Row, jobs []bench.Job, device strin
 }
 
 // ownRows are those that this program measured on a device.
-func ownRows(rows []bench.Row, device string) (own []bench.Row) {
+func ownRows(rows []result.Row, device string) (own []result.Row) {
 	for _, r := range rows {
 		if report.IsOurs(r) && r.Device == device {
 			own = append(own, r)
@@ -86,55 +86,55 @@ func ownRows(rows []bench.Row, device string) (own []bench.Row) {
 	return own
 }
 
-func has(rows []bench.Row, c bench.Case) bool {
-	return slices.ContainsFunc(rows, func(r bench.Row) bool { return r.Case == c })
+func has(rows []result.Row, c result.Case) bool {
+	return slices.ContainsFunc(rows, func(r result.Row) bool { return r.Case == c })
 }
 
 // sortLike puts rows in the order of the jobs.
-func sortLike(rows []bench.Row, jobs []bench.Job) {
-	at := map[bench.Case]int{}
+func sortLike(rows []result.Row, jobs []result.Job) {
+	at := map[result.Case]int{}
 	for i, j := range jobs {
 		at[j.Case] = i
 	}
-	slices.SortStableFunc(rows, func(a, b bench.Row) int { return at[a.Case] - at[b.Case] })
+	slices.SortStableFunc(rows, func(a, b result.Row) int { return at[a.Case] - at[b.Case] })
 }
 
 // sink is the --out file; without one it takes rows and does nothing.
 type sink struct {
-	file *bench.OutFile
-	w    *bench.Writer
+	file *result.OutFile
+	w    *result.Writer
 }
 
 // newSink opens the --out file, unless it is open, and writes the header, and the rows of --compare that belong to the jobs.
-func (f *benchFlags) newSink(file *bench.OutFile, h bench.Header, peers []bench.Row, jobs []bench.Job) (*sink, error) {
+func (f *benchFlags) newSink(file *result.OutFile, h result.Header, peers []result.Row, jobs []result.Job) (*sink, error) {
 	if f.out == "" {
 		return &sink{}, nil
 	}
-	mode := bench.CreateNew
+	mode := result.CreateNew
 	switch {
 	case f.appendTo:
-		mode = bench.Append
+		mode = result.Append
 	case f.force:
-		mode = bench.Force
+		mode = result.Force
 	}
 	if file == nil {
 		var err error
-		if file, err = bench.CreateFile(f.out, mode); err != nil {
+		if file, err = result.CreateFile(f.out, mode); err != nil {
 			return nil, err
 		}
 	}
-	s := &sink{file, bench.NewWriter(file)}
-	if err := s.w.Header(h); err != nil {
+	s := &sink{file, result.NewWriter(file)}
+	if err := s.w.Line(h); err != nil {
 		file.Close()
 		return nil, err
 	}
-	shapes := map[bench.Case]bool{}
+	shapes := map[result.Case]bool{}
 	for _, j := range jobs {
 		shapes[j.Case.Shape()] = true
 	}
 	for _, p := range peers {
 		if shapes[p.Shape()] && slices.Contains(f.peerImpls, p.Impl) && !report.IsOurs(p) { // those of an earlier run are in its file
-			if err := s.w.Row(p); err != nil {
+			if err := s.w.Line(p); err != nil {
 				file.Close()
 				return nil, err
 			}
@@ -143,11 +143,11 @@ func (f *benchFlags) newSink(file *bench.OutFile, h bench.Header, peers []bench.
 	return s, nil
 }
 
-func (s *sink) row(r bench.Row) error {
+func (s *sink) row(r result.Row) error {
 	if s.file == nil {
 		return nil
 	}
-	return s.w.Row(r)
+	return s.w.Line(r)
 }
 
 func (s *sink) peer(header []string) error {

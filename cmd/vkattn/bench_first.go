@@ -10,9 +10,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/first"
-	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/rows"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/report"
 	"github.com/vkattn/vkattn/flash"
 )
@@ -51,7 +50,7 @@ func runFirst(cmd *cobra.Command, f *benchFlags, args []string) error {
 	if err != nil {
 		return err
 	}
-	if err := rows.WriteLine(lines, header); err != nil {
+	if err := result.NewWriter(lines).Line(header); err != nil {
 		return err
 	}
 	folder, err := os.MkdirTemp("", "vkattn-first")
@@ -75,7 +74,7 @@ func runFirst(cmd *cobra.Command, f *benchFlags, args []string) error {
 			func(s first.Step) error {
 				steps = append(steps, s)
 				bar.step(len(steps)+1, 2*first.Steps, s.Name)
-				return rows.WriteLine(lines, s)
+				return result.NewWriter(lines).Line(s)
 			})
 		if err != nil {
 			bar.done()
@@ -126,7 +125,7 @@ func (f *benchFlags) firstSteps(cmd *cobra.Command) error {
 	}
 	open := func() (*flash.Device, error) { return f.device.open(flash.WithCacheDir(f.firstCache)) }
 	return first.Run(cmd.Context(), version(), f.firstWarm, open, opts,
-		func(s first.Step) error { return rows.WriteLine(cmd.OutOrStdout(), s) })
+		func(s first.Step) error { return result.NewWriter(cmd.OutOrStdout()).Line(s) })
 }
 
 // firstTable is steps as text of at most that width, those with nothing cached beside those with caches.
@@ -141,8 +140,8 @@ func firstTable(steps []first.Step, width int) string {
 		if at := i + len(steps)/2; at < len(steps) {
 			warm = steps[at]
 		}
-		if s.Unsupported {
-			t.Row(s.Name, s.Problem, "unsupported", "", "", "", "", "", "")
+		if s.Error != "" {
+			t.Row(s.Name, s.Problem, s.Reason.Word(), "", "", "", "", "", "")
 			continue
 		}
 		t.Row(s.Name, s.Problem, duration(s.Seconds), fmt.Sprint(s.Pipelines), duration(s.Compiling), duration(warm.Seconds),
@@ -157,9 +156,9 @@ func duration(s float64) string {
 	case s == 0:
 		return "0"
 	case s < 1e-3:
-		return bench.Digits(s*1e6) + " µs"
+		return result.Digits(s*1e6) + " µs"
 	case s < 1:
-		return bench.Digits(s*1e3) + " ms"
+		return result.Digits(s*1e3) + " ms"
 	}
-	return strings.TrimSpace(bench.Digits(s) + " s")
+	return strings.TrimSpace(result.Digits(s) + " s")
 }

@@ -9,8 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/first"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 )
 
 // TestBenchFirst: the suite's steps are done twice in processes of their own, of which the second finds what the first compiled.
@@ -24,7 +24,7 @@ func TestBenchFirst(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, string(data), stdout)
 	lines := strings.Split(strings.TrimSpace(stdout), "\n")
-	var header bench.Header
+	var header result.Header
 	require.NoError(t, json.Unmarshal([]byte(lines[0]), &header))
 	byName := map[bool]map[string]first.Step{false: {}, true: {}}
 	var steps []first.Step

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 )
 
 // TestBenchListsItsCases: --list prints what the same flags would measure, with the keys of result files, and opens no device.
@@ -20,15 +20,15 @@ func TestBenchListsItsCases(t *testing.T) {
 {"impl":"flash2","dtype":"float16","B":64,"H":16,"Hkv":16,"Nq":1024,"N":1024,"D":64,"Dv":64,"causal":false,"dropout":0.25,"passes":["fwd"]}
 `, out)
 
-	reports, err := bench.FindSuite("reports")
+	reports, err := result.FindSuite("reports")
 	require.NoError(t, err)
-	jobs, err := reports.Jobs(false, bench.Grid{})
+	jobs, err := reports.Jobs(false, result.Grid{})
 	require.NoError(t, err)
 	status, out, stderr = call("bench", "--list", "--suite", "reports")
 	require.Zero(t, status, stderr)
 	require.Equal(t, len(jobs), bytes.Count([]byte(out), []byte("\n")))
 	for line := range bytes.Lines([]byte(out)) {
-		var row bench.Row // the keys are those of rows
+		var row result.Row // the keys are those of rows
 		require.NoError(t, json.Unmarshal(line, &row))
 		require.Equal(t, jobs[0].Case, row.Case)
 		jobs = jobs[1:]

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/ranks"
-	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/rows"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/report"
 	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/flash/ring"
@@ -35,7 +35,7 @@ func (f *rankFlags) add(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&f.mpi, "mpi", false, "ranks are the processes that mpirun has started, with the GPUs of their host in turn "+
 		"(needs a vkattn built with -tags mpi)")
 	cmd.Flags().BoolVar(&f.share, "share-device", false, "with --ranks or --mpi: ranks beyond the number of devices share them")
-	cmd.Flags().StringVar(&f.over, "over", bench.OverRing, "`what` goes from rank to rank: ring (keys and values), heads (all tokens of "+
+	cmd.Flags().StringVar(&f.over, "over", result.OverRing, "`what` goes from rank to rank: ring (keys and values), heads (all tokens of "+
 		"a rank's share of the heads), or auto: what the plan predicts to be faster, from the speed of one device and of the slowest link")
 	cmd.Flags().StringVar(&f.links, "links", "", "`file` of 'vkattn info --links --json', for --over auto (default: links are measured)")
 	cmd.Flags().BoolVar(&f.host, "from-host", false, "keys and values come from memory of the host in blocks, on one device, beside the "+
@@ -46,9 +46,9 @@ func (f *rankFlags) add(cmd *cobra.Command) {
 const ringSuite = "ring"
 
 // ringGrid is what it measures.
-func ringGrid(cpu bool) bench.Grid {
-	g := bench.Grid{Impls: []string{"flash2"}, Batch: []int{1}, Heads: []int{16}, HeadDim: []int{128},
-		Seq: []int{32 << 10, 64 << 10, 128 << 10}, Causal: []bool{true}, Passes: bench.Passes{Fwd: true, Bwd: true}}
+func ringGrid(cpu bool) result.Grid {
+	g := result.Grid{Impls: []string{"flash2"}, Batch: []int{1}, Heads: []int{16}, HeadDim: []int{128},
+		Seq: []int{32 << 10, 64 << 10, 128 << 10}, Causal: []bool{true}, Passes: result.Passes{Fwd: true, Bwd: true}}
 	if cpu {
 		g.Heads, g.HeadDim, g.Seq = []int{2}, []int{32}, []int{512}
 	}
@@ -57,7 +57,7 @@ func ringGrid(cpu bool) bench.Grid {
 
 // spread says whether the flags ask for several devices.
 func (f *benchFlags) spread() bool {
-	return f.over.over != bench.OverRing || f.over.links != "" || f.over.ranks != 0 || f.over.share || f.over.host || f.over.mpi ||
+	return f.over.over != result.OverRing || f.over.links != "" || f.over.ranks != 0 || f.over.share || f.over.host || f.over.mpi ||
 		f.suite == ringSuite
 }
 
@@ -67,7 +67,7 @@ var spreadAxes = []string{"dtype", "heads", "kv-heads", "q-len", "seq", "head-di
 // ofOneDevice are the flags that several devices do without.
 func ofOneDevice() []string {
 	names := []string{"peer", "peer-impl", "peer-timeout", "compare", "list", "tier", "rounds", "limit", "device"}
-	for _, a := range bench.Axes {
+	for _, a := range result.Axes {
 		if !slices.Contains(spreadAxes, a.Name) {
 			names = append(names, a.Name)
 		}
@@ -87,7 +87,7 @@ func (f *benchFlags) checkSpread(cmd *cobra.Command) error {
 		return errors.New("--mpi has as many ranks as mpirun has started: it does not go with --ranks and --from-host")
 	case f.over.host && (f.over.ranks > 1 || f.over.share || f.suite == ringSuite):
 		return errors.New("--from-host is of one device: it does not go with --ranks")
-	case f.over.host && (f.over.over != bench.OverRing || f.over.links != ""):
+	case f.over.host && (f.over.over != result.OverRing || f.over.links != ""):
 		return errors.New("--over and --links are about several devices: they do not go with --from-host")
 	case f.over.mpi && f.appendTo:
 		return errors.New("--append does not go with --mpi: one process alone knows the file's rows, and all measure")
@@ -97,7 +97,7 @@ func (f *benchFlags) checkSpread(cmd *cobra.Command) error {
 		return errors.New("--share-device is about --ranks, which is not given")
 	case f.suite != "" && f.suite != ringSuite:
 		return fmt.Errorf("--suite %s is of one device: --ranks takes sizes, or --suite %s", f.suite, ringSuite)
-	case f.over.ranks == 0 && (f.over.over != bench.OverRing || f.over.links != "") && !f.over.mpi && f.suite != ringSuite:
+	case f.over.ranks == 0 && (f.over.over != result.OverRing || f.over.links != "") && !f.over.mpi && f.suite != ringSuite:
 		return errors.New("--over and --links are about --ranks, which is not given")
 	case !slices.Contains(ranks.Overs, f.over.over):
 		return fmt.Errorf("--over %q: it must be one of %s", f.over.over, strings.Join(ranks.Overs, ", "))
@@ -168,7 +168,7 @@ func runSpread(cmd *cobra.Command, f *benchFlags, args []string) (err error) {
 	}()
 	s.cpu = bench.IsCPU(s.devices[0].Info())
 	grid := ringGrid(s.cpu).Override(given)
-	if given.Passes != (bench.Passes{}) {
+	if given.Passes != (result.Passes{}) {
 		grid.Passes = given.Passes
 	}
 	cases, err := grid.Expand()
@@ -197,7 +197,7 @@ func runSpread(cmd *cobra.Command, f *benchFlags, args []string) (err error) {
 	runErr = errors.Join(runErr, s.finish(ctx))
 	failed := 0
 	for _, r := range results {
-		if r.Error != "" {
+		if r.Failed() {
 			failed++
 		}
 	}
@@ -224,11 +224,11 @@ type spreadRun struct {
 	stderr  io.Writer
 
 	link      ranks.Link
-	header    bench.Header
-	out       *bench.OutFile // nil: none
-	earlier   []bench.RingRow
+	header    result.Header
+	out       *result.OutFile // nil: none
+	earlier   []result.RingRow
 	trace     bench.Trace
-	traceFile *bench.OutFile // nil: none
+	traceFile *result.OutFile // nil: none
 }
 
 // openFiles opens what is written, before anything is measured, and writes the header.
@@ -245,11 +245,11 @@ func (s *spreadRun) openFiles(ctx context.Context) (err error) {
 		return err
 	}
 	if s.out == nil && s.f.out != "" {
-		mode := bench.CreateNew
+		mode := result.CreateNew
 		if s.f.force {
-			mode = bench.Force
+			mode = result.Force
 		}
-		if s.out, err = bench.CreateFile(s.f.out, mode); err != nil {
+		if s.out, err = result.CreateFile(s.f.out, mode); err != nil {
 			return err
 		}
 	}
@@ -267,11 +267,11 @@ func (s *spreadRun) openFiles(ctx context.Context) (err error) {
 	if s.out.Earlier != nil {
 		s.earlier = s.out.Earlier.Rings
 	}
-	return bench.NewWriter(s.out).Header(s.header)
+	return result.NewWriter(s.out).Line(s.header)
 }
 
 func (s *spreadRun) close() {
-	for _, f := range []*bench.OutFile{s.out, s.traceFile} {
+	for _, f := range []*result.OutFile{s.out, s.traceFile} {
 		if f != nil {
 			f.Close() // again where finish has closed it
 		}
@@ -284,11 +284,11 @@ func (s *spreadRun) had(p flash.Problem, backward bool) bool {
 	if err != nil {
 		return false
 	}
-	return slices.ContainsFunc(s.earlier, func(r bench.RingRow) bool {
+	return slices.ContainsFunc(s.earlier, func(r result.RingRow) bool {
 		over := r.Over == s.f.over.over && !r.Chosen
 		switch {
 		case s.f.over.host:
-			over = r.Over == bench.OverHost
+			over = r.Over == result.OverHost
 		case s.f.over.over == ranks.OverAuto:
 			over = r.Chosen
 		}
@@ -297,7 +297,7 @@ func (s *spreadRun) had(p flash.Problem, backward bool) bool {
 }
 
 // run measures the cases one after the other, and writes each.
-func (s *spreadRun) run(ctx context.Context, cases []bench.Case, backward bool, stdout io.Writer) (results []bench.RingRow, err error) {
+func (s *spreadRun) run(ctx context.Context, cases []result.Case, backward bool, stdout io.Writer) (results []result.RingRow, err error) {
 	bar := newBar(s.stderr, s.f.quiet || !s.first)
 	defer bar.done()
 	skipped := 0
@@ -313,15 +313,15 @@ func (s *spreadRun) run(ctx context.Context, cases []bench.Case, backward bool, 
 		}
 		o := ranks.Options{Backward: backward, Stream: s.f.over.host, Runs: 5, Least: time.Second, Timeout: 5 * time.Minute,
 			Over: s.f.over.over, Link: s.link}
-		var lanes [2][]bench.RingLane
-		o.Lanes = func(backward bool, all []bench.RingLane) {
+		var lanes [2][]result.RingLane
+		o.Lanes = func(backward bool, all []result.RingLane) {
 			if backward {
 				lanes[1] = all
 			} else {
 				lanes[0] = all
 			}
 		}
-		var r bench.RingRow
+		var r result.RingRow
 		if s.comm != nil {
 			r = ranks.MeasureProcesses(ctx, s.comm, s.devices[0], p, o)
 		} else {
@@ -338,12 +338,12 @@ func (s *spreadRun) run(ctx context.Context, cases []bench.Case, backward bool, 
 			}
 		}
 		if s.out != nil {
-			if err := bench.NewWriter(s.out).Ring(r); err != nil {
+			if err := result.NewWriter(s.out).Line(r); err != nil {
 				return results, err
 			}
 		}
 		if s.f.format == "json" {
-			if err := rows.WriteLine(stdout, r); err != nil {
+			if err := result.NewWriter(stdout).Line(r); err != nil {
 				return results, err
 			}
 		}

@@ -10,8 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/ranks"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 	"github.com/vkattn/vkattn/internal/vktest"
 )
 
@@ -33,7 +33,7 @@ func TestBenchRanks(t *testing.T) {
 	status, _, stderr = call(append([]string{"bench", "--ranks", "3", "--share-device", "--out", path, "--append"}, sizes...)...)
 	require.Zero(t, status, stderr)
 	require.Contains(t, stderr, "2 rows of 2 in")
-	again, err := bench.ReadFile(path)
+	again, err := result.ReadFile(path)
 	require.NoError(t, err)
 	require.Len(t, again.Rings, 2)
 	status, stdout, stderr = call(append([]string{"bench", "--from-host", "--format", "json"}, sizes...)...)

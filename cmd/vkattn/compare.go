@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/report"
 )
 
@@ -53,7 +53,7 @@ or of copying. So a file of one card judges another of its kind, or the same at 
 			if !slices.Contains(report.ChangeFormats, format) {
 				return usage(cmd, fmt.Errorf("--format %q: it must be one of %s", format, strings.Join(report.ChangeFormats, ", ")))
 			}
-			var files [2]*bench.File
+			var files [2]*result.File
 			for i, path := range args {
 				var err error
 				if files[i], err = readResults(cmd.ErrOrStderr(), path); err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/flash/tune"
 )
@@ -86,7 +87,7 @@ In vkattn's source tree, tools/setup.sh finds or provides one, and tools/run.sh 
 var measurePeaks = tune.MeasurePeaks
 
 // headerOf describes a device as result files do, its peaks measured.
-func headerOf(ctx context.Context, dev *flash.Device) (bench.Header, error) {
+func headerOf(ctx context.Context, dev *flash.Device) (result.Header, error) {
 	h := bench.DescribeDevice(dev.Info())
 	h.VKAttn, h.Command = version(), os.Args
 	p, err := measurePeaks(ctx, dev)

@@ -19,7 +19,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/flash/tune"
 	"github.com/vkattn/vkattn/internal/vktest"
@@ -143,7 +143,7 @@ func TestBenchEndToEnd(t *testing.T) {
 	require.Zero(t, status, stderr)
 	require.Contains(t, stdout, "flash2 is ")
 	require.Contains(t, stdout, "all rows: float16 · head dim 8 · emb dim 32 · batch 1 · 4 on 2 heads · causal")
-	file, err := bench.ReadFile(out)
+	file, err := result.ReadFile(out)
 	require.NoError(t, err)
 	require.Len(t, file.Headers, 1)
 	h := file.Headers[0]
@@ -175,7 +175,7 @@ func TestBenchEndToEnd(t *testing.T) {
 	require.Zero(t, status, stderr)
 	require.Contains(t, stderr, "4 rows of 6 in "+out+" already")
 	require.Equal(t, 1+6, strings.Count(stdout, "\n"))
-	file, err = bench.ReadFile(out)
+	file, err = result.ReadFile(out)
 	require.NoError(t, err)
 	require.Len(t, file.Headers, 2)
 	require.Len(t, file.Rows, 6)
@@ -185,12 +185,12 @@ func TestBenchEndToEnd(t *testing.T) {
 	status, _, _ = call("bench", "--batch", "1", "--heads", "2", "--seq", "48", "--head-dim", "8", "--causal", "--out", out, "--force",
 		"--impl", "flash")
 	require.Zero(t, status)
-	file, err = bench.ReadFile(out)
+	file, err = result.ReadFile(out)
 	require.NoError(t, err)
 	require.Len(t, file.Rows, 1)
 	require.Equal(t, 3, file.Headers[0].Rounds)
 	require.Len(t, file.Rows[0].Fwd.Rounds, 3)
-	require.Equal(t, bench.Middle(file.Rows[0].Fwd.Rounds), file.Rows[0].Fwd.Ms)
+	require.Equal(t, result.Middle(file.Rows[0].Fwd.Rounds), file.Rows[0].Fwd.Ms)
 }
 
 // TestAppendGoesByPassDropoutAndTile: a row is there already when its case is, dropout and tile included, with the passes
@@ -200,13 +200,13 @@ func TestAppendGoesByPassDropoutAndTile(t *testing.T) {
 	needDevice(t)
 	out := filepath.Join(t.TempDir(), "out.jsonl")
 	measured := 0
-	step := func(rows int, flags ...string) []bench.Row {
+	step := func(rows int, flags ...string) []result.Row {
 		t.Helper()
 		args := append([]string{"bench", "--impl", "flash", "--tier", "scalar", "--batch", "1", "--heads", "2", "--seq", "48", "--head-dim",
 			"8", "--causal", "--rounds", "1", "--out", out, "--append"}, flags...)
 		status, _, stderr := call(args...)
 		require.Zero(t, status, stderr)
-		file, err := bench.ReadFile(out)
+		file, err := result.ReadFile(out)
 		require.NoError(t, err)
 		require.Len(t, file.Rows, measured+rows, flags)
 		fresh := file.Rows[measured:]
@@ -221,7 +221,7 @@ func TestAppendGoesByPassDropoutAndTile(t *testing.T) {
 	require.Zero(t, bwd.Fwd.Ms)
 	require.Positive(t, bwd.Bwd.Ms)
 	require.Positive(t, bwd.ErrRows, "its forward pass was checked")
-	require.Positive(t, bwd.BwdErrRows)
+	require.Positive(t, bwd.BwdCheck.ErrRows)
 	step(0, "--pass", "both") // two rows have what is asked for
 	both := step(1, "--dropout", "0,0.1", "--pass", "both")[0]
 	require.Equal(t, 0.1, both.Dropout)
@@ -231,7 +231,7 @@ func TestAppendGoesByPassDropoutAndTile(t *testing.T) {
 	rows := step(2, tiles...)
 	require.Contains(t, rows[0].Kernel, "16x16")
 	require.Contains(t, rows[1].Kernel, "32x16")
-	require.Equal(t, bench.Tuning("bc=16,br=32,mc=4,mr=2"), rows[1].Tuning)
+	require.Equal(t, result.Tuning("bc=16,br=32,mc=4,mr=2"), rows[1].Tuning)
 	step(0, tiles...)
 	step(0, tiles[2:]...)
 }
@@ -261,7 +261,7 @@ func TestBenchAgainstAPeer(t *testing.T) {
 	require.Contains(t, stdout, "× fa2")
 	require.Contains(t, stdout, "× cudnn")
 	require.Contains(t, stdout, "× the speed of torch 9.9 fa2 (geometric mean of 2 shapes")
-	file, err := bench.ReadFile(out)
+	file, err := result.ReadFile(out)
 	require.NoError(t, err)
 	require.Len(t, file.Rows, 2*(1+2))
 	for _, r := range file.Rows {
@@ -516,7 +516,7 @@ func TestInterrupt(t *testing.T) {
 	require.Contains(t, stderr.String(), "0 of 4 rows measured")
 	require.NotContains(t, stderr.String(), "goroutine")
 	require.True(t, strings.HasPrefix(stdout.String(), "library,impl,"), "what there is is printed")
-	_, err = bench.ReadFile(out)
+	_, err = result.ReadFile(out)
 	require.NoError(t, err, "the file is whole")
 	require.NoFileExists(t, trace, "an empty one would stand in the way")
 	require.Contains(t, stderr.String(), "no trace was written: the same with --append makes one of all rows")

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/report"
 	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/flash/tune"
@@ -77,7 +78,7 @@ other over memory of the host, as attention over several devices moves them (doc
 
 // deviceJSON is a device as info --json prints it.
 type deviceJSON struct {
-	bench.Header
+	result.Header
 	Index      int        `json:"index"`
 	Kind       string     `json:"kind"`
 	Chosen     bool       `json:"chosen"`
@@ -287,7 +288,7 @@ func (d *deviceJSON) print(w io.Writer, color bool) {
 			line(name, "%s", m)
 		}
 	}
-	if p := d.Peaks; p != (bench.Peaks{}) {
+	if p := d.Peaks; p != (result.Peaks{}) {
 		parts := []string{}
 		matrix, fp32 := report.PeakRates(d.CPU, p)
 		if matrix != "" {

@@ -16,7 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 	"github.com/vkattn/vkattn/flash/tune"
 )
 
@@ -149,10 +149,10 @@ func TestKilledBench(t *testing.T) {
 		status, _, stderr := h.run(t, appended()...)
 		require.Zero(t, status, stderr)
 		look(stderr)
-		file, err := bench.ReadFile(out)
+		file, err := result.ReadFile(out)
 		require.NoError(t, err)
 		require.Len(t, file.Rows, 6)
-		cases := map[bench.Case]bool{}
+		cases := map[result.Case]bool{}
 		for _, row := range file.Rows {
 			cases[row.Case] = true
 			require.Positive(t, row.Fwd.Ms)
@@ -246,7 +246,7 @@ func TestTwoSweepsAtOnce(t *testing.T) {
 	_ = first.Wait()
 	status, _, stderr := h.run(t, tiny("--impl", "flash", "--tier", "scalar", "--out", out, "--append")...)
 	require.Zero(t, status, stderr)
-	file, err := bench.ReadFile(out)
+	file, err := result.ReadFile(out)
 	require.NoError(t, err)
 	require.Len(t, file.Headers, 2)
 	require.Len(t, file.Rows, 2)

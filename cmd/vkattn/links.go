@@ -6,7 +6,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/ranks"
-	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/rows"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/report"
 	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/flash/ring"
@@ -43,7 +43,7 @@ func printLinks(cmd *cobra.Command, c *deviceChoice, asJSON bool) error {
 	out := cmd.OutOrStdout()
 	if asJSON {
 		for _, l := range links {
-			if err := rows.WriteLine(out, l); err != nil {
+			if err := result.NewWriter(out).Line(l); err != nil {
 				return err
 			}
 		}
@@ -64,7 +64,7 @@ func printLinks(cmd *cobra.Command, c *deviceChoice, asJSON bool) error {
 		if l.Apart {
 			how += ", beside kernels"
 		}
-		t.Row(name(l.From), name(l.To), bench.Digits(l.GBps), how)
+		t.Row(name(l.From), name(l.To), result.Digits(l.GBps), how)
 	}
 	_, err = fmt.Fprintln(out, t.String())
 	return err

@@ -14,7 +14,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/heads"
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/picture"
 	"github.com/vkattn/vkattn/flash"
@@ -128,7 +128,7 @@ func runMap(cmd *cobra.Command, f *mapFlags, args []string) error {
 	if err != nil {
 		return err
 	}
-	if err := bench.AppendPicture(f.appendTo, bench.Picture{Title: g.Title, Caption: g.Caption, PNG: png}); err != nil {
+	if err := result.AppendPicture(f.appendTo, result.Picture{Title: g.Title, Caption: g.Caption, PNG: png}); err != nil {
 		return err
 	}
 	_, err = fmt.Fprintf(cmd.OutOrStdout(), "added to %s\n", f.appendTo)
@@ -163,7 +163,7 @@ func (f *mapFlags) check(cmd *cobra.Command, args []string) error {
 	case f.batch < 0:
 		return mistake("--batch %d: it must be 0 or more", f.batch)
 	}
-	seq, err := bench.ParseInts("--seq", []string{f.length})
+	seq, err := result.ParseInts("--seq", []string{f.length})
 	if err != nil {
 		return usage(cmd, err)
 	}
@@ -322,7 +322,7 @@ func (f *mapFlags) grid(ctx context.Context, dev *flash.Device, all []*heads.Hea
 		}
 		line := fmt.Sprintf("%v: %d × %d cells", p, made.Rows, made.Columns)
 		if made.Time > 0 {
-			line += fmt.Sprintf(", %s ms for %s", bench.Digits(made.Time.Seconds()*1e3), count(end-first, "head"))
+			line += fmt.Sprintf(", %s ms for %s", result.Digits(made.Time.Seconds()*1e3), count(end-first, "head"))
 		}
 		g.Caption = append(g.Caption, line)
 		if i == len(all)-1 {

@@ -3,7 +3,7 @@ package main
 import (
 	"io"
 
-	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 )
 
 // output remembers the first error of writing to the standard output, which whoever prints there need not look at.
@@ -45,11 +45,11 @@ func linesTo(stdout io.Writer, asJSON bool, path string, force bool) (lines io.W
 		sinks = append(sinks, stdout)
 	}
 	if path != "" {
-		mode := bench.CreateNew
+		mode := result.CreateNew
 		if force {
-			mode = bench.Force
+			mode = result.Force
 		}
-		file, err := bench.CreateFile(path, mode)
+		file, err := result.CreateFile(path, mode)
 		if err != nil {
 			return nil, nil, err
 		}

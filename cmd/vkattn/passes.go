@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 	"github.com/vkattn/vkattn/flash"
 )
 
@@ -52,8 +53,8 @@ A problem is named as for 'vkattn bench'; of an axis with several values each ha
 			if _, err := fmt.Fprintf(to, "%s, %s\n", info.Name, info.Driver); err != nil {
 				return err
 			}
-			d := bench.NewDevice(dev, version(), bench.Peaks{}, opts...)
-			for _, j := range bench.JobsOf(cases, g.Passes) {
+			d := bench.NewDevice(dev, version(), result.Peaks{}, opts...)
+			for _, j := range result.JobsOf(cases, g.Passes) {
 				passes, err := d.List(cmd.Context(), j)
 				for _, p := range passes {
 					if e := writePass(to, p); e != nil {
@@ -78,8 +79,8 @@ A problem is named as for 'vkattn bench'; of an axis with several values each ha
 }
 
 // passesUsual is the problem that is listed where nothing is named.
-var passesUsual = bench.Grid{Impls: []string{"flash2"}, DTypes: []string{"float16"}, Batch: []int{1}, Heads: []int{8}, Seq: []int{1024},
-	HeadDim: []int{64}, Causal: []bool{false}, Passes: bench.Passes{Fwd: true, Bwd: true}}
+var passesUsual = result.Grid{Impls: []string{"flash2"}, DTypes: []string{"float16"}, Batch: []int{1}, Heads: []int{8}, Seq: []int{1024},
+	HeadDim: []int{64}, Causal: []bool{false}, Passes: result.Passes{Fwd: true, Bwd: true}}
 
 func writePass(to io.Writer, p bench.ListedPass) error {
 	direction := "forward"

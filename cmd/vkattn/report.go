@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/report"
 )
 
@@ -37,7 +37,7 @@ where the files have it, else the longest sweep that they have.`,
 			case !slices.Contains(report.PageFormats, format):
 				return usage(cmd, fmt.Errorf("--format %q: it must be one of %s", format, strings.Join(report.PageFormats, ", ")))
 			}
-			var files []*bench.File
+			var files []*result.File
 			for _, path := range args {
 				f, err := readResults(cmd.ErrOrStderr(), path)
 				if err != nil {
@@ -45,7 +45,7 @@ where the files have it, else the longest sweep that they have.`,
 				}
 				files = append(files, f)
 			}
-			var peer *bench.File
+			var peer *result.File
 			if compare != "" {
 				var err error
 				if peer, err = readResults(cmd.ErrOrStderr(), compare); err != nil {
@@ -63,7 +63,7 @@ where the files have it, else the longest sweep that they have.`,
 	return cmd
 }
 
-func writeReport(w io.Writer, files []*bench.File, peer *bench.File, out, format string) error {
+func writeReport(w io.Writer, files []*result.File, peer *result.File, out, format string) error {
 	page, err := report.NewPage(files, peer)
 	if err != nil {
 		return err

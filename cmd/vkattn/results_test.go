@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 )
 
 // resultsScript runs tools/results.sh with a command that notes what it is asked, adds a row to the --out file and, where SLOW names its
@@ -86,7 +86,7 @@ func TestResultsCommands(t *testing.T) {
 		require.Len(t, files, 17)
 		for _, path := range files {
 			if filepath.Ext(path) == ".jsonl" {
-				_, err := bench.ReadFile(path)
+				_, err := result.ReadFile(path)
 				require.NoError(t, err)
 			}
 		}
@@ -123,7 +123,7 @@ func TestResultsInterrupted(t *testing.T) {
 	require.Contains(t, r.text, "status 124")
 	require.Less(t, time.Since(start), 4*time.Minute)
 	rows := func() int {
-		file, err := bench.ReadFile(filepath.Join(r.dir, "box-dims.jsonl"))
+		file, err := result.ReadFile(filepath.Join(r.dir, "box-dims.jsonl"))
 		require.NoError(t, err)
 		return len(file.Rows)
 	}

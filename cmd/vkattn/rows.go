@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/rows"
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/report"
 )
@@ -92,7 +92,7 @@ func runRows(cmd *cobra.Command, f *rowsFlags) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := rows.WriteLine(lines, header); err != nil {
+	if err := result.NewWriter(lines).Line(header); err != nil {
 		return err
 	}
 	bar := newBar(stderr, f.quiet)
@@ -112,13 +112,13 @@ func runRows(cmd *cobra.Command, f *rowsFlags) (err error) {
 		if results = append(results, r); r.Failed() {
 			failed++
 		}
-		if err = rows.WriteLine(lines, r); err != nil {
+		if err = result.NewWriter(lines).Line(r); err != nil {
 			break
 		}
 	}
 	bar.done()
 	if !f.asJSON {
-		fmt.Fprintf(stdout, "%s · copy %s GB/s\n\n%s\n", header.Device, bench.Digits(header.Peaks.CopyGBps),
+		fmt.Fprintf(stdout, "%s · copy %s GB/s\n\n%s\n", header.Device, result.Digits(header.Peaks.CopyGBps),
 			rowsTable(results, screenOf(stdout, f.wide).Width))
 	}
 	switch {
@@ -159,9 +159,8 @@ func rowsTable(results []rows.Result, width int) string {
 			t.Row(r.Operation, r.Shape(), r.How(), r.Reason.Word(), "", "", "", "", "", plain(r.Error))
 			continue
 		}
-		cell := func(f rows.Figure) string { return bench.Digits(float64(f)) }
-		t.Row(r.Operation, r.Shape(), r.How(), cell(r.Ms), cell(r.P20)+" – "+cell(r.P80), cell(r.Moved/1e6), cell(r.GBps), cell(r.Copy),
-			fmt.Sprintf("%.1e", float64(r.MaxErr)), r.Note)
+		t.Row(r.Operation, r.Shape(), r.How(), result.Digits(r.Ms), result.Digits(r.P20)+" – "+result.Digits(r.P80),
+			result.Digits(r.LeastBytes/1e6), result.Digits(r.GBps), result.Digits(r.Copy), fmt.Sprintf("%.1e", *r.MaxErr), r.Note)
 	}
 	return t.String()
 }

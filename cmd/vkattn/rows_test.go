@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/rows"
 )
 
@@ -27,7 +27,7 @@ func TestRows(t *testing.T) {
 	require.NoError(t, err)
 	records := strings.Split(strings.TrimSpace(string(data)), "\n")
 	require.Len(t, records, len(lines)-3, "a header beside the rows")
-	var header bench.Header
+	var header result.Header
 	require.NoError(t, json.Unmarshal([]byte(records[0]), &header))
 	require.Positive(t, header.Peaks.CopyGBps)
 	cases := rows.Cases(header.CPU, []string{rows.Rotate, rows.Merge})
@@ -37,8 +37,8 @@ func TestRows(t *testing.T) {
 		require.NoError(t, json.Unmarshal([]byte(records[i+1]), &r))
 		require.Equal(t, c, r.Case)
 		require.Equal(t, header.Device, r.Device)
-		require.Positive(t, float64(r.Ms))
-		require.InEpsilon(t, float64(r.GBps)/header.Peaks.CopyGBps*100, float64(r.Copy), 1e-3)
+		require.Positive(t, r.Ms)
+		require.InEpsilon(t, r.GBps/header.Peaks.CopyGBps*100, r.Copy, 1e-3)
 		require.Contains(t, lines[i+4], c.How())
 	}
 	status, _, stderr = call("report", path, "--out", t.TempDir())

@@ -7,7 +7,7 @@ import (
 	"strconv"
 
 	"github.com/spf13/cobra"
-	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/report"
 	"golang.org/x/term"
 )
@@ -76,7 +76,7 @@ func printText(w io.Writer, t *report.Text) {
 }
 
 // printHeader says which device it is.
-func printHeader(w io.Writer, h bench.Header) {
+func printHeader(w io.Writer, h result.Header) {
 	for _, line := range report.HeaderLines(h) {
 		fmt.Fprintln(w, report.Fold(line, widthOf(w), "  "))
 	}

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 	"github.com/vkattn/vkattn/internal/vktest"
 )
 
@@ -60,7 +60,7 @@ exit $status`, "bench", "--impl", "flash", "--tier", "scalar", "--batch", "1", "
 	data, err := os.ReadFile(filepath.Join(h.dir, "out.jsonl"))
 	require.NoError(t, err)
 	require.Equal(t, byte('\n'), data[len(data)-1], "the last line is whole")
-	file, err := bench.ReadFile(filepath.Join(h.dir, "out.jsonl"))
+	file, err := result.ReadFile(filepath.Join(h.dir, "out.jsonl"))
 	require.NoError(t, err)
 	require.Zero(t, file.Cut)
 	require.NotEmpty(t, file.Rows)

@@ -7,23 +7,24 @@ import (
 	"os"
 
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 )
 
 // createTrace opens the --trace file. One that exists is replaced with --force, and with --append where it is a trace: a trace is of one
 // run from beginning to end, and that of a sweep that is continued has the rows of the earlier run too, profiled again.
-func (f *benchFlags) createTrace() (*bench.OutFile, error) {
+func (f *benchFlags) createTrace() (*result.OutFile, error) {
 	if f.force || f.appendTo && bench.ReplaceableTrace(f.trace) {
-		return bench.CreateFile(f.trace, bench.Force)
+		return result.CreateFile(f.trace, result.Force)
 	}
 	if _, err := os.Stat(f.trace); err == nil {
 		return nil, fmt.Errorf("--trace %s exists already: nothing can be added to a trace; replace it with --force, or name another file",
 			f.trace)
 	}
-	return bench.CreateFile(f.trace, bench.CreateNew)
+	return result.CreateFile(f.trace, result.CreateNew)
 }
 
 // dropTrace removes the file of a trace that was interrupted before it was written.
-func (f *benchFlags) dropTrace(stderr io.Writer, file *bench.OutFile) {
+func (f *benchFlags) dropTrace(stderr io.Writer, file *result.OutFile) {
 	file.Close()
 	if info, err := os.Stat(f.trace); err == nil && info.Mode().IsRegular() { // not a pipe or a device
 		_ = os.Remove(f.trace)
@@ -36,7 +37,7 @@ func (f *benchFlags) dropTrace(stderr io.Writer, file *bench.OutFile) {
 }
 
 // writeTrace profiles every row that was measured.
-func writeTrace(ctx context.Context, w io.Writer, d *bench.Device, h bench.Header, rows []bench.Row) error {
+func writeTrace(ctx context.Context, w io.Writer, d *bench.Device, h result.Header, rows []result.Row) error {
 	var t bench.Trace
 	for _, row := range rows {
 		if row.Fwd.Ms <= 0 && row.Bwd.Ms <= 0 {

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 )
 
 // readTrace counts the rows of a trace file, and the dispatches by name, each of which must have a time and bytes.
@@ -84,7 +84,7 @@ func TestAppendContinuesAnInterruptedSweep(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "out.jsonl")
 	status, _, stderr := call(tiny("--impl", "standard,flash", "--out", out)...)
 	require.Zero(t, status, stderr)
-	whole, err := bench.ReadFile(out)
+	whole, err := result.ReadFile(out)
 	require.NoError(t, err)
 	require.Len(t, whole.Rows, 4)
 
@@ -98,11 +98,11 @@ func TestAppendContinuesAnInterruptedSweep(t *testing.T) {
 	require.Zero(t, status, stderr)
 	require.Contains(t, stderr, "1 row of 4 in "+out+" already")
 	require.Equal(t, 1, strings.Count(stderr, "vkattn: "+out+": the last line was cut off, and is removed\n"), stderr)
-	again, err := bench.ReadFile(out)
+	again, err := result.ReadFile(out)
 	require.NoError(t, err)
 	require.Len(t, again.Rows, 4)
 	require.Equal(t, whole.Rows[0].Fwd.Ms, again.Rows[0].Fwd.Ms, "the row that was there was not measured again")
-	seen := map[bench.Case]bool{}
+	seen := map[result.Case]bool{}
 	for _, r := range again.Rows {
 		require.False(t, seen[r.Case], r.Case.String())
 		seen[r.Case] = true
@@ -113,7 +113,7 @@ func TestAppendContinuesAnInterruptedSweep(t *testing.T) {
 	require.Zero(t, status, stderr)
 	require.Contains(t, stderr, "4 rows of 4")
 	require.NotContains(t, stderr, "cut off")
-	last, err := bench.ReadFile(out)
+	last, err := result.ReadFile(out)
 	require.NoError(t, err)
 	require.Len(t, last.Rows, 4)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/report"
 	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/flash/tune"
@@ -19,8 +20,8 @@ import (
 
 // What is measured where no size is given: enough work to fill a GPU, little enough for a CPU.
 var (
-	tuneGPU = bench.Grid{Impls: []string{"flash2"}, Tokens: 16384, EmbDim: []int{2048}, HeadDim: []int{64, 128}, Seq: []int{4096}}
-	tuneCPU = bench.Grid{Impls: []string{"flash2"}, Batch: []int{1}, Heads: []int{2}, HeadDim: []int{64}, Seq: []int{512}}
+	tuneGPU = result.Grid{Impls: []string{"flash2"}, Tokens: 16384, EmbDim: []int{2048}, HeadDim: []int{64, 128}, Seq: []int{4096}}
+	tuneCPU = result.Grid{Impls: []string{"flash2"}, Batch: []int{1}, Heads: []int{2}, HeadDim: []int{64}, Seq: []int{512}}
 )
 
 func newTune() *cobra.Command {
@@ -174,7 +175,7 @@ func yesNo(v bool) string {
 	return "no"
 }
 
-func runTune(cmd *cobra.Command, f *benchFlags, given bench.Grid, reset, dry, backward bool) error {
+func runTune(cmd *cobra.Command, f *benchFlags, given result.Grid, reset, dry, backward bool) error {
 	ctx, out, stderr := cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr()
 	dry = dry || backward
 	if tune.File() == "" && !dry {
@@ -210,7 +211,7 @@ func runTune(cmd *cobra.Command, f *benchFlags, given bench.Grid, reset, dry, ba
 	if f.tier != "" {
 		opts = append(opts, flash.WithTier(flash.Tier(f.tier)))
 	}
-	measurer := bench.NewDevice(dev, version(), bench.Peaks{}, opts...)
+	measurer := bench.NewDevice(dev, version(), result.Peaks{}, opts...)
 	measurer.Limit = f.limit
 	stored, failed := 0, 0
 	for _, c := range cases {
@@ -257,11 +258,11 @@ func runTune(cmd *cobra.Command, f *benchFlags, given bench.Grid, reset, dry, ba
 }
 
 // printTuned prints the candidates of a case for a pass, fastest first.
-func printTuned(w io.Writer, c bench.Case, results []bench.Tuned, backward, cpu, wide bool) {
-	timed := func(r *bench.Tuned) (bench.Pass, *float64) { return r.Fwd, r.MaxErr }
+func printTuned(w io.Writer, c result.Case, results []bench.Tuned, backward, cpu, wide bool) {
+	timed := func(r *bench.Tuned) (result.Pass, *float64) { return r.Fwd, r.MaxErr }
 	best := "taken"
 	if backward {
-		timed = func(r *bench.Tuned) (bench.Pass, *float64) { return r.Bwd, r.BwdMaxErr }
+		timed = func(r *bench.Tuned) (result.Pass, *float64) { return r.Bwd, r.BwdCheck.MaxErr }
 		best = "fastest"
 	}
 	c.Impl = ""
@@ -281,7 +282,7 @@ func printTuned(w io.Writer, c bench.Case, results []bench.Tuned, backward, cpu,
 		pass, _ := timed(&results[i])
 		rates = append(rates, pass.TFLOPS)
 	}
-	unit := bench.RateUnit(cpu, rates...)
+	unit := result.RateUnit(cpu, rates...)
 	t := newText(w, wide, []string{"max err", unit.Name}, []string{"tile", "ms", unit.Name, "× built in", "max err", "note"}, "lrrrrl")
 	for _, r := range sorted {
 		var notes []string
@@ -291,7 +292,7 @@ func printTuned(w io.Writer, c bench.Case, results []bench.Tuned, backward, cpu,
 		if r.Best {
 			notes = append(notes, best)
 		}
-		if failure := cmp.Or(r.Error, r.BwdError); failure != "" {
+		if failure := cmp.Or(r.Error, r.BwdFailure.Error); failure != "" {
 			notes = append(notes, failure)
 		}
 		line := []string{r.Tile, "", "", "", "", strings.Join(notes, ", ")}
@@ -322,7 +323,7 @@ func tuningText(tuning map[string]int) string {
 
 // store keeps the winner of a case, or forgets an earlier one when the built-in
 // choice won. It returns how many tiles are stored now for the case.
-func store(dev *flash.Device, c bench.Case, results []bench.Tuned, dry bool) (int, error) {
+func store(dev *flash.Device, c result.Case, results []bench.Tuned, dry bool) (int, error) {
 	at := slices.IndexFunc(results, func(r bench.Tuned) bool { return r.Best })
 	if dry || at < 0 {
 		return 0, nil

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/conformance"
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/report"
 	"github.com/vkattn/vkattn/flash"
@@ -70,7 +71,7 @@ counted, and the exit status is not zero.`,
 				}
 			}
 			for i, s := range tunings {
-				t, err := bench.ParseTuning(s)
+				t, err := result.ParseTuning(s)
 				if err != nil {
 					return usage(cmd, fmt.Errorf("--%w", err))
 				}

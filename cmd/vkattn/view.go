@@ -15,7 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/view"
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/view/input"
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/view/render"
@@ -39,7 +39,7 @@ type length int
 func (l *length) String() string { return strconv.Itoa(int(*l)) }
 func (l *length) Type() string   { return "length" }
 func (l *length) Set(s string) error {
-	v, err := bench.ParseInts("", []string{s})
+	v, err := result.ParseInts("", []string{s})
 	if err == nil {
 		*l = length(v[0])
 	}
@@ -262,11 +262,11 @@ func (f *viewFlags) drawOffscreen(ctx context.Context, out io.Writer, state *vie
 	fmt.Fprintf(out, "%d × %d cells of each head and %d × %d of one, in %d × %d pixels: %s\n", w.Grid.Rows, w.Grid.Columns, w.Large.Rows,
 		w.Large.Columns, state.Width, state.Height, f.offscreen)
 	if facts.Frame > 0 {
-		a := bench.Median(attention)
-		fmt.Fprintf(out, "attention %s ms (%s), maps %s ms, picture %s ms of the device\n", bench.Digits(a), view.Rate(facts.FLOPs/a*1e3),
-			bench.Digits(bench.Median(maps)), bench.Digits(bench.Median(drawn)))
+		a := result.Median(attention)
+		fmt.Fprintf(out, "attention %s ms (%s), maps %s ms, picture %s ms of the device\n", result.Digits(a), view.Rate(facts.FLOPs/a*1e3),
+			result.Digits(result.Median(maps)), result.Digits(result.Median(drawn)))
 	}
-	fmt.Fprintf(out, "frame %s ms; medians of %s\n", bench.Digits(bench.Median(host)), count(f.frames, "frame"))
+	fmt.Fprintf(out, "frame %s ms; medians of %s\n", result.Digits(result.Median(host)), count(f.frames, "frame"))
 	return nil
 }
 

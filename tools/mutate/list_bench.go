@@ -6,20 +6,20 @@ var summaries = in("./cmd/vkattn/internal/report", "TestSummaries")
 
 var benchMutants = []Mutant{
 	{
-		ID: "bench-percentile", File: "cmd/vkattn/internal/bench/stats.go",
+		ID: "bench-percentile", File: "cmd/vkattn/internal/bench/result/stats.go",
 		Old: "pos := q * float64(len(sorted)-1)", New: "pos := q * float64(len(sorted))",
 		Breaks: "percentiles and medians are those of higher ranks",
-		Kill:   []Killer{in("./cmd/vkattn/internal/bench", "TestQuantiles")},
+		Kill:   []Killer{in("./cmd/vkattn/internal/bench/result", "TestQuantiles")},
 	},
 	{
-		ID: "bench-mean", File: "cmd/vkattn/internal/bench/stats.go",
+		ID: "bench-mean", File: "cmd/vkattn/internal/bench/result/stats.go",
 		Old: "return math.Exp(sum / float64(len(values)))", New: "return math.Exp(sum)",
 		Breaks: "the geometric mean is a product",
-		Kill:   []Killer{in("./cmd/vkattn/internal/bench", "TestGeoMean")},
+		Kill:   []Killer{in("./cmd/vkattn/internal/bench/result", "TestGeoMean")},
 	},
 	{
-		ID: "bench-tflops", File: "cmd/vkattn/internal/bench/figures.go",
-		Old: "p.TFLOPS = flops / p.Ms / 1e9", New: "p.TFLOPS = 2 * flops / p.Ms / 1e9",
+		ID: "bench-tflops", File: "cmd/vkattn/internal/bench/forward.go",
+		Old: "f.TFLOPS = flops / f.Ms / 1e9", New: "f.TFLOPS = 2 * flops / f.Ms / 1e9",
 		Breaks: "TFLOP/s are twice what they are",
 		Kill:   []Killer{in("./cmd/vkattn/internal/bench", "TestFiguresFollowFromTheTime")},
 	},
@@ -30,10 +30,10 @@ var benchMutants = []Mutant{
 		Kill:   []Killer{in("./cmd/vkattn/internal/bench", "TestJudge")},
 	},
 	{
-		ID: "bench-wrong-output", File: "cmd/vkattn/internal/bench/row.go",
+		ID: "bench-wrong-output", File: "cmd/vkattn/internal/bench/result/parts.go",
 		Old: "return r == ReasonFailed || r == ReasonCheck", New: "return r == ReasonFailed",
 		Breaks: "a row whose output is wrong counts as skipped",
-		Kill:   []Killer{in("./cmd/vkattn/internal/bench", "TestFaultsAreNoSkips")},
+		Kill:   []Killer{in("./cmd/vkattn/internal/bench/result", "TestFaultsAreNoSkips")},
 	},
 	{
 		ID: "peer-other-case", File: "cmd/vkattn/internal/bench/peer.go",
@@ -55,7 +55,7 @@ var benchMutants = []Mutant{
 	},
 	{
 		ID: "report-repeated-rows", File: "cmd/vkattn/internal/report/compare.go",
-		Old: "x.peers[k] = bench.Median(v)", New: "x.peers[k] = v[0]",
+		Old: "x.peers[k] = result.Median(v)", New: "x.peers[k] = v[0]",
 		Breaks: "of a peer's repeated rows the first counts alone",
 		Kill:   []Killer{in("./cmd/vkattn/internal/report", "TestRepeatedPeerRowsCountWithTheirMedian")},
 	},

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/flash/tune"
 	"github.com/vkattn/vkattn/internal/traffic"
@@ -14,7 +14,7 @@ import (
 
 // Entry is one implementation and pass of one problem on one device.
 type Entry struct {
-	Case    bench.Case  `json:"-"`
+	Case    result.Case `json:"-"`
 	Name    string      `json:"case"`
 	Impl    string      `json:"impl"`
 	Pass    string      `json:"pass"` // "forward" or "backward"
@@ -40,15 +40,15 @@ type Entry struct {
 
 // Machine is the measured ceilings of a device.
 type Machine struct {
-	Device string      `json:"device"`
-	CPU    bool        `json:"cpu,omitempty"`
-	Peaks  bench.Peaks `json:"peaks"`
+	Device string       `json:"device"`
+	CPU    bool         `json:"cpu,omitempty"`
+	Peaks  result.Peaks `json:"peaks"`
 }
 
 // peak is the ceiling in operations a second of a kernel: fp32 arithmetic where it computes without matrices, else the faster of it and
 // matrices. A peer's kernels use matrices where they can.
 func (m Machine) peak(dtype, tier string) float64 {
-	if !bench.OnMatrices(dtype, tier) {
+	if !result.OnMatrices(dtype, tier) {
 		return 1e12 * m.Peaks.FP32TFLOPS
 	}
 	return 1e12 * max(m.Peaks.MatrixTFLOPS, m.Peaks.FP32TFLOPS)
@@ -66,7 +66,7 @@ func (m Machine) Ridge(dtype, tier string) float64 {
 // implementationOf is the order of loops of an implementation, a peer's or ours; false for one that is not known.
 func implementationOf(impl string) (flash.Implementation, bool) {
 	switch impl {
-	case "fa2", "cudnn", "efficient", "flex", bench.BlockSparse:
+	case "fa2", "cudnn", "efficient", "flex", result.BlockSparse:
 		return flash.Flash, true
 	}
 	of, err := flash.ParseImplementation(impl)
@@ -74,7 +74,7 @@ func implementationOf(impl string) (flash.Implementation, bool) {
 }
 
 // Forward analyses the forward pass of a row, measured or not. Where the row has no model of its kernel, its steps have no bytes.
-func Forward(m Machine, row bench.Row) (Entry, error) {
+func Forward(m Machine, row result.Row) (Entry, error) {
 	p, err := row.Problem()
 	if err != nil {
 		return Entry{}, err
@@ -83,7 +83,7 @@ func Forward(m Machine, row bench.Row) (Entry, error) {
 }
 
 // forward is Forward of a problem and a call that may be others than the row's case has.
-func forward(m Machine, row bench.Row, p flash.Problem, call tune.Call) (Entry, error) {
+func forward(m Machine, row result.Row, p flash.Problem, call tune.Call) (Entry, error) {
 	e := Entry{Case: row.Case, Name: row.Case.String(), Impl: row.Impl, Pass: "forward", Library: row.Library, Kernel: row.Kernel,
 		FLOPs: flopsOf(row, p), Ms: row.Fwd.Ms, TFLOPS: row.Fwd.TFLOPS, Note: row.Error}
 	of, ok := implementationOf(row.Impl)
@@ -111,7 +111,7 @@ func forward(m Machine, row bench.Row, p flash.Problem, call tune.Call) (Entry, 
 
 // flopsOf counts the operations of a forward pass, of all blocks: of a mask, which is no part of the row's lengths, the pairs that are
 // seen.
-func flopsOf(row bench.Row, p flash.Problem) float64 {
+func flopsOf(row result.Row, p flash.Problem) float64 {
 	if row.Mask == "" {
 		return p.ForwardFLOPs()
 	}
@@ -124,7 +124,7 @@ func flopsOf(row bench.Row, p flash.Problem) float64 {
 func unknown(impl string) error { return fmt.Errorf("there is no model of %q", impl) }
 
 // count fills in steps and bytes: by the pass's model, or else operations alone, with the bytes that were recorded where there are any.
-func (e *Entry) count(pass bench.Pass, operations traffic.Model, p flash.Problem, call tune.Call) error {
+func (e *Entry) count(pass result.Pass, operations traffic.Model, p flash.Problem, call tune.Call) error {
 	model, err := pass.Model, error(nil)
 	if model.IsZero() {
 		if model, err = modelOf(operations); err != nil {
@@ -156,7 +156,7 @@ func orElse(a, b float64) float64 {
 }
 
 // Backward analyses the backward pass of a row, measured or not, as Forward does the forward pass.
-func Backward(m Machine, row bench.Row) (Entry, error) {
+func Backward(m Machine, row result.Row) (Entry, error) {
 	p, err := row.Problem()
 	if err != nil {
 		return Entry{}, err
@@ -166,7 +166,7 @@ func Backward(m Machine, row bench.Row) (Entry, error) {
 		return Entry{}, unknown(row.Impl)
 	}
 	e := Entry{Case: row.Case, Name: row.Case.String(), Impl: row.Impl, Pass: "backward", Library: row.Library, Kernel: row.BwdKernel,
-		FLOPs: row.BackwardFLOPs(), Ms: row.Bwd.Ms, TFLOPS: row.Bwd.TFLOPS, Note: row.BwdError}
+		FLOPs: row.BackwardFLOPs(), Ms: row.Bwd.Ms, TFLOPS: row.Bwd.TFLOPS, Note: row.BwdFailure.Error}
 	if err := e.count(row.Bwd, traffic.BackwardOperations{}, p, row.Case.Call()); err != nil {
 		return Entry{}, err
 	}
@@ -178,7 +178,7 @@ func Backward(m Machine, row bench.Row) (Entry, error) {
 }
 
 // bound fills in what follows from operations, bytes and the machine.
-func (e *Entry) bound(m Machine, row bench.Row) {
+func (e *Entry) bound(m Machine, row result.Row) {
 	e.Ideal = e.FLOPs / e.Least
 	if e.Bytes > 0 {
 		e.Intensity = e.FLOPs / e.Bytes

@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/flash/tune"
 	"github.com/vkattn/vkattn/internal/traffic"
@@ -18,16 +18,16 @@ import (
 
 const synthetic = "../report/testdata/synthetic.jsonl" // nobody measured it
 
-var machine = Machine{Device: "GPU", Peaks: bench.Peaks{MatrixTFLOPS: 100, FP32TFLOPS: 10, CopyGBps: 1000}}
+var machine = Machine{Device: "GPU", Peaks: result.Peaks{MatrixTFLOPS: 100, FP32TFLOPS: 10, CopyGBps: 1000}}
 
-func row(impl string) bench.Row {
-	c := bench.Case{Impl: impl, DType: "float16", B: 1, H: 1, Hkv: 1, Nq: 1024, N: 1024, D: 64, Dv: 64}
-	return bench.Row{Library: "vkattn 1", Case: c, Tier: "matrix", Kernel: "k 128x64",
-		Fwd: bench.Pass{Ms: 0.01, TFLOPS: c.ForwardFLOPs() / 0.01 / 1e9}}
+func row(impl string) result.Row {
+	c := result.Case{Impl: impl, DType: "float16", B: 1, H: 1, Hkv: 1, Nq: 1024, N: 1024, D: 64, Dv: 64}
+	return result.Row{Origin: result.Origin{Library: "vkattn 1"}, Case: c, Tier: "matrix", Kernel: "k 128x64",
+		Fwd: result.Pass{Ms: 0.01, TFLOPS: c.ForwardFLOPs() / 0.01 / 1e9}}
 }
 
 // with is a row with a model of its forward pass.
-func with(t *testing.T, r bench.Row, m traffic.Model) bench.Row {
+func with(t *testing.T, r result.Row, m traffic.Model) result.Row {
 	t.Helper()
 	var err error
 	r.Fwd.Model, err = modelOf(m)
@@ -75,7 +75,7 @@ func TestForward(t *testing.T) {
 	require.Zero(t, tune.Total(e.Steps).Bytes())
 
 	// A quarter of the blocks: what the row's own mask has.
-	sparse := with(t, row(bench.BlockSparse), model)
+	sparse := with(t, row(result.BlockSparse), model)
 	sparse.Density = 0.25
 	e, err = Forward(machine, sparse)
 	require.NoError(t, err)
@@ -89,7 +89,7 @@ func TestForward(t *testing.T) {
 
 func TestBackward(t *testing.T) {
 	r := row("flash2")
-	r.Bwd = bench.Pass{Ms: 0.03, TFLOPS: 1}
+	r.Bwd = result.Pass{Ms: 0.03, TFLOPS: 1}
 	e, err := Backward(machine, r)
 	require.NoError(t, err)
 	require.Zero(t, e.Bytes)
@@ -129,12 +129,12 @@ func TestLectureTables(t *testing.T) {
 }
 
 func TestFromFile(t *testing.T) {
-	f, err := bench.ReadFile(synthetic)
+	f, err := result.ReadFile(synthetic)
 	require.NoError(t, err)
-	r, err := FromFile(f, 0.25, func(c bench.Case) bool { return c.N == 2048 && c.B == 16 && c.H == 32 && c.Causal })
+	r, err := FromFile(f, 0.25, func(c result.Case) bool { return c.N == 2048 && c.B == 16 && c.H == 32 && c.Causal })
 	require.NoError(t, err)
 	require.Len(t, r.Entries, 10, "five rows, forward and backward")
-	measured := map[string]bench.Row{}
+	measured := map[string]result.Row{}
 	for _, row := range f.Rows {
 		measured[row.Library+row.Case.String()] = row
 	}
@@ -181,7 +181,7 @@ func TestFromFile(t *testing.T) {
 	for i := range old.Rows {
 		old.Rows[i].Fwd.Model, old.Rows[i].Bwd.Model = tune.Model{}, tune.Model{}
 	}
-	r, err = FromFile(&old, 0.25, func(c bench.Case) bool {
+	r, err = FromFile(&old, 0.25, func(c result.Case) bool {
 		return c.B == 64 && c.H == 16 && c.N == 1024 && c.D == 64 && !c.Causal && c.Tuning != ""
 	})
 	require.NoError(t, err)
@@ -194,9 +194,9 @@ func TestFromFile(t *testing.T) {
 	require.Equal(t,
 		[]string{"rows of an older vkattn lack the models of their kernels: bytes by step, and of other lengths, are not known"}, r.Notes)
 
-	_, err = FromFile(f, 0.25, func(bench.Case) bool { return false })
+	_, err = FromFile(f, 0.25, func(result.Case) bool { return false })
 	require.ErrorContains(t, err, "no measured row")
-	_, err = FromFile(&bench.File{Path: "x", Rows: f.Rows}, 0.25, nil)
+	_, err = FromFile(&result.File{Path: "x", Rows: f.Rows}, 0.25, nil)
 	require.ErrorContains(t, err, "x: it has no header")
 }
 
@@ -211,9 +211,9 @@ func TestRooflineNeedsPeaks(t *testing.T) {
 
 // Of two rounds that disagree the one that was measured undisturbed is analysed, not their mean.
 func TestRoundsThatDisagree(t *testing.T) {
-	f, err := bench.ReadFile(filepath.Join("..", "..", "..", "..", "testdata", "results", "h200-reports.jsonl"))
+	f, err := result.ReadFile(filepath.Join("..", "..", "..", "..", "testdata", "results", "h200-reports.jsonl"))
 	require.NoError(t, err)
-	r, err := FromFile(f, 1, func(c bench.Case) bool {
+	r, err := FromFile(f, 1, func(c result.Case) bool {
 		return c.Impl == "flash2" && c.B == 16 && c.H == 32 && c.N == 512 && c.D == 64 && c.Causal
 	})
 	require.NoError(t, err)

@@ -6,12 +6,13 @@ import (
 	"fmt"
 
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/flash/tune"
 )
 
 // FromDevice plans jobs on a device, and measures them where measurer is not nil. Models are those of the plans.
-func FromDevice(ctx context.Context, dev *flash.Device, peaks bench.Peaks, measurer *bench.Device, jobs []bench.Job,
+func FromDevice(ctx context.Context, dev *flash.Device, peaks result.Peaks, measurer *bench.Device, jobs []result.Job,
 	nonzero float64) (*Result, error) {
 	r := &Result{Machine: Machine{Device: dev.Info().Name, CPU: bench.IsCPU(dev.Info()), Peaks: peaks}}
 	var met models
@@ -20,7 +21,7 @@ func FromDevice(ctx context.Context, dev *flash.Device, peaks bench.Peaks, measu
 		if err != nil {
 			return nil, err
 		}
-		for _, why := range []string{row.Error, row.BwdError, note} {
+		for _, why := range []string{row.Error, row.BwdFailure.Error, note} {
 			if why != "" {
 				r.note(fmt.Sprintf("%s: %s", j.Case, why))
 			}
@@ -61,7 +62,7 @@ func FromDevice(ctx context.Context, dev *flash.Device, peaks bench.Peaks, measu
 			return nil, err
 		}
 		p.Blocks = s.blocks
-		e, err := forward(r.Machine, bench.Row{Case: c, Tier: r.tierOf("flash2"), Kernel: s.kernel, Fwd: bench.Pass{Model: s.model}}, p,
+		e, err := forward(r.Machine, result.Row{Case: c, Tier: r.tierOf("flash2"), Kernel: s.kernel, Fwd: result.Pass{Model: s.model}}, p,
 			tune.Call{LSE: true, Nonzero: nonzero})
 		if err != nil {
 			return nil, err
@@ -83,14 +84,14 @@ func (r *Result) tierOf(impl string) string {
 
 // planned plans one case, and measures it where measurer is not nil. The row has the models of the passes that there are kernels for; note
 // says why there is none for the backward pass.
-func planned(ctx context.Context, dev *flash.Device, measurer *bench.Device, j bench.Job) (row bench.Row, note string, err error) {
+func planned(ctx context.Context, dev *flash.Device, measurer *bench.Device, j result.Job) (row result.Row, note string, err error) {
 	c := j.Case
-	row = bench.Row{Case: c}
+	row = result.Row{Case: c}
 	problem, err := c.Problem()
 	if err != nil {
 		return row, "", err
 	}
-	impl, err := bench.Implementation(c.Impl)
+	impl, err := result.Implementation(c.Impl)
 	if err != nil {
 		return row, "", err
 	}

@@ -3,13 +3,13 @@ package analysis
 import (
 	"fmt"
 
-	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/report/figure"
 )
 
 // FromFile analyses the rows of a result file that keep accepts (nil: all), with the peaks of its header, by the models that the rows hold.
 // Block-sparse rows that do not say how many of their blocks are nonzero have the share nonzero of them.
-func FromFile(f *bench.File, nonzero float64, keep func(bench.Case) bool) (*Result, error) {
+func FromFile(f *result.File, nonzero float64, keep func(result.Case) bool) (*Result, error) {
 	if len(f.Headers) == 0 {
 		return nil, fmt.Errorf("%s: it has no header of vkattn, whose measured peaks an analysis needs", f.Path)
 	}
@@ -28,7 +28,7 @@ func FromFile(f *bench.File, nonzero float64, keep func(bench.Case) bool) (*Resu
 			r.note(unknown(row.Impl).Error())
 			continue
 		}
-		if row.Impl == bench.BlockSparse {
+		if row.Impl == result.BlockSparse {
 			row.Density = orElse(row.Density, nonzero)
 		}
 		if err := r.measured(row, &met); err != nil {
@@ -45,11 +45,11 @@ func FromFile(f *bench.File, nonzero float64, keep func(bench.Case) bool) (*Resu
 }
 
 // measured analyses the passes that a row has figures of, and adds their models.
-func (r *Result) measured(row bench.Row, met *models) error {
+func (r *Result) measured(row result.Row, met *models) error {
 	for _, pass := range []struct {
-		figures bench.Pass
-		analyse func(Machine, bench.Row) (Entry, error)
-		add     func(bench.Row) error
+		figures result.Pass
+		analyse func(Machine, result.Row) (Entry, error)
+		add     func(result.Row) error
 	}{{row.Fwd, Forward, met.forward}, {row.Bwd, Backward, met.backward}} {
 		if pass.figures.Ms == 0 {
 			continue

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/flash/tune"
 	"github.com/vkattn/vkattn/internal/traffic"
@@ -66,14 +66,14 @@ func (ms *models) add(m Model) {
 
 // plainProblem is the problem of a row without functions, tensors and masks of its scores: those are of the row's lengths, and the
 // tables have others.
-func plainProblem(row bench.Row) (flash.Problem, error) {
+func plainProblem(row result.Row) (flash.Problem, error) {
 	c, _ := row.Plain()
 	c.Window = row.Window
 	return c.Problem()
 }
 
 // forward and backward add the model of a row that has one.
-func (ms *models) forward(row bench.Row) (err error) {
+func (ms *models) forward(row result.Row) (err error) {
 	if ms.last, err = plainProblem(row); err != nil || row.Fwd.Model.IsZero() {
 		return err
 	}
@@ -84,7 +84,7 @@ func (ms *models) forward(row bench.Row) (err error) {
 	return nil
 }
 
-func (ms *models) backward(row bench.Row) (err error) {
+func (ms *models) backward(row result.Row) (err error) {
 	if ms.last, err = plainProblem(row); err == nil && !row.Bwd.Model.IsZero() {
 		ms.add(backwardModel(row.Impl, row.Bwd.Model))
 	}
@@ -119,7 +119,7 @@ func (ms *models) standIns(nonzero float64) (out []standIn, err error) {
 		blocks flash.Blocks // as large as tiles
 	}{
 		{flash.Flash1.String(), traffic.KeysOutside{Rows: rows, Keys: keys}, flash.Blocks{}},
-		{bench.BlockSparse, traffic.QueriesOutside{Rows: rows, Keys: keys}, flash.Blocks{Queries: rows, Keys: keys}},
+		{result.BlockSparse, traffic.QueriesOutside{Rows: rows, Keys: keys}, flash.Blocks{Queries: rows, Keys: keys}},
 	} {
 		if ms.has(s.impl) {
 			continue

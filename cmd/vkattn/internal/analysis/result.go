@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/report"
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/report/figure"
 	"github.com/vkattn/vkattn/flash"
@@ -76,7 +76,7 @@ func (r *Result) text() string {
 		fmt.Fprintf(&b, "ridge: %s operations a byte on matrices, %s in fp32\n", number(r.Ridge("float16", "matrix")),
 			number(r.Ridge("float32", "scalar")))
 	}
-	var shapes []bench.Case
+	var shapes []result.Case
 	for _, e := range r.Entries {
 		if s := e.Case.Shape(); !slices.Contains(shapes, s) {
 			shapes = append(shapes, s)
@@ -141,7 +141,7 @@ asked ms  the same with MB: were there no cache
 
 // stepTable shows the operations and bytes of each step of what ran, or would run, here. Steps of which nothing is known but
 // their operations are the same for all, and shown once.
-func (r *Result) stepTable(shape bench.Case) string {
+func (r *Result) stepTable(shape result.Case) string {
 	t := report.NewText([]string{"impl", "pass", "kernel", "step", "GFLOP", "read MB", "written MB", "FLOP/B"}, "llllrrrr").Fit(r.Width,
 		"FLOP/B", "kernel")
 	bare := map[string]bool{}
@@ -169,7 +169,7 @@ func (r *Result) stepTable(shape bench.Case) string {
 }
 
 // boundTable shows what bounds each entry of a shape.
-func (r *Result) boundTable(shape bench.Case) string {
+func (r *Result) boundTable(shape result.Case) string {
 	t := report.NewText([]string{"impl", "pass", "kernel", "GFLOP", "MB", "FLOP/B", "least MB", "ideal FLOP/B", "ridge", "bound",
 		"least ms", "asked ms", "ms", "× least"}, "lllrrrrrrlrrrr").
 		Fit(r.Width, "ridge", "FLOP/B", "ideal FLOP/B", "asked ms", "least MB", "kernel", "MB", "GFLOP")

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/internal/ref"
 )
@@ -25,12 +26,12 @@ const leastRows = 24
 // sampleRows chooses the rows of o to compare with the reference: all of a
 // small problem, else rows of several heads that are where kernels go wrong —
 // first, last, at tile edges — and some anywhere. Rows come grouped by head.
-func sampleRows(c Case, seed uint64) []ref.Row {
+func sampleRows(c result.Case, seed uint64) []ref.Row {
 	heads := c.B * c.H
 	var rows []ref.Row
-	if c.work() <= inFullBelow {
+	if c.MultiplyAdds() <= inFullBelow {
 		for bh := range heads {
-			for i := range c.entry(bh / c.H).Nq {
+			for i := range c.Entry(bh / c.H).Nq {
 				rows = append(rows, ref.Row{B: bh / c.H, H: bh % c.H, I: i})
 			}
 		}
@@ -51,20 +52,11 @@ func sampleRows(c Case, seed uint64) []ref.Row {
 			continue
 		}
 		seen[bh] = true
-		for _, i := range sampleQueries(c.entry(bh/c.H).Nq, max(8, (leastRows+heads-1)/heads), random) {
+		for _, i := range sampleQueries(c.Entry(bh/c.H).Nq, max(8, (leastRows+heads-1)/heads), random) {
 			rows = append(rows, ref.Row{B: bh / c.H, H: bh % c.H, I: i})
 		}
 	}
 	return rows
-}
-
-// work is the multiply-adds of all rows' forward pass without a mask.
-func (c Case) work() (n float64) {
-	for b := range c.B {
-		own := c.entry(b)
-		n += float64(c.H) * float64(own.Nq) * float64(own.N) * float64(c.D+c.Dv)
-	}
-	return n
 }
 
 // sampleQueries chooses about want positions of n: the ends, both sides of two
@@ -97,12 +89,13 @@ type checked struct {
 	err    error // the rule that is broken
 }
 
-// columns are the outcome as a row holds it; most is nil where no bound applies.
-func (c *checked) columns() (rows int, worst, most *float64) {
+// outcome is the comparison as a row holds it.
+func (c *checked) outcome() result.Check {
+	out := result.Check{MaxErr: &c.maxErr, ErrRows: c.rows}
 	if c.bound > 0 {
-		most = &c.bound
+		out.ErrMax = &c.bound
 	}
-	return c.rows, &c.maxErr, most
+	return out
 }
 
 // expectation is what rows of one input set should be: in float64, and by attention in the inputs' own dtype.
@@ -112,7 +105,7 @@ type expectation struct {
 }
 
 // expect computes the sampled rows of one input set, several heads at a time. offset is that of dropout.
-func expect(ctx context.Context, c Case, in *inputs, rows []ref.Row, offset uint32) (*expectation, error) {
+func expect(ctx context.Context, c result.Case, in *inputs, rows []ref.Row, offset uint32) (*expectation, error) {
 	all := slices.Collect(heads(rows))
 	want, plain := make([]outputs, len(all)), make([]outputs, len(all))
 	g, ctx := errgroup.WithContext(ctx)
@@ -138,7 +131,7 @@ func expect(ctx context.Context, c Case, in *inputs, rows []ref.Row, offset uint
 
 // headsAtOnce is how many heads are computed at the same time: a core each, while their keys and values, which the host makes anew, fit
 // headsMemory.
-func headsAtOnce(c Case) int {
+func headsAtOnce(c result.Case) int {
 	head := 4 * c.N * (c.D + c.Dv)
 	return min(max(headsMemory/head, 1), runtime.GOMAXPROCS(0))
 }
@@ -147,7 +140,7 @@ func headsAtOnce(c Case) int {
 const headsMemory = 1 << 30
 
 // expectHead computes rows of one head: in float64, and by attention in the inputs' own dtype.
-func expectHead(c Case, in *inputs, rows []ref.Row, offset uint32) (want, plain outputs, err error) {
+func expectHead(c result.Case, in *inputs, rows []ref.Row, offset uint32) (want, plain outputs, err error) {
 	p, local := in.head(c, rows, offset)
 	r, lse, err := ref.ForwardRows(p, local)
 	if err != nil {
@@ -188,7 +181,7 @@ func heads(rows []ref.Row) iter.Seq[[]ref.Row] {
 
 // check compares o and lse with what is expected, by the rules of package ref: twice the error of attention in the inputs' own
 // dtype.
-func (e *expectation) check(ctx context.Context, c Case, dtype ref.DType, o, lse *flash.Tensor) (checked, error) {
+func (e *expectation) check(ctx context.Context, c result.Case, dtype ref.DType, o, lse *flash.Tensor) (checked, error) {
 	var out outputs
 	for head := range heads(e.rows) {
 		got, gotLSE, err := readRows(ctx, c, o, lse, head)
@@ -204,7 +197,7 @@ func (e *expectation) check(ctx context.Context, c Case, dtype ref.DType, o, lse
 type outputs struct{ o, lse []float64 }
 
 // judge compares outputs with the reference's by the rules of package ref.
-func judge(c Case, dtype ref.DType, out, want, plain outputs) checked {
+func judge(c result.Case, dtype ref.DType, out, want, plain outputs) checked {
 	res := checked{rows: len(out.lse)}
 	for i := range out.o {
 		res.maxErr = max(res.maxErr, math.Abs(out.o[i]-want.o[i])) // max keeps a NaN
@@ -227,7 +220,7 @@ func judge(c Case, dtype ref.DType, out, want, plain outputs) checked {
 }
 
 // readRows copies rows of one head from the device: o one after the other, and lse.
-func readRows(ctx context.Context, c Case, o, lse *flash.Tensor, rows []ref.Row) (out, outLSE []float64, err error) {
+func readRows(ctx context.Context, c result.Case, o, lse *flash.Tensor, rows []ref.Row) (out, outLSE []float64, err error) {
 	dv := o.Shape()[3]
 	first, last := rows[0], rows[len(rows)-1]
 	span := last.I - first.I + 1
@@ -248,4 +241,16 @@ func readRows(ctx context.Context, c Case, o, lse *flash.Tensor, rows []ref.Row)
 		outLSE = append(outLSE, float64(lseValues[i]))
 	}
 	return out, outLSE, nil
+}
+
+// readHead downloads rows [first, first+n) of one head of a batch entry.
+func readHead(ctx context.Context, c result.Case, t *flash.Tensor, b, h, first, n int) ([]float32, error) {
+	s := t.Strides()
+	b, first = c.Place(b, first)
+	view, err := t.View(uint64((b*s[0]+h*s[1]+first*s[2])*t.DType().Size()), t.DType(), [4]int{1, 1, n, t.Shape()[3]}, s)
+	if err != nil {
+		return nil, err
+	}
+	values := make([]float32, n*t.Shape()[3])
+	return values, view.Download(ctx, values)
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/flash/tune"
 )
@@ -14,8 +15,8 @@ import (
 // TestBackwardRow: backward is timed, its gradients are checked, and gradients that are not those of the inputs are noticed.
 func TestBackwardRow(t *testing.T) {
 	ctx := context.Background()
-	d := quick(testDevice(t), Peaks{})
-	for _, c := range []Case{
+	d := quick(testDevice(t), result.Peaks{})
+	for _, c := range []result.Case{
 		{DType: "float16", B: 2, H: 4, Hkv: 2, Nq: 33, N: 40, D: 16, Dv: 24, Causal: true},
 		{DType: "float32", B: 1, H: 4, Hkv: 2, Nq: 400, N: 400, D: 16, Dv: 16, Dropout: 0.2},
 	} {
@@ -23,7 +24,7 @@ func TestBackwardRow(t *testing.T) {
 		shape, err := d.Shape(ctx, c, both)
 		require.NoError(t, err)
 		s := shape.(*deviceShape)
-		row := shape.Measure(ctx, Job{c, both}, true)
+		row := shape.Measure(ctx, result.Job{Case: c, Passes: both}, true)
 		require.Empty(t, row.Error)
 		require.Positive(t, row.Fwd.Ms)
 		require.Positive(t, row.Bwd.Ms)
@@ -31,17 +32,17 @@ func TestBackwardRow(t *testing.T) {
 		require.Contains(t, row.BwdKernel, "backward")
 		require.InDelta(t, float64(4*c.B*c.H*c.Nq)/(1<<20), *row.Bwd.PeakMiB, 1e-3, "delta and nothing else")
 		if full := c.B*c.H*c.Nq + c.B*c.Hkv*c.N; c.N < 100 {
-			require.Equal(t, full, row.BwdErrRows)
+			require.Equal(t, full, row.BwdCheck.ErrRows)
 		} else {
-			require.GreaterOrEqual(t, row.BwdErrRows, 16)
-			require.Less(t, row.BwdErrRows, full)
+			require.GreaterOrEqual(t, row.BwdCheck.ErrRows, 16)
+			require.Less(t, row.BwdCheck.ErrRows, full)
 		}
 		data, err := json.Marshal(row)
 		require.NoError(t, err)
-		var back Row
+		var back result.Row
 		require.NoError(t, json.Unmarshal(data, &back))
 		require.Equal(t, row.Case, back.Case)
-		require.Equal(t, *row.BwdMaxErr, *back.BwdMaxErr)
+		require.Equal(t, *row.BwdCheck.MaxErr, *back.BwdCheck.MaxErr)
 		require.InEpsilon(t, row.Bwd.Ms, back.Bwd.Ms, 1e-5)
 		least, err := tune.LeastBackwardBytes(s.problem, flash.Flash)
 		require.NoError(t, err)
@@ -75,20 +76,20 @@ func TestBackwardRow(t *testing.T) {
 // the gradients are.
 func TestBackwardAlone(t *testing.T) {
 	ctx := context.Background()
-	d := quick(testDevice(t), Peaks{})
-	bwd := Passes{Bwd: true}
-	c := Case{Impl: "flash2", DType: "float16", B: 1, H: 2, Hkv: 2, Nq: 20, N: 20, D: 16, Dv: 16}
+	d := quick(testDevice(t), result.Peaks{})
+	bwd := result.Passes{Bwd: true}
+	c := result.Case{Impl: "flash2", DType: "float16", B: 1, H: 2, Hkv: 2, Nq: 20, N: 20, D: 16, Dv: 16}
 	shape, err := d.Shape(ctx, c, bwd)
 	require.NoError(t, err)
 	s := shape.(*deviceShape)
-	row := shape.Measure(ctx, Job{c, bwd}, true)
+	row := shape.Measure(ctx, result.Job{Case: c, Passes: bwd}, true)
 	require.Empty(t, row.Error)
 	require.Zero(t, row.Fwd.Ms)
 	require.Positive(t, row.Bwd.Ms)
 	require.Equal(t, 2*20, row.ErrRows)
 	require.NotNil(t, row.MaxErr)
 	require.Less(t, *row.MaxErr, *row.ErrMax)
-	require.Positive(t, row.BwdErrRows)
+	require.Positive(t, row.BwdCheck.ErrRows)
 
 	// A forward pass of other inputs than the reference's is noticed as such, and no figure is left.
 	s.sets[0].in, s.sets[1].in = s.sets[1].in, s.sets[0].in
@@ -96,8 +97,8 @@ func TestBackwardAlone(t *testing.T) {
 		s.sets[2+i].in = s.sets[0].in
 	}
 	clear(s.expected)
-	row = shape.Measure(ctx, Job{c, bwd}, true)
-	require.Equal(t, ReasonCheck, row.Reason)
+	row = shape.Measure(ctx, result.Job{Case: c, Passes: bwd}, true)
+	require.Equal(t, result.ReasonCheck, row.Reason)
 	require.Contains(t, row.Error, "output is wrong")
 	require.Zero(t, row.Bwd)
 	require.NoError(t, shape.Close())
@@ -106,55 +107,41 @@ func TestBackwardAlone(t *testing.T) {
 	c.Impl = "flash1"
 	shape, err = d.Shape(ctx, c, both)
 	require.NoError(t, err)
-	row = shape.Measure(ctx, Job{c, bwd}, true)
-	require.Equal(t, ReasonUnsupported, row.Reason)
-	row = shape.Measure(ctx, Job{c, both}, true)
+	row = shape.Measure(ctx, result.Job{Case: c, Passes: bwd}, true)
+	require.Equal(t, result.ReasonUnsupported, row.Reason)
+	row = shape.Measure(ctx, result.Job{Case: c, Passes: both}, true)
 	require.Empty(t, row.Error)
 	require.Positive(t, row.Fwd.Ms)
 	require.Zero(t, row.Bwd)
-	require.Equal(t, ReasonUnsupported, row.BwdReason)
-	require.Contains(t, row.BwdError, "backward of")
+	require.Equal(t, result.ReasonUnsupported, row.BwdFailure.Reason)
+	require.Contains(t, row.BwdFailure.Error, "backward of")
 	require.False(t, row.Failed())
 	require.True(t, both.Done(row))
 	data, err := json.Marshal(row)
 	require.NoError(t, err)
-	var back Row
+	var back result.Row
 	require.NoError(t, json.Unmarshal(data, &back))
-	require.Equal(t, row.BwdError, back.BwdError)
-	require.Equal(t, row.BwdReason, back.BwdReason)
+	require.Equal(t, row.BwdFailure.Error, back.BwdFailure.Error)
+	require.Equal(t, row.BwdFailure.Reason, back.BwdFailure.Reason)
 	require.NoError(t, shape.Close())
-}
-
-func TestParsePasses(t *testing.T) {
-	for _, c := range []struct {
-		list []string
-		want Passes
-	}{{nil, Passes{}}, {[]string{"fwd"}, Passes{Fwd: true}}, {[]string{"bwd"}, Passes{Bwd: true}}, {[]string{"both"}, Passes{true, true}},
-		{[]string{"fwd", " BWD"}, Passes{true, true}}} {
-		got, err := ParsePasses(c.list)
-		require.NoError(t, err)
-		require.Equal(t, c.want, got)
-	}
-	_, err := ParsePasses([]string{"sideways"})
-	require.ErrorContains(t, err, "sideways")
 }
 
 // TestBlockSparseBackwardRow: a backward pass with a block mask is timed by the operations of its nonzero blocks, its bytes are counted,
 // and its gradients are compared with those of the masked reference, which those of another mask are not.
 func TestBlockSparseBackwardRow(t *testing.T) {
 	ctx := context.Background()
-	d := quick(testDevice(t), Peaks{})
-	c := Case{Impl: BlockSparse, DType: "float32", B: 1, H: 2, Hkv: 1, Nq: 300, N: 300, D: 16, Dv: 16, Density: 0.5}
+	d := quick(testDevice(t), result.Peaks{})
+	c := result.Case{Impl: result.BlockSparse, DType: "float32", B: 1, H: 2, Hkv: 1, Nq: 300, N: 300, D: 16, Dv: 16, Density: 0.5}
 	shape, err := d.Shape(ctx, c, both)
 	require.NoError(t, err)
 	s := shape.(*deviceShape)
-	row := shape.Measure(ctx, Job{c, both}, true)
+	row := shape.Measure(ctx, result.Job{Case: c, Passes: both}, true)
 	require.Empty(t, row.Error)
-	require.Empty(t, row.BwdError)
+	require.Empty(t, row.BwdFailure.Error)
 	require.Empty(t, row.Note)
 	require.InEpsilon(t, 0.5*s.problem.BackwardFLOPs()/row.Bwd.Ms/1e9, row.Bwd.TFLOPS, 1e-9)
 	require.Positive(t, row.Bwd.Bytes)
-	require.NotNil(t, row.BwdMaxErr)
+	require.NotNil(t, row.BwdCheck.MaxErr)
 	res, err := s.checkGradients(ctx, 0, nil)
 	require.NoError(t, err)
 	require.Error(t, res.err, "without the mask")

@@ -2,64 +2,12 @@ package bench
 
 import (
 	"context"
-	"github.com/vkattn/vkattn/internal/ref"
 	"math"
 	"math/rand/v2"
 	"slices"
 
-	"github.com/vkattn/vkattn/flash/score"
+	"github.com/vkattn/vkattn/internal/ref"
 )
-
-// scoring is what a case makes of the scores of its pairs, on the host.
-type scoring struct {
-	c     Case
-	score score.Evaluator
-	unit  bool // the function's slope is 1 everywhere
-	sees  score.MaskEvaluator
-	bias  normal
-	shape [4]int // of the bias
-}
-
-func newScoring(c Case, in *inputs) (s scoring, err error) {
-	f := c.scoreOf(0, c.H)
-	s = scoring{c: c, unit: f.UnitSlope(), bias: in.bias, shape: c.biasShape()}
-	if s.score, err = f.Bind(nil); err != nil {
-		return s, err
-	}
-	s.sees, err = c.sees().Bind(nil)
-	return s, err
-}
-
-// point is a pair, of a head that is counted over the batch.
-func (s *scoring) point(bh, i, j int) score.Point {
-	return score.Point{Batch: bh / s.c.H, Head: bh % s.c.H, Query: i, Key: j, Position: i + s.c.N - s.c.Nq}
-}
-
-// allows says whether the mask lets a query see a key.
-func (s *scoring) allows(bh, i, j int) bool {
-	return s.c.Mask == "" || s.sees.Allows(s.point(bh, i, j))
-}
-
-// of is what becomes of a score, and its slope: in float64, and as attention in the inputs' own dtype has them, which rounds
-// what depends on the score as it rounds the score.
-func (s *scoring) of(bh, i, j int, x float64, rounded func(float64) float64) (value, slope, plain, plainSlope float64) {
-	value, slope, plain, plainSlope = x, 1, rounded(x), 1
-	if s.c.Score != "" {
-		at := s.point(bh, i, j)
-		at.S = plain
-		plain, plainSlope = s.score.Slope(at)
-		at.S = x
-		value, slope = s.score.Slope(at)
-		if !s.unit {
-			plain = rounded(plain)
-		}
-	}
-	if s.c.Bias != "" {
-		by := float64(s.bias.at(biasAt(s.shape, bh/s.c.H, bh%s.c.H, i, j)))
-		value, plain = value+by, plain+by
-	}
-	return value, slope, plain, plainSlope
-}
 
 // upTo lists 0, 1, … below n.
 func upTo(n int) []int {
@@ -91,7 +39,7 @@ func ends(n int, all bool, random *rand.Rand) []int {
 // rows, but single keys where one row is summed over all queries. What the bias is broadcast over is summed.
 func (s *deviceShape) biasGradients(ctx context.Context, set *tensorSet, offset uint32, blocks *ref.BlockMask, full bool,
 	pick func(int) []int, random *rand.Rand, to [3]*[]float64) (rows int, err error) {
-	p, shape := s.problem, s.c.biasShape()
+	p, shape := s.problem, s.c.BiasShape()
 	keys := upTo(p.KeyLen)
 	if shape[2] == 1 {
 		keys = pick(p.KeyLen)
@@ -154,14 +102,14 @@ func (s *deviceShape) sinkGradients(ctx context.Context, set *tensorSet, full bo
 	if err != nil {
 		return 0, err
 	}
-	sinks := in.sinks.floats(0, p.Heads)
+	sinks := in.sinks.Floats(0, p.Heads)
 	for _, h := range ends(p.Heads, full, random) {
 		sum, plain := 0.0, float32(0)
 		for b := range p.Batch {
 			if err := ctx.Err(); err != nil {
 				return rows, err
 			}
-			n := s.c.entry(b).Nq
+			n := s.c.Entry(b).Nq
 			o, err := readHead(ctx, s.c, set.o, b, h, 0, n)
 			if err != nil {
 				return rows, err

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/flash/tune"
 	"github.com/vkattn/vkattn/internal/ref"
@@ -19,10 +20,10 @@ import (
 )
 
 func TestSampleRows(t *testing.T) {
-	small := Case{Impl: "flash2", DType: "float16", B: 2, H: 3, Hkv: 1, Nq: 7, N: 9, D: 8, Dv: 8}
+	small := result.Case{Impl: "flash2", DType: "float16", B: 2, H: 3, Hkv: 1, Nq: 7, N: 9, D: 8, Dv: 8}
 	require.Len(t, sampleRows(small, 1), 2*3*7, "a small problem is checked in full")
 
-	for _, c := range []Case{
+	for _, c := range []result.Case{
 		{B: 16, H: 32, Hkv: 32, Nq: 2048, N: 2048, D: 64, Dv: 64},
 		{B: 1, H: 32, Hkv: 8, Nq: 1, N: 65536, D: 128, Dv: 128},
 		{B: 1, H: 1, Hkv: 1, Nq: 16384, N: 16384, D: 64, Dv: 64},
@@ -56,7 +57,7 @@ func TestSampleRows(t *testing.T) {
 }
 
 func TestJudge(t *testing.T) {
-	c := Case{Impl: "flash2"}
+	c := result.Case{Impl: "flash2"}
 	want := outputs{o: []float64{0.5, -0.25, 1, 0}, lse: []float64{3, 4}}
 	plain := outputs{o: []float64{0.5005, -0.25, 1, 0}, lse: []float64{3.1, 4}}
 	near := func() outputs { return outputs{slices.Clone(want.o), slices.Clone(want.lse)} }
@@ -93,16 +94,16 @@ func TestJudge(t *testing.T) {
 }
 
 func TestHeadOfInputs(t *testing.T) {
-	c := Case{DType: "bfloat16", B: 2, H: 4, Hkv: 2, Nq: 5, N: 6, D: 3, Dv: 2, Causal: true}
+	c := result.Case{DType: "bfloat16", B: 2, H: 4, Hkv: 2, Nq: 5, N: 6, D: 3, Dv: 2, Causal: true}
 	in := newInputs(c, 9)
 	p, rows := in.head(c, []ref.Row{{B: 1, H: 3, I: 0}, {B: 1, H: 3, I: 4}}, 0)
 	require.NoError(t, p.Check())
 	require.Equal(t, []ref.Row{{I: 0}, {I: 4}}, rows)
 	require.Equal(t, ref.BottomRight, p.Causal)
 	// Head (1, 3) reads key head 1 of batch 1: the fourth of four.
-	require.Equal(t, in.k.floats(3*6*3, 6*3), p.K.Data)
-	require.Equal(t, in.v.floats(3*6*2, 6*2), p.V.Data)
-	require.Equal(t, in.q.floats((7*5+4)*3, 3), p.Q.Row(0, 0, 4))
+	require.Equal(t, in.k.Floats(3*6*3, 6*3), p.K.Data)
+	require.Equal(t, in.v.Floats(3*6*2, 6*2), p.V.Data)
+	require.Equal(t, in.q.Floats((7*5+4)*3, 3), p.Q.Row(0, 0, 4))
 }
 
 // testDevice opens a device with validation where the layers are installed.
@@ -122,7 +123,7 @@ func testDevice(t *testing.T, opts ...flash.DeviceOption) *flash.Device {
 }
 
 // quick is NewDevice for rows whose times do not count.
-func quick(dev *flash.Device, peaks Peaks, opts ...flash.PlanOption) *Device {
+func quick(dev *flash.Device, peaks result.Peaks, opts ...flash.PlanOption) *Device {
 	d := NewDevice(dev, "test", peaks, opts...)
 	d.Limit = 50 * time.Millisecond
 	return d
@@ -131,8 +132,8 @@ func quick(dev *flash.Device, peaks Peaks, opts ...flash.PlanOption) *Device {
 // TestPeakIsTheUsers: what the library's self-check allocates at the first plan of a tier does not count.
 func TestPeakIsTheUsers(t *testing.T) {
 	dev := testDevice(t, flash.WithoutDiskCache()) // which would know the self-check's verdict
-	c := Case{DType: "float16", B: 1, H: 1, Hkv: 1, Nq: 24, N: 24, D: 8, Dv: 8}
-	shape, err := quick(dev, Peaks{}).Shape(context.Background(), c, Passes{})
+	c := result.Case{DType: "float16", B: 1, H: 1, Hkv: 1, Nq: 24, N: 24, D: 8, Dv: 8}
+	shape, err := quick(dev, result.Peaks{}).Shape(context.Background(), c, result.Passes{})
 	require.NoError(t, err)
 	defer shape.Close()
 	for _, tier := range dev.Info().Tiers {
@@ -145,17 +146,17 @@ func TestPeakIsTheUsers(t *testing.T) {
 }
 
 // job is a forward pass of an implementation.
-func job(c Case, impl string) Job {
+func job(c result.Case, impl string) result.Job {
 	c.Impl = impl
-	return Job{Case: c}
+	return result.Job{Case: c}
 }
 
 func TestDeviceRow(t *testing.T) {
 	dev := testDevice(t)
-	d := NewDevice(dev, "test", Peaks{})
-	c := Case{DType: "float16", B: 2, H: 4, Hkv: 2, Nq: 33, N: 70, D: 24, Dv: 40, Causal: true}
+	d := NewDevice(dev, "test", result.Peaks{})
+	c := result.Case{DType: "float16", B: 2, H: 4, Hkv: 2, Nq: 33, N: 70, D: 24, Dv: 40, Causal: true}
 	empty := dev.Usage().ByLabel
-	shape, err := d.Shape(context.Background(), c, Passes{})
+	shape, err := d.Shape(context.Background(), c, result.Passes{})
 	require.NoError(t, err)
 	s := shape.(*deviceShape)
 	require.Len(t, s.sets, mostSets, "small inputs rotate")
@@ -167,9 +168,9 @@ func TestDeviceRow(t *testing.T) {
 	require.Equal(t, "vkattn test", row.Library)
 	require.Equal(t, 2*4*33, row.ErrRows)
 	require.GreaterOrEqual(t, row.Fwd.N, leastRuns)
-	require.Len(t, row.samples, row.Fwd.N)
+	require.Len(t, row.Fwd.Runs(), row.Fwd.N)
 	total := 0.0
-	for _, ms := range row.samples {
+	for _, ms := range row.Fwd.Runs() {
 		total += ms
 	}
 	require.True(t, total >= 99.9 || took > enoughWall, "100 ms of runs, or a second: %v ms in %v", total, took)
@@ -207,7 +208,7 @@ func TestDeviceRow(t *testing.T) {
 	require.NotEqual(t, row.Fwd.Bytes, other.Fwd.Bytes)
 	tuned.Case.Tuning = "bc=7,br=16"
 	other = shape.(*deviceShape).measureWith(context.Background(), tuned, true, flash.WithTier(flash.TierScalar))
-	require.Equal(t, ReasonUnsupported, other.Reason)
+	require.Equal(t, result.ReasonUnsupported, other.Reason)
 	require.Contains(t, other.Error, "WithTuning[bc] is 7")
 
 	withoutGradients := job(c, "flash2")
@@ -246,10 +247,10 @@ func TestDeviceRow(t *testing.T) {
 }
 
 func TestLimitMeansFewerRuns(t *testing.T) {
-	d := quick(testDevice(t), Peaks{})
+	d := quick(testDevice(t), result.Peaks{})
 	d.Limit = 1
-	c := Case{DType: "float32", B: 1, H: 2, Hkv: 2, Nq: 64, N: 64, D: 16, Dv: 16}
-	shape, err := d.Shape(context.Background(), c, Passes{})
+	c := result.Case{DType: "float32", B: 1, H: 2, Hkv: 2, Nq: 64, N: 64, D: 16, Dv: 16}
+	shape, err := d.Shape(context.Background(), c, result.Passes{})
 	require.NoError(t, err)
 	row := shape.Measure(context.Background(), job(c, "flash2"), true)
 	require.Empty(t, row.Error)
@@ -258,7 +259,7 @@ func TestLimitMeansFewerRuns(t *testing.T) {
 }
 
 // check compares rows of an output with what they should be.
-func check(ctx context.Context, c Case, in *inputs, o, lse *flash.Tensor, rows []ref.Row, offset uint32) (checked, error) {
+func check(ctx context.Context, c result.Case, in *inputs, o, lse *flash.Tensor, rows []ref.Row, offset uint32) (checked, error) {
 	e, err := expect(ctx, c, in, rows, offset)
 	if err != nil {
 		return checked{}, err

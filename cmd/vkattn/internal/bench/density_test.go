@@ -2,79 +2,23 @@ package bench
 
 import (
 	"context"
-	"encoding/json"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 )
-
-// TestBlockMaskHasItsShare: the share of nonzero blocks is the density but for less than one block, and of a causal problem none is
-// chosen that nothing could be attended to in.
-func TestBlockMaskHasItsShare(t *testing.T) {
-	for _, c := range []Case{
-		{Nq: 4096, N: 4096, Density: 1}, {Nq: 4096, N: 4096, Density: 0.05}, {Nq: 1000, N: 3000, Density: 0.3},
-		{Nq: 4096, N: 4096, Density: 0.25, Causal: true},
-		{Nq: 1000, N: 500, Density: 1, Causal: true}, {Nq: 1, N: 5000, Density: 0.5, Causal: true},
-	} {
-		m := c.blockMask()
-		require.Len(t, m.Data, m.Rows*m.Cols)
-		could, are := 0, 0
-		for r := range m.Rows {
-			for col := range m.Cols {
-				last := min((r+1)*maskBlock, c.Nq) - 1 + c.N - c.Nq
-				possible := !c.Causal || col*maskBlock <= last
-				if possible {
-					could++
-				}
-				if m.Data[r*m.Cols+col] {
-					are++
-					require.True(t, possible, "%v: block %d, %d", c, r, col)
-				}
-			}
-		}
-		require.InDelta(t, c.Density*float64(could), float64(are), 1, "%v", c)
-		require.Equal(t, m.Data, c.blockMask().Data, "the same again")
-	}
-	require.Nil(t, Case{Nq: 100, N: 100}.blockMask())
-}
-
-// TestDensityIsAnAxisOfBlockSparse: each share is a case of blocksparse, and the others have one each.
-func TestDensityIsAnAxisOfBlockSparse(t *testing.T) {
-	cases, err := Grid{Impls: []string{"flash2", "blocksparse"}, Batch: []int{1}, Seq: []int{1024}, Causal: no,
-		Density: []float64{1, 0.25}}.Expand()
-	require.NoError(t, err)
-	require.Len(t, cases, 3)
-	require.Zero(t, cases[0].Density)
-	require.Equal(t, []float64{1, 0.25}, []float64{cases[1].Density, cases[2].Density})
-	for _, c := range cases {
-		require.Equal(t, cases[0].Shape(), c.Shape(), "they are compared with one another")
-		data, err := json.Marshal(Row{Library: "vkattn", Case: c})
-		require.NoError(t, err)
-		var back Row
-		require.NoError(t, json.Unmarshal(data, &back))
-		require.Equal(t, c, back.Case)
-	}
-	require.InEpsilon(t, cases[0].ForwardFLOPs()/4, cases[2].ForwardFLOPs(), 1e-12)
-
-	got, err := ParseDensities([]string{"5%", "0.25", " 100% "})
-	require.NoError(t, err)
-	require.InDeltaSlice(t, []float64{0.05, 0.25, 1}, got, 1e-12)
-	for _, bad := range []string{"0", "-1", "101%", "x", "", "NaN"} {
-		_, err := ParseDensities([]string{bad})
-		require.ErrorContains(t, err, "density")
-	}
-}
 
 // TestMeasureBlockSparse: rows with a block mask are checked against attention with that mask, and count its operations and bytes.
 func TestMeasureBlockSparse(t *testing.T) {
 	dev := testDevice(t)
-	d := quick(dev, Peaks{})
-	c := Case{DType: "float32", B: 1, H: 2, Hkv: 2, Nq: 300, N: 300, D: 16, Dv: 16}
-	shape, err := d.Shape(context.Background(), c, Passes{})
+	d := quick(dev, result.Peaks{})
+	c := result.Case{DType: "float32", B: 1, H: 2, Hkv: 2, Nq: 300, N: 300, D: 16, Dv: 16}
+	shape, err := d.Shape(context.Background(), c, result.Passes{})
 	require.NoError(t, err)
 	defer shape.Close()
-	measure := func(impl string, density float64) Row {
-		j := Job{Case: c}
+	measure := func(impl string, density float64) result.Row {
+		j := result.Job{Case: c}
 		j.Case.Impl, j.Case.Density = impl, density
 		row := shape.Measure(context.Background(), j, true)
 		require.Empty(t, row.Error)
@@ -86,7 +30,7 @@ func TestMeasureBlockSparse(t *testing.T) {
 	require.Contains(t, third.Kernel, "blocks")
 	require.Positive(t, third.Fwd.Bytes)
 	require.Less(t, third.Fwd.Bytes, whole.Fwd.Bytes)
-	none := Job{Case: third.Case}
+	none := result.Job{Case: third.Case}
 	none.Case.Density = 0.01
 	empty := shape.Measure(context.Background(), none, true)
 	require.Empty(t, empty.Error)
@@ -120,13 +64,13 @@ func TestMeasureBlockSparse(t *testing.T) {
 		require.Equal(t, wrong, res.err != nil, "density %g: %v", density, res.err)
 	}
 
-	both := Job{Case: masked, Passes: both}
+	both := result.Job{Case: masked, Passes: both}
 	shapes, err := d.Shape(context.Background(), c, both.Passes)
 	require.NoError(t, err)
 	defer shapes.Close()
 	row := shapes.Measure(context.Background(), both, true)
 	require.Empty(t, row.Error)
-	require.Empty(t, row.BwdError)
+	require.Empty(t, row.BwdFailure.Error)
 	full := both
 	full.Case.Density = 1
 	require.Less(t, row.Bwd.Bytes, shapes.Measure(context.Background(), full, true).Bwd.Bytes)
@@ -137,22 +81,23 @@ func TestMeasureBlockSparse(t *testing.T) {
 func TestClassedRows(t *testing.T) {
 	ctx := context.Background()
 	dev := testDevice(t)
-	d := quick(dev, Peaks{})
+	d := quick(dev, result.Peaks{})
 	d.Limit = 1
-	c := Case{Impl: "flash2", DType: "float32", B: 1, H: 2, Hkv: 1, Nq: 300, N: 300, D: 8, Dv: 8, Causal: true, Mask: "documents=2"}
+	c := result.Case{Impl: "flash2", DType: "float32", B: 1, H: 2, Hkv: 1, Nq: 300, N: 300, D: 8, Dv: 8, Causal: true, Mask: "documents=2"}
 	shape, err := d.Shape(ctx, c, both)
 	require.NoError(t, err)
 	defer shape.Close()
-	row := shape.Measure(ctx, Job{c, both}, true)
+	row := shape.Measure(ctx, result.Job{Case: c, Passes: both}, true)
 	require.Empty(t, row.Error)
-	require.Empty(t, row.BwdError)
+	require.Empty(t, row.BwdFailure.Error)
 	// Documents of 150 in blocks of 128: of nine the causal order leaves six, of which documents leave out one and cut three.
 	require.Equal(t, "empty 44.4%, full 22.2%, partial 33.3%", row.Classes)
-	require.Equal(t, []bool{true, false, false, true, true, false, false, true, true}, c.seenBlocks())
-	require.Equal(t, c.seenBlocks(), c.Call().Blocks)
+	require.Equal(t, []bool{true, false, false, true, true, false, false, true, true}, c.SeenBlocks())
+	require.Equal(t, c.SeenBlocks(), c.Call().Blocks)
 	require.Equal(t, 4.0*2*8*(2*150*151/2), row.ForwardFLOPs())
 	require.Positive(t, row.Fwd.Bytes)
-	for _, set := range []func(*Case){func(c *Case) { c.Impl = "standard" }, func(c *Case) { c.Mask = "" }, func(c *Case) { c.Nq = 100 }} {
+	for _, set := range []func(*result.Case){func(c *result.Case) { c.Impl = "standard" }, func(c *result.Case) { c.Mask = "" },
+		func(c *result.Case) { c.Nq = 100 }} {
 		other := c
 		set(&other)
 		p, err := other.Problem()

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/internal/vktest"
 	"github.com/vkattn/vkattn/vk"
@@ -25,14 +27,14 @@ func TestFaultWalkRow(t *testing.T) {
 	vktest.Long(t, "the walks of the package flash")
 	ctx := context.Background()
 	f := vk.NewFaults()
-	c := Case{Impl: "flash2", DType: "float32", B: 1, H: 1, Hkv: 1, Nq: 4, N: 8, D: 8, Dv: 8}
-	both := Passes{Fwd: true, Bwd: true}
+	c := result.Case{Impl: "flash2", DType: "float32", B: 1, H: 1, Hkv: 1, Nq: 4, N: 8, D: 8, Dv: 8}
+	both := result.Passes{Fwd: true, Bwd: true}
 	var dev *flash.Device
 	var d *Device
 	owner := testDevice(t)
 	open := func() {
 		dev = faultyDevice(t, owner, f)
-		d = NewDevice(dev, "test", Peaks{}, flash.WithTier(flash.TierScalar))
+		d = NewDevice(dev, "test", result.Peaks{}, flash.WithTier(flash.TierScalar))
 		d.Limit = time.Nanosecond
 	}
 	row := func() error {
@@ -40,11 +42,11 @@ func TestFaultWalkRow(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		r := s.Measure(ctx, Job{Case: c, Passes: both}, true)
+		r := s.Measure(ctx, result.Job{Case: c, Passes: both}, true)
 		if r.Error != "" {
 			err = errors.New(r.Error)
-		} else if r.BwdError != "" {
-			err = errors.New(r.BwdError)
+		} else if r.BwdFailure.Error != "" {
+			err = errors.New(r.BwdFailure.Error)
 		} else {
 			require.Positive(t, r.Fwd.Ms)
 			require.Positive(t, r.Bwd.Ms)
@@ -99,14 +101,14 @@ func TestFaultsWhileTuning(t *testing.T) {
 	ctx := context.Background()
 	f := vk.NewFaults()
 	owner := testDevice(t)
-	c := Case{Impl: "flash2", DType: "float32", B: 1, H: 1, Hkv: 1, Nq: 2, N: 8, D: 8, Dv: 8}
+	c := result.Case{Impl: "flash2", DType: "float32", B: 1, H: 1, Hkv: 1, Nq: 2, N: 8, D: 8, Dv: 8}
 	for _, fault := range []struct {
 		kind   string
 		n      int
 		result vk.Result
 	}{{"submit", 40, vk.ErrUnknown}, {"pipeline", 3, vk.ErrUnknown}, {"submit", 60, vk.ErrDeviceLost}} {
 		dev := faultyDevice(t, owner, f)
-		d := quick(dev, Peaks{}, flash.WithTier(flash.TierScalar))
+		d := quick(dev, result.Peaks{}, flash.WithTier(flash.TierScalar))
 		d.Limit = time.Nanosecond
 		require.NoError(t, f.Arm(fault.kind, fault.n, fault.result))
 		tuned, err := d.Tune(ctx, c, 1, nil)

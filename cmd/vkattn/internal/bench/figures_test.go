@@ -6,89 +6,42 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/flash/tune"
 )
 
 // TestFiguresFollowFromTheTime: operations a second are the papers' count of operations over the median, in both passes.
 func TestFiguresFollowFromTheTime(t *testing.T) {
-	d := quick(testDevice(t), Peaks{})
+	d := quick(testDevice(t), result.Peaks{})
 	d.Limit = 1
-	c := Case{DType: "float32", B: 1, H: 2, Hkv: 2, Nq: 64, N: 64, D: 16, Dv: 16}
-	passes := Passes{Fwd: true, Bwd: true}
+	c := result.Case{DType: "float32", B: 1, H: 2, Hkv: 2, Nq: 64, N: 64, D: 16, Dv: 16}
+	passes := result.Passes{Fwd: true, Bwd: true}
 	shape, err := d.Shape(context.Background(), c, passes)
 	require.NoError(t, err)
 	j := job(c, "flash2")
 	j.Passes = passes
 	row := shape.Measure(context.Background(), j, false)
 	require.Empty(t, row.Error)
-	require.Empty(t, row.BwdError)
+	require.Empty(t, row.BwdFailure.Error)
 	const forward = 4 * 2 * 64 * 64 * 16 // two products of two heads, a multiply-add two operations
 	require.InEpsilon(t, forward, row.Fwd.TFLOPS*row.Fwd.Ms*1e9, 1e-9)
 	require.InEpsilon(t, 2.5*forward, row.Bwd.TFLOPS*row.Bwd.Ms*1e9, 1e-9)
 	require.NoError(t, shape.Close())
 }
 
-// TestFaultsAreNoSkips: a row whose output is wrong, or that failed, reports a fault; one that does not fit or would take too long does
-// not.
-func TestFaultsAreNoSkips(t *testing.T) {
-	for reason, fault := range map[Reason]bool{ReasonCheck: true, ReasonFailed: true, ReasonMemory: false, ReasonLimit: false,
-		ReasonUnsupported: false} {
-		row := Row{Error: "why", Reason: reason}
-		require.Equal(t, fault, row.Failed(), reason)
-		require.Equal(t, !fault, row.Skipped(), reason)
-		require.Equal(t, fault, Row{BwdError: "why", BwdReason: reason}.Failed(), "%s, backward", reason)
-	}
-	require.False(t, Row{}.Failed())
-	require.False(t, Row{}.Skipped())
-}
-
 // TestWorkThatIsNotCounted: a model that gives no bytes, for walks too long to count, costs a row nothing but the bytes, and is said.
 func TestWorkThatIsNotCounted(t *testing.T) {
-	var row Row
+	var row result.Row
 	var m tune.Model
 	require.NoError(t, m.UnmarshalJSON([]byte(`{"kind":"queries outside","rows":1,"keys":1}`)))
 	p, err := flash.Problem{Batch: 1, Heads: 1, QueryLen: 1 << 29, HeadDim: 1}.Normalize()
 	require.NoError(t, err)
-	require.NoError(t, row.count(&row.Fwd, m, p))
+	require.NoError(t, count(&row, &row.Fwd, m, p))
 	require.Zero(t, row.Fwd.Bytes)
 	require.Equal(t, m, row.Fwd.Model)
 	require.Contains(t, row.Note, "bytes are not counted: flash: QueriesOutside is ")
 	p.QueryLen, p.KeyLen = 8, 8
-	require.NoError(t, row.count(&row.Fwd, m, p))
+	require.NoError(t, count(&row, &row.Fwd, m, p))
 	require.Positive(t, row.Fwd.Bytes)
-}
-
-// TestShareOfCopy: the bytes that a pass moves at least over its time are a share of the bandwidth of copying, where a case is bound by
-// that.
-func TestShareOfCopy(t *testing.T) {
-	shown := func(c Case, key string) string {
-		p, err := c.Problem()
-		require.NoError(t, err)
-		row := Row{Library: "vkattn 1", Case: c, Fwd: Pass{Ms: 2}}
-		row.Fwd.LeastBytes, err = tune.LeastForwardBytes(p, flash.Flash)
-		require.NoError(t, err)
-		cell := &Cell{View: &View{Peaks: Peaks{CopyGBps: 4}}, Row: &row}
-		for i := range Columns {
-			if Columns[i].Key == key {
-				return Columns[i].Show(cell)
-			}
-		}
-		t.Fatal(key)
-		return ""
-	}
-	c := Case{Impl: "flash2", DType: "float16", B: 2, H: 4, Hkv: 1, Nq: 1, N: 1000, D: 64, Dv: 64}
-	// Of each of two entries k and v, q and o of four heads, and lse.
-	const around = 2 * (2*4*64*2 + 4*4)
-	require.Equal(t, Digits((2*2*1000*64*2+around)/1e6), shown(c, "fwd_least_bytes"))
-	require.Equal(t, "6.4", shown(c, "pct_copy"), "514,080 bytes in 2 ms, where copies make 8 MB")
-	c.Nq = 17
-	require.Empty(t, shown(c, "fwd_least_bytes"), "68 rows read a key")
-	require.Empty(t, shown(c, "pct_copy"))
-	c.Cache, c.Page = "q8_0", 16 // 63 pages
-	require.Equal(t, Digits((2*2*1000*64*34/32+17*around+2*63*4)/1e6), shown(c, "fwd_least_bytes"))
-	c.Nq, c.N = 16, 16
-	require.NotEmpty(t, shown(c, "pct_copy"), "a cache is read, however few its keys")
-	c.Cache, c.Page = "", 0
-	require.Empty(t, shown(c, "pct_copy"), "as many queries as keys")
 }

@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/flash/tune"
 	"github.com/vkattn/vkattn/pipeline"
@@ -18,7 +19,7 @@ type readied struct {
 }
 
 // ready makes it. What it returns is to be closed, beside an error too.
-func (d *Device) ready(ctx context.Context, c Case, passes Passes) (p *readied, err error) {
+func (d *Device) ready(ctx context.Context, c result.Case, passes result.Passes) (p *readied, err error) {
 	p = &readied{deviceShape: deviceShape{d: d, c: c, passes: passes}}
 	if p.problem, err = c.Problem(); err != nil {
 		return p, err
@@ -27,7 +28,7 @@ func (d *Device) ready(ctx context.Context, c Case, passes Passes) (p *readied, 
 	if err != nil {
 		return p, err
 	}
-	set, err := d.newSet(ctx, c, p.problem, passes, inputSeed)
+	set, err := d.newSet(ctx, c, p.problem, passes, result.InputSeed)
 	if err != nil {
 		return p, err
 	}
@@ -69,7 +70,7 @@ func (p *readied) close() {
 
 // ListedPass is what a pass of a case does on a device.
 type ListedPass struct {
-	Case      Case
+	Case      result.Case
 	Backward  bool
 	Kernel    string // with its tile
 	Tier      flash.Tier
@@ -78,8 +79,8 @@ type ListedPass struct {
 }
 
 // List gives what the passes of a job do, which nothing measures.
-func (d *Device) List(ctx context.Context, j Job) (out []ListedPass, err error) {
-	passes := j.Passes.orDefault()
+func (d *Device) List(ctx context.Context, j result.Job) (out []ListedPass, err error) {
+	passes := j.Passes.OrDefault()
 	p, err := d.ready(ctx, j.Case, passes)
 	defer p.close()
 	if err != nil {

@@ -2,96 +2,27 @@ package bench
 
 import (
 	"context"
-	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 	"github.com/vkattn/vkattn/flash"
-	"github.com/vkattn/vkattn/flash/tune"
 	"github.com/vkattn/vkattn/internal/vktest"
 )
-
-// TestPackedLengths: 32 sequences of 1403 tokens at most are the list itself; others are in proportion, from its beginning, over and over.
-func TestPackedLengths(t *testing.T) {
-	c := Case{Packed: "mixed", B: 32, N: 1403, Nq: 1403}
-	require.Equal(t, mixedLengths, c.lengths())
-	require.Equal(t, flash.Packed{Queries: 16384, Keys: 16384}, c.packed())
-	c.B, c.N = 4, 1698 // of 849, 140, 260 and 800
-	require.Equal(t, []int{1698, 280, 520, 1600}, c.lengths())
-	require.Equal(t, []int32{0, 1698, 1978, 2498, 4098}, c.starts())
-	require.Equal(t, 520, c.entry(2).N)
-	b, i := c.at(2, 7)
-	require.Equal(t, [2]int{0, 1985}, [2]int{b, i})
-	c.B, c.N = 40, 16
-	got := c.lengths()
-	require.Len(t, got, 40)
-	require.Equal(t, got[:8], got[32:])
-	require.Equal(t, 1, got[4], "none is empty")
-	c.Packed, c.B, c.N = "equal", 3, 5
-	require.Equal(t, []int32{0, 5, 10, 15}, c.starts())
-	c.Packed = ""
-	require.Nil(t, c.starts())
-	b, i = c.at(2, 7)
-	require.Equal(t, [2]int{2, 7}, [2]int{b, i})
-}
-
-func TestPackedCases(t *testing.T) {
-	one := Grid{Impls: []string{"flash2"}, Batch: []int{32}, Seq: []int{1403}, Causal: no, Packed: []string{"mixed"}}
-	cases, err := one.Expand()
-	require.NoError(t, err)
-	require.Equal(t, "flash2 float16 B32 H32 N1403 D64 packed mixed", cases[0].String())
-	pairs, half := 0.0, 0.0
-	for _, n := range mixedLengths {
-		pairs += float64(n * n)
-	}
-	require.Equal(t, 4*32*64*pairs, cases[0].ForwardFLOPs(), "each sequence sees itself")
-	c := cases[0]
-	c.Causal = true
-	require.Equal(t, cases[0].ForwardFLOPs()/2, c.ForwardFLOPs(), "as the papers count")
-	c.Window = 9
-	for _, n := range mixedLengths {
-		own := Case{B: 1, H: 1, Hkv: 1, Nq: n, N: n, D: 1, Dv: 1, DType: "float16", Causal: true, Window: 9}
-		half += own.ForwardFLOPs()
-	}
-	require.Equal(t, 32*64*half, c.ForwardFLOPs())
-	p, err := c.Problem()
-	require.NoError(t, err)
-	require.Equal(t, [4]int{1, 32, 16384, 64}, p.QShape())
-	plain, costs := c.Plain()
-	require.True(t, costs)
-	require.Empty(t, plain.Packed)
-
-	for _, bad := range []struct {
-		with Grid
-		why  string
-	}{
-		{Grid{QueryLen: []int{1}}, "q-len is 1: packed sequences have as many queries as keys"},
-		{Grid{Masks: []string{"documents=4"}}, "mask is documents=4: it is of a batch"},
-		{Grid{Biases: []string{"keys"}}, "bias is keys: it is of a batch"},
-		{Grid{Packed: []string{"sorted"}}, `packed "sorted": it must be one of none, equal, mixed`},
-	} {
-		_, err := one.Override(bad.with).Expand()
-		require.ErrorContains(t, err, bad.why)
-	}
-	c = cases[0]
-	c.Page = 16
-	_, err = c.Problem()
-	require.ErrorIs(t, err, flash.ErrArgument, "which the library says itself")
-}
 
 // TestPackedRows: packed sequences are timed and their outputs and gradients checked, in full and by samples, and outputs of other inputs
 // are noticed.
 func TestPackedRows(t *testing.T) {
 	ctx := context.Background()
-	d := quick(testDevice(t), Peaks{})
+	d := quick(testDevice(t), result.Peaks{})
 	d.Limit = 1
-	base := Case{Impl: "flash2", DType: "float32", B: 5, H: 4, Hkv: 2, Nq: 40, N: 40, D: 16, Dv: 16}
-	for _, set := range []func(*Case){
-		func(c *Case) { c.Packed = "equal" },
-		func(c *Case) { c.Packed, c.Causal, c.Window = "mixed", true, 9 },
-		func(c *Case) { c.Packed, c.Score, c.Sinks, c.Dropout, c.Dv = "mixed", "alibi", true, 0.2, 24 },
-		func(c *Case) { c.Packed, c.B, c.N, c.Nq, c.Causal = "mixed", 20, 400, 400, true },
+	base := result.Case{Impl: "flash2", DType: "float32", B: 5, H: 4, Hkv: 2, Nq: 40, N: 40, D: 16, Dv: 16}
+	for _, set := range []func(*result.Case){
+		func(c *result.Case) { c.Packed = "equal" },
+		func(c *result.Case) { c.Packed, c.Causal, c.Window = "mixed", true, 9 },
+		func(c *result.Case) { c.Packed, c.Score, c.Sinks, c.Dropout, c.Dv = "mixed", "alibi", true, 0.2, 24 },
+		func(c *result.Case) { c.Packed, c.B, c.N, c.Nq, c.Causal = "mixed", 20, 400, 400, true },
 	} {
 		c := base
 		set(&c)
@@ -99,34 +30,34 @@ func TestPackedRows(t *testing.T) {
 			if c.B > 5 {
 				vktest.Long(t, "sequences of which each is checked whole")
 			}
-			require.NoError(t, c.validate())
+			require.NoError(t, c.Validate())
 			shape, err := d.Shape(ctx, c, both)
 			require.NoError(t, err)
 			defer shape.Close()
 			s := shape.(*deviceShape)
-			row := s.measureWith(ctx, Job{c, both}, true, flash.WithTier(flash.TierScalar))
+			row := s.measureWith(ctx, result.Job{Case: c, Passes: both}, true, flash.WithTier(flash.TierScalar))
 			require.Empty(t, row.Error)
-			require.Empty(t, row.BwdError)
+			require.Empty(t, row.BwdFailure.Error)
 			require.InEpsilon(t, c.ForwardFLOPs()/row.Fwd.Ms/1e9, row.Fwd.TFLOPS, 1e-9)
-			tokens := int(c.starts()[c.B])
+			tokens := int(c.Starts()[c.B])
 			if full := tokens * c.H; c.N < 100 {
 				require.Equal(t, full, row.ErrRows)
 				sinks := 0
 				if c.Sinks {
 					sinks = c.H
 				}
-				require.Equal(t, full+tokens*c.Hkv+sinks, row.BwdErrRows)
+				require.Equal(t, full+tokens*c.Hkv+sinks, row.BwdCheck.ErrRows)
 			} else {
 				require.Less(t, row.ErrRows, full)
-				require.Positive(t, row.BwdErrRows)
+				require.Positive(t, row.BwdCheck.ErrRows)
 			}
 
 			set := &s.sets[0]
 			res, err := check(ctx, c, set.in, set.o, set.grad.lse, sampleRows(c, 1), 0)
 			require.NoError(t, err)
 			require.NoError(t, res.err)
-			swapped := newInputs(c, inputSeed)
-			swapped.k.seed, swapped.v.seed = swapped.v.seed, swapped.k.seed
+			swapped := newInputs(c, result.InputSeed)
+			swapped.k.Stream, swapped.v.Stream = swapped.v.Stream, swapped.k.Stream
 			res, err = check(ctx, c, swapped, set.o, set.grad.lse, sampleRows(c, 1), 0)
 			require.NoError(t, err)
 			require.ErrorContains(t, res.err, "output is wrong")
@@ -134,82 +65,37 @@ func TestPackedRows(t *testing.T) {
 	}
 }
 
-// TestUsedKeys: batch entries use as many keys as packed sequences of that length have; what is counted is counted of these.
-func TestUsedKeys(t *testing.T) {
-	c := Case{Impl: "flash2", DType: "float16", B: 4, H: 4, Hkv: 2, Nq: 1, N: 1698, D: 64, Dv: 64, Used: "mixed"}
-	require.NoError(t, c.validate())
-	require.Equal(t, "flash2 float16 B4 H4/2 Nq1 N1698 D64 used mixed", c.String())
-	require.Equal(t, []int32{1698, 280, 520, 1600}, c.used())
-	require.Equal(t, [2]int{1, 520}, [2]int{c.entry(2).Nq, c.entry(2).N})
-	require.Equal(t, 4.0*4*64*(1698+280+520+1600), c.ForwardFLOPs())
-	p, err := c.Problem()
-	require.NoError(t, err)
-	require.True(t, p.KeyLengths)
-	require.Equal(t, 1698, p.KeyLen)
-	bytes, err := c.least(tune.LeastForwardBytes)
-	require.NoError(t, err)
-	all := c
-	all.Used = ""
-	most, err := all.least(tune.LeastForwardBytes)
-	require.NoError(t, err)
-	require.Equal(t, 2.0*2*2*64*float64(4*1698-1698-280-520-1600), most-bytes, "keys and values that nobody uses")
-	plain, costs := c.Plain()
-	require.True(t, costs)
-	require.Equal(t, all, plain)
-
-	tokens := Columns[slices.IndexFunc(Columns, func(c Column) bool { return c.Name == "tokens/s" })]
-	row := Row{Library: "vkattn test", Case: c, Fwd: Pass{Ms: 0.5}}
-	require.Equal(t, "8000", tokens.Show(&Cell{View: &View{}, Row: &row}))
-	row.Nq = row.N
-	require.Empty(t, tokens.Show(&Cell{View: &View{}, Row: &row}), "of what is no decoding")
-
-	for _, bad := range []struct {
-		set func(*Case)
-		why string
-	}{
-		{func(c *Case) { c.Nq, c.Packed = c.N, "mixed" }, "used is mixed: it is of a batch"},
-		{func(c *Case) { c.Mask = "documents=4" }, "mask is documents=4: it is of a batch"},
-		{func(c *Case) { c.Bias = "keys" }, "bias is keys: it is of a batch"},
-	} {
-		wrong := c
-		bad.set(&wrong)
-		require.ErrorContains(t, wrong.validate(), bad.why)
-	}
-	_, err = ParseUsed("half")
-	require.EqualError(t, err, `used "half": it must be all or mixed`)
-}
-
 // TestUsedRows: caches that are used in part are timed and checked, and gradients of padded batches: rows that nobody uses are NaN.
 func TestUsedRows(t *testing.T) {
 	ctx := context.Background()
-	d := quick(testDevice(t), Peaks{CopyGBps: 1})
+	d := quick(testDevice(t), result.Peaks{CopyGBps: 1})
 	d.Limit = 1
-	base := Case{Impl: "flash2", DType: "float32", B: 5, H: 4, Hkv: 2, Nq: 3, N: 40, D: 16, Dv: 16, Used: "mixed"}
-	for _, set := range []func(*Case){
-		func(c *Case) {},
-		func(c *Case) { c.Page, c.Nq, c.DType = 16, 1, "float16" },
-		func(c *Case) { c.Nq, c.Causal, c.Window, c.Score = 20, true, 9, "alibi" },
+	base := result.Case{Impl: "flash2", DType: "float32", B: 5, H: 4, Hkv: 2, Nq: 3, N: 40, D: 16, Dv: 16, Used: "mixed"}
+	for _, set := range []func(*result.Case){
+		func(c *result.Case) {},
+		func(c *result.Case) { c.Page, c.Nq, c.DType = 16, 1, "float16" },
+		func(c *result.Case) { c.Nq, c.Causal, c.Window, c.Score = 20, true, 9, "alibi" },
 	} {
 		c := base
 		set(&c)
 		t.Run(c.String(), func(t *testing.T) {
-			require.NoError(t, c.validate())
-			passes := Passes{Fwd: true, Bwd: c.Page == 0}
+			require.NoError(t, c.Validate())
+			passes := result.Passes{Fwd: true, Bwd: c.Page == 0}
 			shape, err := d.Shape(ctx, c, passes)
 			require.NoError(t, err)
 			defer shape.Close()
 			s := shape.(*deviceShape)
-			row := s.measureWith(ctx, Job{c, passes}, true, flash.WithTier(flash.TierScalar))
+			row := s.measureWith(ctx, result.Job{Case: c, Passes: passes}, true, flash.WithTier(flash.TierScalar))
 			require.Empty(t, row.Error)
-			require.Empty(t, row.BwdError)
+			require.Empty(t, row.BwdFailure.Error)
 			require.Equal(t, c.B*c.H*c.Nq, row.ErrRows)
 			require.Zero(t, row.Fwd.Bytes, "models know no lengths but the longest")
 			if passes.Bwd {
 				keys := 0
-				for _, n := range c.lengths() {
+				for _, n := range c.Lengths() {
 					keys += n
 				}
-				require.Equal(t, c.B*c.H*c.Nq+keys*c.Hkv, row.BwdErrRows)
+				require.Equal(t, c.B*c.H*c.Nq+keys*c.Hkv, row.BwdCheck.ErrRows)
 			}
 		})
 	}

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 	"github.com/vkattn/vkattn/internal/plainjson"
 )
 
@@ -71,13 +72,13 @@ func StartPeer(command string) (*Peer, error) {
 }
 
 func (p *Peer) read(stdout io.Reader) {
-	in := newLines("its output", stdout, 0)
-	for text, ok := in.next(); ok; text, ok = in.next() {
+	in := result.NewLines("its output", stdout, 0)
+	for text, ok := in.Next(); ok; text, ok = in.Next() {
 		if line := strings.TrimSpace(string(text)); line != "" {
 			p.lines <- line
 		}
 	}
-	if err := in.err(); err != nil && !errors.Is(err, fs.ErrClosed) {
+	if err := in.Err(); err != nil && !errors.Is(err, fs.ErrClosed) {
 		p.unread = fmt.Errorf("peer: %w", err)
 	}
 	close(p.lines)
@@ -92,26 +93,26 @@ func (p *Peer) Header() []string { return p.header }
 
 // Measure asks for one job and waits for the answer. What goes wrong is in
 // the row's Error; a peer that ended or fell silent is not asked again.
-func (p *Peer) Measure(ctx context.Context, j Job) Row {
-	c, passes := j.Case, j.Passes.orDefault()
-	row := Row{Library: "peer", Case: c}
-	fail := func(reason Reason, format string, a ...any) Row {
-		row.Error, row.Reason = fmt.Sprintf(format, a...), reason
+func (p *Peer) Measure(ctx context.Context, j result.Job) result.Row {
+	c, passes := j.Case, j.Passes.OrDefault()
+	row := result.Row{Origin: result.Origin{Library: "peer"}, Case: c}
+	fail := func(reason result.Reason, format string, a ...any) result.Row {
+		row.Failure = result.Failure{Error: fmt.Sprintf(format, a...), Reason: reason}
 		return row
 	}
 	if p.err != nil {
-		return fail(ReasonFailed, "%v", p.err)
+		return fail(result.ReasonFailed, "%v", p.err)
 	}
-	text, err := json.Marshal(Job{c, passes})
+	text, err := json.Marshal(result.Job{Case: c, Passes: passes})
 	if err != nil {
-		return fail(ReasonFailed, "%v", err)
+		return fail(result.ReasonFailed, "%v", err)
 	}
-	lose := func(err error) Row {
+	lose := func(err error) result.Row {
 		p.err = err
 		if p.OnLost != nil {
 			p.OnLost(err)
 		}
-		return fail(ReasonFailed, "%v", err)
+		return fail(result.ReasonFailed, "%v", err)
 	}
 	if _, err := p.stdin.Write(append(text, '\n')); err != nil {
 		return lose(p.exitError()) // says more than the broken pipe
@@ -126,7 +127,7 @@ func (p *Peer) Measure(ctx context.Context, j Job) Row {
 		select {
 		case <-ctx.Done():
 			p.err = fmt.Errorf("peer: interrupted")
-			return fail(ReasonFailed, "%v", p.err)
+			return fail(result.ReasonFailed, "%v", p.err)
 		case <-timer.C:
 			return lose(fmt.Errorf("peer: no answer within %v", timeout))
 		case line, open := <-p.lines:
@@ -146,7 +147,7 @@ func (p *Peer) Measure(ctx context.Context, j Job) Row {
 			if answer.Shape() != c.Shape() || answer.Impl != c.Impl {
 				return lose(fmt.Errorf("peer: asked for %s, answered for %s", c, answer.Case))
 			}
-			if !answer.complete(passes) {
+			if !complete(&answer, passes) {
 				p.empty++
 			}
 			return answer
@@ -155,37 +156,35 @@ func (p *Peer) Measure(ctx context.Context, j Job) Row {
 }
 
 // complete says what an answer lacks, and drops figures that an error denies. It is false where figures and error both lack.
-func (r *Row) complete(passes Passes) bool {
+func complete(r *result.Row, passes result.Passes) bool {
 	answered := true
 	switch {
 	case r.Error != "":
 	case passes.Fwd && r.Fwd.Ms == 0:
-		r.Error, r.Reason, answered = "peer: the answer has neither fwd_ms nor error", ReasonFailed, false
-	case passes.Bwd && r.Bwd.Ms == 0 && r.BwdError == "":
-		r.BwdError, r.BwdReason, answered = "peer: the answer has neither bwd_ms nor bwd_error", ReasonFailed, false
+		r.Failure, answered = result.Failure{Error: "peer: the answer has neither fwd_ms nor error", Reason: result.ReasonFailed}, false
+	case passes.Bwd && r.Bwd.Ms == 0 && r.BwdFailure.Error == "":
+		r.BwdFailure = result.Failure{Error: "peer: the answer has neither bwd_ms nor bwd_error", Reason: result.ReasonFailed}
+		answered = false
 	}
-	if r.Error == "" && !passes.Fwd && r.BwdError != "" { // backward was all that was asked for
-		r.Error, r.Reason, r.BwdError, r.BwdReason = r.BwdError, r.BwdReason, "", ""
+	if r.Error == "" && !passes.Fwd && r.BwdFailure.Error != "" { // backward was all that was asked for
+		r.Failure, r.BwdFailure = r.BwdFailure, result.Failure{}
 	}
 	if r.Error != "" {
-		r.Fwd, r.Bwd = Pass{}, Pass{}
+		r.Fwd, r.Bwd = result.Pass{}, result.Pass{}
 	}
-	if r.BwdError != "" {
-		r.Bwd = Pass{}
+	if r.BwdFailure.Error != "" {
+		r.Bwd = result.Pass{}
 	}
-	for _, e := range []struct {
-		text   string
-		reason *Reason
-	}{{r.Error, &r.Reason}, {r.BwdError, &r.BwdReason}} {
-		if strings.Contains(e.text, "OutOfMemory") || strings.Contains(e.text, "out of memory") {
-			*e.reason = ReasonMemory
+	for _, f := range []*result.Failure{&r.Failure, &r.BwdFailure} {
+		if strings.Contains(f.Error, "OutOfMemory") || strings.Contains(f.Error, "out of memory") {
+			f.Reason = result.ReasonMemory
 		}
 	}
 	return answered
 }
 
 // parse reads one line of the peer: an answer (ok), or a header or chatter.
-func (p *Peer) parse(line string) (row Row, ok bool, err error) {
+func (p *Peer) parse(line string) (row result.Row, ok bool, err error) {
 	if !strings.HasPrefix(line, "{") {
 		return row, false, nil // libraries print; only objects are the protocol's
 	}
@@ -200,7 +199,7 @@ func (p *Peer) parse(line string) (row Row, ok bool, err error) {
 		p.header = append(p.header, line)
 		return row, false, nil
 	}
-	if err := row.take(keys); err != nil {
+	if err := row.UnmarshalJSON([]byte(line)); err != nil {
 		return row, false, fmt.Errorf("peer: wrote a bad answer: %w", err)
 	}
 	return row, true, nil

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 )
 
 // TestMain lets the test binary play the peer: with VKATTN_FAKE_PEER set it
@@ -75,7 +77,7 @@ func fakePeer(mode string) {
 		case "other":
 			a["N"] = 7
 		case "no line":
-			fmt.Print(strings.Repeat("x", mostLine+1))
+			fmt.Print(strings.Repeat("x", result.MostLine+1))
 			time.Sleep(time.Minute)
 		case "chatty":
 			for range mostHeaders + 1 {
@@ -113,11 +115,11 @@ func startFake(t *testing.T, mode string) *Peer {
 	return p
 }
 
-func peerCase(n int) Case {
-	return Case{Impl: "fa2", DType: "float16", B: 1, H: 2, Hkv: 2, Nq: n, N: n, D: 64, Dv: 64}
+func peerCase(n int) result.Case {
+	return result.Case{Impl: "fa2", DType: "float16", B: 1, H: 2, Hkv: 2, Nq: n, N: n, D: 64, Dv: 64}
 }
 
-func forward(c Case) Job { return Job{Case: c} }
+func forward(c result.Case) result.Job { return result.Job{Case: c} }
 
 func TestPeerAnswers(t *testing.T) {
 	p := startFake(t, "good")
@@ -144,7 +146,7 @@ func TestPeerIsAskedEverything(t *testing.T) {
 
 	p = startFake(t, "refuses")
 	row = p.Measure(context.Background(), forward(c))
-	require.Equal(t, ReasonUnsupported, row.Reason)
+	require.Equal(t, result.ReasonUnsupported, row.Reason)
 	require.Contains(t, row.Error, "no bottom-right causal mask")
 	require.True(t, row.Skipped(), "a refusal is no fault")
 	require.NoError(t, p.Close())
@@ -156,14 +158,14 @@ func TestPeerPassesAndDropout(t *testing.T) {
 	c := peerCase(1000)
 	c.Dropout = 0.5
 	p := startFake(t, "good")
-	row := p.Measure(ctx, Job{c, both})
+	row := p.Measure(ctx, result.Job{Case: c, Passes: both})
 	require.Empty(t, row.Error)
 	require.Equal(t, c, row.Case)
 	require.InDelta(t, 1.5, row.Fwd.Ms, 1e-9)
 	require.InDelta(t, 4.5, row.Bwd.Ms, 1e-9)
 	require.InDelta(t, 2.0, *row.Bwd.PeakMiB, 1e-9)
 	require.Equal(t, 10, row.Bwd.N)
-	row = p.Measure(ctx, Job{c, Passes{Bwd: true}})
+	row = p.Measure(ctx, result.Job{Case: c, Passes: result.Passes{Bwd: true}})
 	require.Empty(t, row.Error)
 	require.Zero(t, row.Fwd.Ms, "it was not asked for")
 	require.InDelta(t, 9.0, row.Bwd.Ms, 1e-9)
@@ -173,19 +175,20 @@ func TestPeerPassesAndDropout(t *testing.T) {
 	require.NoError(t, p.Close())
 
 	// A backend without backward costs forward nothing; where nothing else was asked for, the row has no figures.
-	for mode, reason := range map[string]Reason{"no backward": ReasonUnsupported, "backward oom": ReasonMemory, "forward": ReasonFailed} {
+	for mode, reason := range map[string]result.Reason{"no backward": result.ReasonUnsupported, "backward oom": result.ReasonMemory,
+		"forward": result.ReasonFailed} {
 		p := startFake(t, mode)
-		row := p.Measure(ctx, Job{c, both})
+		row := p.Measure(ctx, result.Job{Case: c, Passes: both})
 		require.Empty(t, row.Error, mode)
 		require.Positive(t, row.Fwd.Ms, mode)
 		require.Zero(t, row.Bwd, mode)
-		require.NotEmpty(t, row.BwdError, mode)
-		require.Equal(t, reason, row.BwdReason, mode)
-		row = p.Measure(ctx, Job{c, Passes{Bwd: true}})
+		require.NotEmpty(t, row.BwdFailure.Error, mode)
+		require.Equal(t, reason, row.BwdFailure.Reason, mode)
+		row = p.Measure(ctx, result.Job{Case: c, Passes: result.Passes{Bwd: true}})
 		require.NotEmpty(t, row.Error, mode)
 		require.Equal(t, reason, row.Reason, mode)
 		require.Zero(t, row.Fwd, mode)
-		require.Empty(t, row.BwdError, mode)
+		require.Empty(t, row.BwdFailure.Error, mode)
 		if err := p.Close(); mode == "forward" { // it says neither how long nor why not
 			require.ErrorContains(t, err, "peer: answers with neither figures nor an error: 2")
 		} else {
@@ -204,7 +207,7 @@ func TestPeerOutOfMemoryIsARow(t *testing.T) {
 	p := startFake(t, "oom")
 	row := p.Measure(context.Background(), forward(peerCase(512)))
 	require.Contains(t, row.Error, "CUDA out of memory")
-	require.Equal(t, ReasonMemory, row.Reason)
+	require.Equal(t, result.ReasonMemory, row.Reason)
 	require.Empty(t, p.Measure(context.Background(), forward(peerCase(512))).Fwd)
 	require.NoError(t, p.Close(), "the peer itself is well")
 }
@@ -219,7 +222,7 @@ func TestPeerMisbehaves(t *testing.T) {
 			p := startFake(t, mode)
 			row := p.Measure(context.Background(), forward(peerCase(512)))
 			require.Contains(t, row.Error, want)
-			require.Equal(t, ReasonFailed, row.Reason)
+			require.Equal(t, result.ReasonFailed, row.Reason)
 			again := p.Measure(context.Background(), forward(peerCase(512)))
 			require.Equal(t, row.Error, again.Error, "it is not asked again")
 			require.ErrorContains(t, p.Close(), want)
@@ -267,8 +270,8 @@ func TestPeerThatCannotStart(t *testing.T) {
 
 func TestSweepWithPeer(t *testing.T) {
 	p := startFake(t, "good")
-	b := &fakeBench{ms: func(Case, int) float64 { return 1 }}
-	var rows []Row
+	b := &fakeBench{ms: func(result.Case, int) float64 { return 1 }}
+	var rows []result.Row
 	s := Sweep{Bench: b, Jobs: twoShapes(t), Rounds: 3, Peer: p, PeerImpls: []string{"fa2", "cudnn"}, OnRow: collect(&rows)}
 	require.NoError(t, s.Run(context.Background()))
 	require.NoError(t, p.Close())

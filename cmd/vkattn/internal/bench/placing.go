@@ -2,13 +2,11 @@ package bench
 
 import (
 	"encoding/binary"
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
-	"strings"
 
-	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 	"github.com/vkattn/vkattn/internal/attn"
 )
 
@@ -28,22 +26,22 @@ func asBatch(batch, heads, n int) placing {
 }
 
 // queryRows places q and o, and their gradients.
-func (c Case) queryRows() placing {
+func queryRows(c result.Case) placing {
 	if c.Packed != "" {
-		return c.packedRows(c.H)
+		return packedRows(c, c.H)
 	}
 	return asBatch(c.B, c.H, c.Nq)
 }
 
 // keyRows places k and v. table is that of pages.
-func (c Case) keyRows(table []int32) placing {
+func keyRows(c result.Case, table []int32) placing {
 	switch {
 	case c.Packed != "":
-		return c.packedRows(c.Hkv)
+		return packedRows(c, c.Hkv)
 	case c.Page == 0 && c.Used == "":
 		return asBatch(c.B, c.Hkv, c.N)
 	case c.Page == 0:
-		used := c.lengths()
+		used := c.Lengths()
 		return placing{rows: c.B * c.Hkv * c.N, row: func(at int) int {
 			if at%c.N < used[at/(c.Hkv*c.N)] {
 				return at
@@ -55,7 +53,7 @@ func (c Case) keyRows(table []int32) placing {
 	for slot, page := range table {
 		slots[page] = slot
 	}
-	each, used := c.pages(), c.lengths()
+	each, used := c.Pages(), c.Lengths()
 	if used == nil {
 		used = slices.Repeat([]int{c.N}, c.B)
 	}
@@ -69,26 +67,10 @@ func (c Case) keyRows(table []int32) placing {
 	}}
 }
 
-// pages is the number of pages of a batch entry; 0: keys are in one piece.
-func (c Case) pages() int {
-	if c.Page == 0 {
-		return 0
-	}
-	return attn.CeilDiv(c.N, c.Page)
-}
-
-// paged says so for the library: pools of as many pages as are used.
-func (c Case) paged() flash.Pages {
-	if c.Page == 0 {
-		return flash.Pages{}
-	}
-	return flash.Pages{Size: c.Page, Count: c.B * c.pages(), PerSequence: c.pages()}
-}
-
 // pageTable shuffles the pages of the pools over the batch entries.
-func (c Case) pageTable(seed uint64) []int32 {
-	table := make([]int32, c.B*c.pages())
-	for slot, page := range rand.New(rand.NewPCG(seed, inputSeed)).Perm(len(table)) {
+func pageTable(c result.Case, seed uint64) []int32 {
+	table := make([]int32, c.B*c.Pages())
+	for slot, page := range rand.New(rand.NewPCG(seed, result.InputSeed)).Perm(len(table)) {
 		table[slot] = int32(page)
 	}
 	return table
@@ -96,7 +78,7 @@ func (c Case) pageTable(seed uint64) []int32 {
 
 // rowStream is a stream as the rows of a tensor [B, heads, n, width].
 type rowStream struct {
-	normal
+	result.Stream
 	stored          attn.DType
 	heads, n, width int
 	place           placing
@@ -116,7 +98,7 @@ func (r *rowStream) scale(bh int) float32 {
 func (r *rowStream) bytes() []byte {
 	size := r.stored.Bytes(r.width)
 	out := make([]byte, r.place.rows*size)
-	inChunks(r.place.rows, max(1, chunk/r.width), func(lo, hi int) {
+	result.InChunks(r.place.rows, max(1, result.Chunk/r.width), func(lo, hi int) {
 		values := make([]float32, r.width)
 		for at := lo; at < hi; at++ {
 			to, row := out[at*size:(at+1)*size], r.place.row(at)
@@ -124,7 +106,7 @@ func (r *rowStream) bytes() []byte {
 				fillOnes(to)
 				continue
 			}
-			r.fill(values, uint64(row)*uint64(r.width))
+			r.Fill(values, uint64(row)*uint64(r.width))
 			if by := r.scale(row / r.n); by != 1 {
 				for i := range values {
 					values[i] /= by
@@ -138,12 +120,12 @@ func (r *rowStream) bytes() []byte {
 
 // head gives the first n rows of a head, counted over the batch, as kernels read them.
 func (r *rowStream) head(bh, n int) []float32 {
-	out := r.floats(uint64(bh)*uint64(r.n)*uint64(r.width), n*r.width)
+	out := r.Floats(uint64(bh)*uint64(r.n)*uint64(r.width), n*r.width)
 	if !r.stored.Quantised() {
 		return out
 	}
 	size, by := r.stored.Bytes(r.width), r.scale(bh)
-	inChunks(n, max(1, chunk/r.width), func(lo, hi int) {
+	result.InChunks(n, max(1, result.Chunk/r.width), func(lo, hi int) {
 		bytes := make([]byte, size)
 		for row := lo; row < hi; row++ {
 			values := out[row*r.width : (row+1)*r.width]
@@ -187,42 +169,15 @@ func fillOnes(data []byte) {
 	}
 }
 
-// caches are types of keys and values by the names of files, beside that of q, which is "".
-var caches = []struct {
-	name  string
-	dtype attn.DType
-}{{"q8_0", attn.Q8_0}, {"q4_0", attn.Q4_0}, {"fp8", attn.F8E4M3}}
-
-// ParseCache reads a type of keys and values, or none, which is "" in files.
-func ParseCache(s string) (string, error) {
-	text := strings.ToLower(strings.TrimSpace(s))
-	if text == "" || text == "none" {
-		return "", nil
-	}
-	names := "none"
-	for _, t := range caches {
-		if t.name == text {
-			return text, nil
+// packedRows is [total, heads, ·], of rows [B, heads, N, ·] of a stream.
+func packedRows(c result.Case, heads int) placing {
+	starts := c.Starts()
+	return placing{rows: int(starts[c.B]) * heads, bnhd: true, row: func(at int) int {
+		token, head := int32(at/heads), at%heads
+		b, found := slices.BinarySearch(starts, token)
+		if !found {
+			b--
 		}
-		names += ", " + t.name
-	}
-	return "", fmt.Errorf("cache %q: it must be one of %s", s, names)
-}
-
-// cacheType is the type of keys and values, given that of q.
-func (c Case) cacheType(q attn.DType) attn.DType {
-	for _, t := range caches {
-		if t.name == c.Cache {
-			return t.dtype
-		}
-	}
-	return q
-}
-
-// manyQueries is how many queries read a key before time goes into products more than into reading it, or nearly.
-const manyQueries = 64
-
-// readsKeys says that a case's time goes into reading keys and values: from a cache, or for few queries.
-func (c Case) readsKeys() bool {
-	return c.Page > 0 || c.Cache != "" || c.Nq < c.N && c.Nq*(c.H/c.Hkv) <= manyQueries
+		return (b*heads+head)*c.N + int(token-starts[b])
+	}}
 }

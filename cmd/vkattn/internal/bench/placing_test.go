@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 	"github.com/vkattn/vkattn/flash"
 )
 
@@ -34,33 +36,33 @@ func inTensor(values []float32, shape [4]int) lookUp {
 // TestTensorsHoldTheirStreams: whatever the type and wherever rows lie, what is downloaded is the stream that outputs are checked against,
 // value by value, found as kernels find it; what is no row is NaN.
 func TestTensorsHoldTheirStreams(t *testing.T) {
-	d := quick(testDevice(t), Peaks{})
-	base := Case{Impl: "flash2", DType: "float16", B: 3, H: 4, Hkv: 2, Nq: 5, N: 37, D: 64, Dv: 32}
-	for _, set := range []func(*Case){
-		func(*Case) {},
-		func(c *Case) { c.DType = "bfloat16" },
-		func(c *Case) { c.DType, c.D, c.Dv = "float32", 7, 9 },
-		func(c *Case) { c.Nq, c.Packed = c.N, "equal" },
-		func(c *Case) { c.Nq, c.Packed, c.B, c.DType = c.N, "mixed", 5, "bfloat16" },
-		func(c *Case) { c.Nq, c.Packed, c.B, c.Cache, c.Hkv = c.N, "mixed", 40, "q8_0", 4 },
-		func(c *Case) { c.Page = 1 },
-		func(c *Case) { c.Used, c.B = "mixed", 5 },
-		func(c *Case) { c.Used, c.Page, c.Cache, c.B = "mixed", 4, "q8_0", 5 },
-		func(c *Case) { c.Page, c.DType = 16, "float32" },
-		func(c *Case) { c.Page, c.N = 256, 300 },
-		func(c *Case) { c.Cache = "q8_0" },
-		func(c *Case) { c.Cache, c.Page = "q8_0", 4 },
-		func(c *Case) { c.Cache, c.Page, c.DType = "q4_0", 16, "bfloat16" },
-		func(c *Case) { c.Cache, c.Page = "fp8", 8 },
-		func(c *Case) { c.Cache, c.DType = "fp8", "float32" },
+	d := quick(testDevice(t), result.Peaks{})
+	base := result.Case{Impl: "flash2", DType: "float16", B: 3, H: 4, Hkv: 2, Nq: 5, N: 37, D: 64, Dv: 32}
+	for _, set := range []func(*result.Case){
+		func(*result.Case) {},
+		func(c *result.Case) { c.DType = "bfloat16" },
+		func(c *result.Case) { c.DType, c.D, c.Dv = "float32", 7, 9 },
+		func(c *result.Case) { c.Nq, c.Packed = c.N, "equal" },
+		func(c *result.Case) { c.Nq, c.Packed, c.B, c.DType = c.N, "mixed", 5, "bfloat16" },
+		func(c *result.Case) { c.Nq, c.Packed, c.B, c.Cache, c.Hkv = c.N, "mixed", 40, "q8_0", 4 },
+		func(c *result.Case) { c.Page = 1 },
+		func(c *result.Case) { c.Used, c.B = "mixed", 5 },
+		func(c *result.Case) { c.Used, c.Page, c.Cache, c.B = "mixed", 4, "q8_0", 5 },
+		func(c *result.Case) { c.Page, c.DType = 16, "float32" },
+		func(c *result.Case) { c.Page, c.N = 256, 300 },
+		func(c *result.Case) { c.Cache = "q8_0" },
+		func(c *result.Case) { c.Cache, c.Page = "q8_0", 4 },
+		func(c *result.Case) { c.Cache, c.Page, c.DType = "q4_0", 16, "bfloat16" },
+		func(c *result.Case) { c.Cache, c.Page = "fp8", 8 },
+		func(c *result.Case) { c.Cache, c.DType = "fp8", "float32" },
 	} {
 		c := base
 		set(&c)
 		t.Run(c.String(), func(t *testing.T) {
-			require.NoError(t, c.validate())
+			require.NoError(t, c.Validate())
 			p, err := c.Problem()
 			require.NoError(t, err)
-			set, err := d.newSet(context.Background(), c, p, Passes{Bwd: c.Page == 0 && c.Cache == ""}, 11)
+			set, err := d.newSet(context.Background(), c, p, result.Passes{Bwd: c.Page == 0 && c.Cache == ""}, 11)
 			require.NoError(t, err)
 			defer set.close()
 			streamsIn(t, c, &set)
@@ -69,7 +71,7 @@ func TestTensorsHoldTheirStreams(t *testing.T) {
 }
 
 // streamsIn compares the tensors of a set with their streams.
-func streamsIn(t *testing.T, c Case, set *tensorSet) {
+func streamsIn(t *testing.T, c result.Case, set *tensorSet) {
 	sequences := func(find lookUp) lookUp { // of packed ones
 		if c.Packed == "" {
 			return find
@@ -100,7 +102,7 @@ func streamsIn(t *testing.T, c Case, set *tensorSet) {
 		if c.Page > 0 || c.Used != "" {
 			rows, nan := 0, 0
 			for b := range c.B {
-				rows += c.entry(b).N
+				rows += c.Entry(b).N
 			}
 			for _, v := range values {
 				if math.IsNaN(float64(v)) {
@@ -142,7 +144,7 @@ func streamsIn(t *testing.T, c Case, set *tensorSet) {
 
 // sameRows compares the rows of a tensor with those of a stream: those that the checks compute with, to the bit, and the stream's own
 // values as near as the type has them.
-func sameRows(t *testing.T, c Case, name string, tensor *flash.Tensor, stream rowStream, find lookUp) {
+func sameRows(t *testing.T, c result.Case, name string, tensor *flash.Tensor, stream rowStream, find lookUp) {
 	// half a step, of which q4_0 cuts one end, and that of the scale in fp16
 	step := map[string]float64{"q8_0": 0.57 / 127, "q4_0": 1.01 / 8, "fp8": 1.0 / 16}[c.Cache]
 	if name == "q" || name == "do" {
@@ -153,12 +155,12 @@ func sameRows(t *testing.T, c Case, name string, tensor *flash.Tensor, stream ro
 		for h := range stream.heads {
 			bh := b*stream.heads + h
 			checked := stream.head(bh, stream.n)
-			for i := range min(stream.n, c.entry(b).N) {
+			for i := range min(stream.n, c.Entry(b).N) {
 				what := fmt.Sprintf("%s[%d,%d,%d]", name, b, h, i)
 				got := find(b, h, i)
 				rows++
 				require.Equal(t, checked[i*stream.width:(i+1)*stream.width], got, what)
-				exact := stream.floats(uint64((bh*stream.n+i)*stream.width), stream.width)
+				exact := stream.Floats(uint64((bh*stream.n+i)*stream.width), stream.width)
 				for at, v := range got {
 					most := 0.0
 					for _, near := range exact[at/32*32 : min(at/32*32+32, stream.width)] {
@@ -172,35 +174,4 @@ func sameRows(t *testing.T, c Case, name string, tensor *flash.Tensor, stream ro
 	if c.Page == 0 && c.Used == "" {
 		require.Equal(t, tensor.Elements(), rows*stream.width, "%s has other rows besides", name)
 	}
-}
-
-func TestParseCache(t *testing.T) {
-	for in, want := range map[string]string{"": "", "none": "", "Q8_0": "q8_0", " q4_0": "q4_0", "fp8": "fp8"} {
-		got, err := ParseCache(in)
-		require.NoError(t, err)
-		require.Equal(t, want, got)
-	}
-	_, err := ParseCache("q5_1")
-	require.EqualError(t, err, `cache "q5_1": it must be one of none, q8_0, q4_0, fp8`)
-
-	_, err = fromZero("page")([]string{"0", "x"})
-	require.ErrorContains(t, err, `page "x"`)
-	_, err = Grid{Pages: []int{-1}}.Expand()
-	require.ErrorContains(t, err, "page is -1: it must be at least 0")
-	cases, err := Grid{Impls: []string{"flash2"}, Batch: []int{2}, Seq: []int{100}, Causal: no, Pages: []int{0, 16},
-		Caches: []string{"", "q8_0"}}.Expand()
-	require.NoError(t, err)
-	var got []string
-	for _, c := range cases {
-		got = append(got, c.String())
-	}
-	require.Equal(t, []string{"flash2 float16 B2 H32 N100 D64", "flash2 float16 B2 H32 N100 D64 q8_0",
-		"flash2 float16 B2 H32 N100 D64 page 16", "flash2 float16 B2 H32 N100 D64 page 16 q8_0"}, got)
-	p, err := cases[3].Problem()
-	require.NoError(t, err)
-	require.Equal(t, flash.Pages{Size: 16, Count: 14, PerSequence: 7}, p.Pages)
-	require.Equal(t, [2]flash.DType{flash.Q8_0, flash.Q8_0}, [2]flash.DType{p.KeyType, p.ValueType})
-	plain, costs := cases[3].Plain()
-	require.True(t, costs)
-	require.Equal(t, cases[0], plain, "what pages and types cost is told against neither")
 }

@@ -2,22 +2,17 @@ package bench
 
 import (
 	"context"
-	"fmt"
 	"runtime"
 
 	"golang.org/x/sync/errgroup"
-)
 
-// preparer is a Bench that can do beforehand, for many jobs at the same time, what takes each of them long once.
-type preparer interface {
-	// Prepare calls done after each job.
-	Prepare(ctx context.Context, jobs []Job, done func())
-}
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
+)
 
 // Prepare makes the plans of jobs on all cores of the host and lets them go. Their pipelines stay: a driver compiles one of the large
 // kernels for seconds, on one core, and a suite has dozens. A job that cannot be planned says so when it is measured. On a CPU's driver,
 // which compiles when a kernel first runs and is the device besides, nothing is prepared.
-func (d *Device) Prepare(ctx context.Context, jobs []Job, done func()) {
+func (d *Device) Prepare(ctx context.Context, jobs []result.Job, done func()) {
 	if d.cpu {
 		return
 	}
@@ -39,7 +34,7 @@ func (d *Device) Prepare(ctx context.Context, jobs []Job, done func()) {
 	}
 }
 
-func (d *Device) prepare(ctx context.Context, j Job) {
+func (d *Device) prepare(ctx context.Context, j result.Job) {
 	if ctx.Err() != nil {
 		return
 	}
@@ -56,26 +51,7 @@ func (d *Device) prepare(ctx context.Context, j Job) {
 		return
 	}
 	defer plan.Close()
-	if j.Passes.orDefault().Bwd {
+	if j.Passes.OrDefault().Bwd {
 		_, _ = plan.BackwardInfo()
 	}
-}
-
-// prepare has the jobs that will be measured prepared, where the bench can.
-func (s *Sweep) prepare(ctx context.Context, groups []group, total int) {
-	p, ok := s.Bench.(preparer)
-	if !ok {
-		return
-	}
-	var jobs []Job
-	for _, g := range groups {
-		jobs = append(jobs, g.own...)
-	}
-	if len(jobs) < 2 {
-		return
-	}
-	ready := 0
-	tell := func() { s.tell(total, fmt.Sprintf("kernels of %d of %d rows compiled", ready, len(jobs))) }
-	tell()
-	p.Prepare(ctx, jobs, func() { ready++; tell() })
 }

@@ -6,15 +6,17 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 )
 
 // preparingBench notes what it is asked to prepare.
 type preparingBench struct {
 	fakeBench
-	jobs []Job
+	jobs []result.Job
 }
 
-func (b *preparingBench) Prepare(_ context.Context, jobs []Job, done func()) {
+func (b *preparingBench) Prepare(_ context.Context, jobs []result.Job, done func()) {
 	b.jobs = append(b.jobs, jobs...)
 	for range jobs {
 		done()
@@ -26,9 +28,9 @@ func (b *preparingBench) Prepare(_ context.Context, jobs []Job, done func()) {
 func TestSweepPreparesWhatItMeasures(t *testing.T) {
 	jobs := twoShapes(t)
 	for have := range len(jobs) {
-		b := &preparingBench{fakeBench: fakeBench{ms: func(Case, int) float64 { return 1 }}}
+		b := &preparingBench{fakeBench: fakeBench{ms: func(result.Case, int) float64 { return 1 }}}
 		var told []string
-		s := Sweep{Bench: b, Jobs: jobs, Have: func(c Case) bool {
+		s := Sweep{Bench: b, Jobs: jobs, Have: func(c result.Case) bool {
 			for _, j := range jobs[:have] {
 				if j.Case == c {
 					return true
@@ -51,14 +53,14 @@ func TestSweepPreparesWhatItMeasures(t *testing.T) {
 // TestDevicePreparesTogether: every job is done with, those that cannot be planned too, and where nothing is to be done any more.
 func TestDevicePreparesTogether(t *testing.T) {
 	d := testDevice(t)
-	cases, err := Grid{Batch: []int{1}, Heads: []int{1}, Seq: []int{16, 32}, HeadDim: []int{8}, Impls: []string{"flash2", "flash1"},
+	cases, err := result.Grid{Batch: []int{1}, Heads: []int{1}, Seq: []int{16, 32}, HeadDim: []int{8}, Impls: []string{"flash2", "flash1"},
 		Causal: no}.Expand()
 	require.NoError(t, err)
-	jobs := JobsOf(cases, Passes{Fwd: true, Bwd: true}) // flash1 has no backward pass
+	jobs := result.JobsOf(cases, result.Passes{Fwd: true, Bwd: true}) // flash1 has no backward pass
 	bad := jobs[0]
 	bad.Case.Tuning = "br=7"
 	jobs = append(jobs, bad)
-	b := NewDevice(d, "test", Peaks{})
+	b := NewDevice(d, "test", result.Peaks{})
 	b.cpu = false
 	done := 0
 	b.Prepare(context.Background(), jobs, func() { done++ })

@@ -5,6 +5,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 	"github.com/vkattn/vkattn/flash/tune"
 )
 
@@ -71,7 +72,7 @@ func (d *Device) sample(b budget, run func(n int) (tune.RunTimes, error)) (s Sam
 	if !res.OnDevice {
 		s.Note = "wall time: the device has no timestamps"
 	}
-	if ms := Median(s.Ms); ms <= 0 || math.IsNaN(ms) {
+	if ms := result.Median(s.Ms); ms <= 0 || math.IsNaN(ms) {
 		return Samples{}, fmt.Errorf("the device timed a run at %v ms", ms)
 	}
 	return s, nil
@@ -84,3 +85,17 @@ func batch(one time.Duration) int {
 	}
 	return min(max(int(batchTime/one), 1), batchRuns)
 }
+
+// How a row is measured.
+const (
+	warmUp     = 25 * time.Millisecond  // of device time before anything counts
+	leftAlone  = 800 * time.Millisecond // a GPU without work for so long may have slowed its clock down: an H200 from 1980 to 345 MHz
+	wakeUp     = time.Second            // of work before anything counts then, of which an H200 takes half to come back
+	leastTime  = 100 * time.Millisecond // of device time that counts
+	enoughWall = time.Second            // of runs too short to fill leastTime sooner, where other processes use the device too
+	leastRuns  = 10
+	batchTime  = 20 * time.Millisecond // of runs in one submission
+	batchRuns  = 256                   // at most
+	wallRuns   = 10                    // at most, one submission each
+	wallBudget = 100 * time.Millisecond
+)

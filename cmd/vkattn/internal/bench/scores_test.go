@@ -2,89 +2,19 @@ package bench
 
 import (
 	"context"
-	"encoding/json"
 	"math"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 	"github.com/vkattn/vkattn/flash/score"
 	"github.com/vkattn/vkattn/internal/vktest"
 )
 
-func TestParseScores(t *testing.T) {
-	for _, x := range []struct {
-		parse func(string) (string, error)
-		good  map[string]string
-		bad   []string
-	}{
-		{ParseScore, map[string]string{"": "", "none": "", "ALiBi": "alibi", " t5": "t5", "softcap=30": "softcap=30",
-			"softcap=2.50": "softcap=2.5"},
-			[]string{"softcap", "softcap=0", "softcap=-1", "softcap=nan", "softcap=inf", "softcap=1e-60", "alibi=2", "none=1", "rope"}},
-		{ParseBias, map[string]string{"": "", "none": "", "Full": "full", "heads": "heads", "batch": "batch", "pairs": "pairs",
-			"keys": "keys"}, []string{"rows", "full=1"}},
-		{ParseMask, map[string]string{"": "", "none": "", "documents=08": "documents=8", "prefix=1k": "prefix=1024"},
-			[]string{"documents", "documents=0", "documents=-1", "prefix=x", "causal=1", "=3"}},
-	} {
-		for text, want := range x.good {
-			got, err := x.parse(text)
-			require.NoError(t, err, text)
-			require.Equal(t, want, got)
-		}
-		for _, text := range x.bad {
-			_, err := x.parse(text)
-			require.ErrorContains(t, err, "must be", text)
-		}
-	}
-	_, err := parseBools("sinks")("maybe")
-	require.ErrorContains(t, err, `sinks "maybe": it must be true, false or both`)
-
-	c := Case{Impl: "flash2", DType: "float16", B: 1, H: 2, Hkv: 2, Nq: 8, N: 8, D: 8, Dv: 8, Mask: "documents=9"}
-	require.ErrorContains(t, c.validate(), "there are 8 keys")
-	c.Mask, c.Causal = "prefix=4", true
-	require.ErrorContains(t, c.validate(), "causal must be false")
-	c.Causal = false
-	require.NoError(t, c.validate())
-}
-
-// TestScoresOfACase: what a case says of its scores is in its name, its path and its JSON, and comes back from there; a case that uses
-// nothing of it looks as it did before there was any.
-func TestScoresOfACase(t *testing.T) {
-	c := Case{Impl: "flash2", DType: "float16", B: 2, H: 4, Hkv: 4, Nq: 64, N: 64, D: 16, Dv: 16}
-	plain, err := json.Marshal(Job{Case: c})
-	require.NoError(t, err)
-	for _, key := range []string{"score", "bias", "mask", "sinks", "window"} {
-		require.NotContains(t, string(plain), key)
-	}
-	require.Equal(t, "flash2 float16 B2 H4 N64 D16", c.String())
-	_, costs := c.Plain()
-	require.False(t, costs)
-
-	used := c
-	used.Score, used.Bias, used.Mask, used.Sinks = "softcap=30", "heads", "documents=4", true
-	require.Equal(t, "flash2 float16 B2 H4 N64 D16 softcap=30 bias heads documents=4 sinks", used.String())
-	text, err := json.Marshal(Job{Case: used})
-	require.NoError(t, err)
-	require.Contains(t, string(text), `"score":"softcap=30","bias":"heads","mask":"documents=4","sinks":true`)
-	require.Equal(t, used, jobOf(t, text).Case)
-	back, costs := used.Plain()
-	require.True(t, costs)
-	require.Equal(t, c, back)
-	var row Row
-	require.Error(t,
-		json.Unmarshal([]byte(`{"impl":"flash2","dtype":"float16","B":1,"H":1,"Hkv":1,"Nq":8,"N":8,"D":8,"score":"rope","causal":false}`),
-			&row), "what is not known is no row")
-}
-
-// TestALiBiSlopes are those of the paper's section 3, and of its authors' program for numbers that are no powers of two.
-func TestALiBiSlopes(t *testing.T) {
-	require.Equal(t, []float32{0.5, 0.25, 0.125, 0.0625, 0.03125, 0.015625, 0.0078125, 0.00390625}, alibiSlopes(8))
-	require.Equal(t, []float32{1.0 / 16, 1.0 / 256, 1.0 / 4}, alibiSlopes(3))
-	require.Equal(t, []float32{1.0 / 256}, alibiSlopes(1))
-}
-
 // TestSeenKeys: the keys of a row, which rates are counted by, are those that the reference lets a query see.
 func TestSeenKeys(t *testing.T) {
-	for _, c := range []Case{
+	for _, c := range []result.Case{
 		{Nq: 24, N: 24, Mask: "documents=4"}, {Nq: 24, N: 24, Mask: "documents=5", Causal: true},
 		{Nq: 7, N: 20, Mask: "documents=3", Causal: true, Window: 3},
 		{Nq: 20, N: 7, Mask: "documents=7"}, {Nq: 20, N: 7, Mask: "documents=2", Causal: true}, {Nq: 9, N: 30, Mask: "prefix=4", Window: 5},
@@ -96,7 +26,7 @@ func TestSeenKeys(t *testing.T) {
 		for i, r := range sampleRows(c, 1)[:c.Nq] {
 			p, _ := in.head(c, sampleRows(c, 1)[:c.Nq], 0)
 			require.NoError(t, p.Check())
-			first, end := c.seen(r.I)
+			first, end := c.Seen(r.I)
 			pairs += end - first
 			for j := range c.N {
 				require.Equal(t, j >= first && j < end, p.Allows(0, 0, i, j), "%s: query %d, key %d", c, i, j)
@@ -111,7 +41,7 @@ func TestSeenKeys(t *testing.T) {
 
 // TestHostScores: what the gradients' check makes of a score is what the reference of a single head makes of it.
 func TestHostScores(t *testing.T) {
-	for _, c := range []Case{
+	for _, c := range []result.Case{
 		{Score: "alibi"}, {Score: "softcap=2"}, {Score: "t5"}, {Score: "t5", Causal: true}, {Bias: "full"}, {Bias: "heads"},
 		{Bias: "batch"}, {Bias: "pairs"}, {Bias: "keys"},
 		{Score: "softcap=2", Bias: "full"},
@@ -145,22 +75,22 @@ func TestHostScores(t *testing.T) {
 func TestScoredRows(t *testing.T) {
 	vktest.Long(t, "rows without scores in TestMeasure, and scores in the conformance suite")
 	ctx := context.Background()
-	d := quick(testDevice(t), Peaks{})
+	d := quick(testDevice(t), result.Peaks{})
 	d.Limit = 1
-	wide := Case{B: 2, H: 4, Hkv: 2, Nq: 33, N: 40, D: 16, Dv: 16, DType: "float16"}
-	long := Case{B: 2, H: 4, Hkv: 2, Nq: 256, N: 320, D: 16, Dv: 16, DType: "float16"} // checked by samples
+	wide := result.Case{B: 2, H: 4, Hkv: 2, Nq: 33, N: 40, D: 16, Dv: 16, DType: "float16"}
+	long := result.Case{B: 2, H: 4, Hkv: 2, Nq: 256, N: 320, D: 16, Dv: 16, DType: "float16"} // checked by samples
 	for _, x := range []struct {
-		on  Case
-		set func(*Case)
+		on  result.Case
+		set func(*result.Case)
 	}{
-		{wide, func(c *Case) { c.Score = "alibi" }},
-		{wide, func(c *Case) { c.Score, c.Causal = "t5", true }},
-		{wide, func(c *Case) { c.Score, c.Bias, c.Sinks, c.DType = "softcap=2", "full", true, "float32" }},
-		{wide, func(c *Case) { c.Bias, c.Mask, c.Causal = "keys", "documents=3", true }},
-		{long, func(c *Case) { c.Bias, c.Sinks, c.Mask = "heads", true, "prefix=50" }},
-		{long, func(c *Case) { c.Bias, c.Window, c.Causal = "batch", 100, true }},
-		{long, func(c *Case) { c.Bias, c.Score = "pairs", "softcap=3" }},
-		{long, func(c *Case) { c.Bias = "keys" }},
+		{wide, func(c *result.Case) { c.Score = "alibi" }},
+		{wide, func(c *result.Case) { c.Score, c.Causal = "t5", true }},
+		{wide, func(c *result.Case) { c.Score, c.Bias, c.Sinks, c.DType = "softcap=2", "full", true, "float32" }},
+		{wide, func(c *result.Case) { c.Bias, c.Mask, c.Causal = "keys", "documents=3", true }},
+		{long, func(c *result.Case) { c.Bias, c.Sinks, c.Mask = "heads", true, "prefix=50" }},
+		{long, func(c *result.Case) { c.Bias, c.Window, c.Causal = "batch", 100, true }},
+		{long, func(c *result.Case) { c.Bias, c.Score = "pairs", "softcap=3" }},
+		{long, func(c *result.Case) { c.Bias = "keys" }},
 	} {
 		c := x.on
 		c.Impl = "flash2"
@@ -169,13 +99,13 @@ func TestScoredRows(t *testing.T) {
 			continue
 		}
 		t.Run(c.String(), func(t *testing.T) {
-			require.NoError(t, c.validate())
+			require.NoError(t, c.Validate())
 			shape, err := d.Shape(ctx, c, both)
 			require.NoError(t, err)
 			defer shape.Close()
-			row := shape.Measure(ctx, Job{c, both}, true)
+			row := shape.Measure(ctx, result.Job{Case: c, Passes: both}, true)
 			require.Empty(t, row.Error)
-			require.Empty(t, row.BwdError)
+			require.Empty(t, row.BwdFailure.Error)
 			require.Positive(t, row.Fwd.Ms)
 			require.Positive(t, row.Bwd.Ms)
 			require.InEpsilon(t, c.BackwardFLOPs()/row.Bwd.Ms/1e9, row.Bwd.TFLOPS, 1e-9)
@@ -183,16 +113,16 @@ func TestScoredRows(t *testing.T) {
 			s := shape.(*deviceShape)
 			rows := c.B * (c.H*c.Nq + c.Hkv*c.N)
 			if c.Bias != "" {
-				b := c.biasShape()
+				b := c.BiasShape()
 				rows += b[0] * b[1] * b[2]
 			}
 			if c.Sinks {
 				rows += c.H
 			}
 			if c.N < 100 {
-				require.Equal(t, rows, row.BwdErrRows)
+				require.Equal(t, rows, row.BwdCheck.ErrRows)
 			} else {
-				require.Less(t, row.BwdErrRows, rows)
+				require.Less(t, row.BwdCheck.ErrRows, rows)
 			}
 			set := &s.sets[0]
 			wrong := "dq is wrong"

@@ -3,45 +3,28 @@ package bench
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 	"github.com/vkattn/vkattn/flash"
 )
-
-// Bench measures shapes on a device.
-type Bench interface {
-	// Shape makes the inputs and outputs of a shape (c.Impl and c.Tuning are
-	// not looked at) for these passes.
-	Shape(ctx context.Context, c Case, p Passes) (Shape, error)
-	// Row returns an empty row of a case: library, device and driver filled in.
-	Row(c Case) Row
-	// Ceiling is a rate in operations a second that no kernel passes; 0: not known.
-	Ceiling() float64
-}
-
-// Shape holds the tensors of one shape, ready to be measured.
-type Shape interface {
-	// Measure times a job of this shape for one round, its passes among the
-	// shape's, and when check is set compares the outputs with the reference.
-	Measure(ctx context.Context, j Job, check bool) Row
-	Close() error
-}
 
 // Sweep measures cases one after the other, those of one shape interleaved
 // with one another and with the peer, round by round: differences between
 // rounds (clocks, heat, neighbours) then fall on all alike.
 type Sweep struct {
 	Bench Bench
-	Jobs  []Job
+	Jobs  []result.Job
 
 	Rounds    int // 0 is 1
 	Peer      *Peer
 	PeerImpls []string // "fa2", "cudnn", "standard", …
 
-	Limit time.Duration     // of one row; 0: none
-	Have  func(c Case) bool // rows to leave out, as an earlier run has them; nil: none
-	Known []Row             // of this device and an earlier run: what they reached predicts, too
-	OnRow func(Row) error   // receives every row as soon as it is complete; an error ends the sweep
+	Limit time.Duration            // of one row; 0: none
+	Have  func(c result.Case) bool // rows to leave out, as an earlier run has them; nil: none
+	Known []result.Row             // of this device and an earlier run: what they reached predicts, too
+	OnRow func(result.Row) error   // receives every row as soon as it is complete; an error ends the sweep
 
 	// Progress, when not nil, is told what starts now: step of total, total the
 	// number of measurements, rounds and peers counted.
@@ -77,14 +60,14 @@ func (s *Sweep) rounds() int { return max(s.Rounds, 1) }
 
 // group is the jobs of one shape.
 type group struct {
-	shape     Case
-	passes    Passes // of any job
-	own, peer []Job
+	shape     result.Case
+	passes    result.Passes // of any job
+	own, peer []result.Job
 }
 
 // groups collects the jobs by shape, in the order of their first appearance.
 func (s *Sweep) groups() []group {
-	at := map[Case]int{}
+	at := map[result.Case]int{}
 	var out []group
 	for _, j := range s.Jobs {
 		if s.Have != nil && s.Have(j.Case) {
@@ -95,10 +78,10 @@ func (s *Sweep) groups() []group {
 		if !ok {
 			i = len(out)
 			at[shape] = i
-			out = append(out, group{shape: shape, passes: j.Passes.orDefault()})
+			out = append(out, group{shape: shape, passes: j.Passes.OrDefault()})
 		}
 		out[i].own = append(out[i].own, j)
-		out[i].passes = out[i].passes.and(j.Passes)
+		out[i].passes = out[i].passes.And(j.Passes)
 	}
 	if s.Peer == nil {
 		return out
@@ -107,22 +90,22 @@ func (s *Sweep) groups() []group {
 		for _, impl := range s.PeerImpls {
 			c := out[i].shape
 			c.Impl = impl
-			out[i].peer = append(out[i].peer, Job{c, out[i].passes})
+			out[i].peer = append(out[i].peer, result.Job{Case: c, Passes: out[i].passes})
 		}
 	}
 	return out
 }
 
 func (s *Sweep) group(ctx context.Context, g group, total int) error {
-	rounds := make(map[Case][]Row)
-	peerRounds := make(map[Case][]Row)
+	rounds := make(map[result.Case][]result.Row)
+	peerRounds := make(map[result.Case][]result.Row)
 
-	run := make([]Job, 0, len(g.own))
+	run := make([]result.Job, 0, len(g.own))
 	for _, j := range g.own {
-		if why, predicted := s.tooSlow(j); why != "" {
+		if why, predicted := s.rates.tooSlow(j, s.Limit, s.Bench.Ceiling()); why != "" {
 			row := s.Bench.Row(j.Case)
-			row.Error, row.Reason, row.PredictedMs = why, ReasonLimit, 1e3*predicted
-			rounds[j.Case] = []Row{row}
+			row.Failure, row.PredictedMs = result.Failure{Error: why, Reason: result.ReasonLimit}, 1e3*predicted
+			rounds[j.Case] = []result.Row{row}
 			continue
 		}
 		run = append(run, j)
@@ -137,11 +120,11 @@ func (s *Sweep) group(ctx context.Context, g group, total int) error {
 			}
 			for _, j := range run {
 				row := s.Bench.Row(j.Case)
-				row.fail(err)
+				row.Fail(FailureOf(err))
 				if errors.Is(err, flash.ErrArgument) { // the case is sound, so it is the device that is too small
-					row.Reason = ReasonUnsupported
+					row.Reason = result.ReasonUnsupported
 				}
-				rounds[j.Case] = []Row{row}
+				rounds[j.Case] = []result.Row{row}
 			}
 			run = nil
 		} else {
@@ -174,19 +157,19 @@ func (s *Sweep) group(ctx context.Context, g group, total int) error {
 		}
 	}
 	for _, j := range g.own {
-		if err := s.emit(mergeRounds(rounds[j.Case])); err != nil {
+		if err := s.emit(result.MergeRounds(rounds[j.Case])); err != nil {
 			return err
 		}
 	}
 	for _, j := range g.peer {
-		if err := s.emit(mergeRounds(peerRounds[j.Case])); err != nil {
+		if err := s.emit(result.MergeRounds(peerRounds[j.Case])); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (s *Sweep) emit(r Row) error {
+func (s *Sweep) emit(r result.Row) error {
 	if s.OnRow == nil {
 		return nil
 	}
@@ -204,4 +187,23 @@ func (s *Sweep) tell(total int, what string) {
 	if s.Progress != nil {
 		s.Progress(max(s.step, 1), total, what)
 	}
+}
+
+// prepare has the jobs that will be measured prepared, where the bench can.
+func (s *Sweep) prepare(ctx context.Context, groups []group, total int) {
+	p, ok := s.Bench.(preparer)
+	if !ok {
+		return
+	}
+	var jobs []result.Job
+	for _, g := range groups {
+		jobs = append(jobs, g.own...)
+	}
+	if len(jobs) < 2 {
+		return
+	}
+	ready := 0
+	tell := func() { s.tell(total, fmt.Sprintf("kernels of %d of %d rows compiled", ready, len(jobs))) }
+	tell()
+	p.Prepare(ctx, jobs, func() { ready++; tell() })
 }

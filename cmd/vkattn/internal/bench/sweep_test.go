@@ -4,17 +4,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 )
 
 // fakeBench measures nothing: times come from a table, and it notes what was asked of it.
 type fakeBench struct {
 	log     []string
-	ms      func(c Case, round int) float64
-	rounds  map[Case]int
+	ms      func(c result.Case, round int) float64
+	rounds  map[result.Case]int
 	fail    map[string]error // by impl
 	noShape error
 	open    int
@@ -22,10 +25,13 @@ type fakeBench struct {
 	slower  float64 // backward's time over forward's; 0: there is no backward
 }
 
-func (b *fakeBench) Row(c Case) Row   { return Row{Library: "vkattn test", Case: c} }
+func (b *fakeBench) Row(c result.Case) result.Row {
+	return result.Row{Origin: result.Origin{Library: "vkattn test"}, Case: c}
+}
+
 func (b *fakeBench) Ceiling() float64 { return b.ceiling }
 
-func (b *fakeBench) Shape(_ context.Context, c Case, p Passes) (Shape, error) {
+func (b *fakeBench) Shape(_ context.Context, c result.Case, p result.Passes) (Shape, error) {
 	if b.noShape != nil {
 		return nil, b.noShape
 	}
@@ -35,58 +41,60 @@ func (b *fakeBench) Shape(_ context.Context, c Case, p Passes) (Shape, error) {
 
 type fakeShape struct {
 	b *fakeBench
-	c Case
-	p Passes
+	c result.Case
+	p result.Passes
 }
 
 func (s *fakeShape) Close() error { s.b.open--; return nil }
 
-func (s *fakeShape) Measure(_ context.Context, j Job, check bool) Row {
+func (s *fakeShape) Measure(_ context.Context, j result.Job, check bool) result.Row {
 	c := j.Case
 	s.b.log = append(s.b.log, fmt.Sprintf("%s N%d check=%t", c.Impl, c.N, check))
 	row := s.b.Row(c)
 	if c.Shape() != s.c.Shape() || j.Passes.Bwd && !s.p.Bwd {
-		row.fail(fmt.Errorf("the shape is %v for passes %v", s.c, s.p))
+		row.Fail(FailureOf(fmt.Errorf("the shape is %v for passes %v", s.c, s.p)))
 		return row
 	}
 	if err := s.b.fail[c.Impl]; err != nil {
-		row.fail(err)
+		row.Fail(FailureOf(err))
 		return row
 	}
 	if s.b.rounds == nil {
-		s.b.rounds = map[Case]int{}
+		s.b.rounds = map[result.Case]int{}
 	}
 	ms := s.b.ms(c, s.b.rounds[c])
 	s.b.rounds[c]++
-	pass := func(ms float64) Pass {
-		return Pass{Ms: ms, P20: ms, P80: ms, TFLOPS: c.ForwardFLOPs() / ms / 1e9, N: 10}
+	pass := func(ms float64) result.Pass {
+		p := result.Pass{TFLOPS: c.ForwardFLOPs() / ms / 1e9}
+		p.Timed(slices.Repeat([]float64{ms}, 10))
+		return p
 	}
-	if j.Passes.orDefault().Fwd {
-		row.Fwd, row.samples = pass(ms), []float64{ms, ms}
+	if j.Passes.OrDefault().Fwd {
+		row.Fwd = pass(ms)
 	}
 	if j.Passes.Bwd {
-		row.Bwd, row.bwdSamples = pass(s.b.slower*ms), []float64{s.b.slower * ms}
+		row.Bwd = pass(s.b.slower * ms)
 		if s.b.slower == 0 {
-			row.Bwd, row.BwdError, row.BwdReason = Pass{}, "no backward", ReasonUnsupported
+			row.Bwd, row.BwdFailure.Error, row.BwdFailure.Reason = result.Pass{}, "no backward", result.ReasonUnsupported
 		}
 	}
 	return row
 }
 
-func twoShapes(t *testing.T) []Job {
+func twoShapes(t *testing.T) []result.Job {
 	t.Helper()
-	cases, err := Grid{Batch: []int{1}, Heads: []int{1}, Seq: []int{64, 128}, Causal: no}.Expand()
+	cases, err := result.Grid{Batch: []int{1}, Heads: []int{1}, Seq: []int{64, 128}, Causal: no}.Expand()
 	require.NoError(t, err)
-	return JobsOf(cases, Passes{})
+	return result.JobsOf(cases, result.Passes{})
 }
 
-func collect(rows *[]Row) func(Row) error {
-	return func(r Row) error { *rows = append(*rows, r); return nil }
+func collect(rows *[]result.Row) func(result.Row) error {
+	return func(r result.Row) error { *rows = append(*rows, r); return nil }
 }
 
 func TestSweepInterleavesAndTakesMedians(t *testing.T) {
-	b := &fakeBench{ms: func(c Case, round int) float64 { return []float64{3, 1, 2}[round] }}
-	var rows []Row
+	b := &fakeBench{ms: func(c result.Case, round int) float64 { return []float64{3, 1, 2}[round] }}
+	var rows []result.Row
 	var steps []int
 	s := Sweep{Bench: b, Jobs: twoShapes(t), Rounds: 3, OnRow: collect(&rows), Progress: func(step, total int, _ string) {
 		require.Equal(t, 12, total)
@@ -115,8 +123,8 @@ func TestSweepInterleavesAndTakesMedians(t *testing.T) {
 }
 
 func TestSweepFailedRowsDoNotLoseTheOthers(t *testing.T) {
-	b := &fakeBench{ms: func(Case, int) float64 { return 1 }, fail: map[string]error{"standard": errors.New("broken")}}
-	var rows []Row
+	b := &fakeBench{ms: func(result.Case, int) float64 { return 1 }, fail: map[string]error{"standard": errors.New("broken")}}
+	var rows []result.Row
 	s := Sweep{Bench: b, Jobs: twoShapes(t), Rounds: 2, OnRow: collect(&rows)}
 	require.NoError(t, s.Run(context.Background()))
 	require.Len(t, rows, 4)
@@ -130,7 +138,7 @@ func TestSweepFailedRowsDoNotLoseTheOthers(t *testing.T) {
 
 func TestSweepInputsThatDoNotFit(t *testing.T) {
 	b := &fakeBench{noShape: errors.New("no room")}
-	var rows []Row
+	var rows []result.Row
 	s := Sweep{Bench: b, Jobs: twoShapes(t), OnRow: collect(&rows)}
 	require.NoError(t, s.Run(context.Background()))
 	require.Len(t, rows, 4)
@@ -140,10 +148,10 @@ func TestSweepInputsThatDoNotFit(t *testing.T) {
 }
 
 func TestSweepLeavesOutWhatIsThere(t *testing.T) {
-	b := &fakeBench{ms: func(Case, int) float64 { return 1 }}
+	b := &fakeBench{ms: func(result.Case, int) float64 { return 1 }}
 	cases := twoShapes(t)
-	var rows []Row
-	s := Sweep{Bench: b, Jobs: cases, OnRow: collect(&rows), Have: func(c Case) bool { return c.N == 64 || c.Impl == "standard" }}
+	var rows []result.Row
+	s := Sweep{Bench: b, Jobs: cases, OnRow: collect(&rows), Have: func(c result.Case) bool { return c.N == 64 || c.Impl == "standard" }}
 	require.NoError(t, s.Run(context.Background()))
 	require.Len(t, rows, 1)
 	require.Equal(t, cases[3].Case, rows[0].Case)
@@ -151,36 +159,37 @@ func TestSweepLeavesOutWhatIsThere(t *testing.T) {
 
 func TestSweepSkipsWhatWouldTakeTooLong(t *testing.T) {
 	// 2 ms at N 64 predict 8 ms at N 128.
-	b := &fakeBench{ms: func(c Case, _ int) float64 { return 2 * float64(c.N*c.N) / (64 * 64) }}
-	var rows []Row
+	b := &fakeBench{ms: func(c result.Case, _ int) float64 { return 2 * float64(c.N*c.N) / (64 * 64) }}
+	var rows []result.Row
 	s := Sweep{Bench: b, Jobs: twoShapes(t), OnRow: collect(&rows), Limit: 5 * time.Millisecond}
 	require.NoError(t, s.Run(context.Background()))
 	require.Len(t, rows, 4)
 	require.Empty(t, rows[0].Error)
 	require.Contains(t, rows[2].Error, "skipped: one run is predicted to take 0.008 s at the rate of a row like it, over the limit")
-	require.Equal(t, ReasonLimit, rows[2].Reason)
+	require.Equal(t, result.ReasonLimit, rows[2].Reason)
 	require.InDelta(t, 8, rows[2].PredictedMs, 1e-9)
 	require.True(t, rows[2].Skipped())
 	require.False(t, rows[2].Failed())
 
 	// What is most like it predicts: the last size, not the fastest; and rows of an earlier run do.
-	b = &fakeBench{ms: func(c Case, _ int) float64 { return 2 * float64(c.N*c.N*c.N) / (64 * 64 * 64) }}
+	b = &fakeBench{ms: func(c result.Case, _ int) float64 { return 2 * float64(c.N*c.N*c.N) / (64 * 64 * 64) }}
 	rows = nil
-	cases, err := Grid{Batch: []int{1}, Heads: []int{1}, Seq: []int{64, 128, 256}, Causal: no}.Expand()
+	cases, err := result.Grid{Batch: []int{1}, Heads: []int{1}, Seq: []int{64, 128, 256}, Causal: no}.Expand()
 	require.NoError(t, err)
-	s = Sweep{Bench: b, Jobs: JobsOf(cases, Passes{}), OnRow: collect(&rows), Limit: 20 * time.Millisecond}
+	s = Sweep{Bench: b, Jobs: result.JobsOf(cases, result.Passes{}), OnRow: collect(&rows), Limit: 20 * time.Millisecond}
 	require.NoError(t, s.Run(context.Background()))
 	require.Len(t, rows, 6)
 	require.Empty(t, rows[2].Error)
 	require.InDelta(t, 4*16, rows[4].PredictedMs, 1e-9, "at the rate of N 64 it is 32 ms")
 	later := rows[4:]
-	s = Sweep{Bench: b, Jobs: JobsOf(cases[4:], Passes{}), OnRow: collect(&later), Limit: 20 * time.Millisecond, Known: rows[:4]}
+	s = Sweep{Bench: b, Jobs: result.JobsOf(cases[4:], result.Passes{}), OnRow: collect(&later),
+		Limit: 20 * time.Millisecond, Known: rows[:4]}
 	require.NoError(t, s.Run(context.Background()))
 	require.Len(t, later, 4)
 	require.InDelta(t, 4*16, later[2].PredictedMs, 1e-9)
 
 	// A run that does not fill the device predicts nothing.
-	b = &fakeBench{ms: func(c Case, _ int) float64 { return float64(c.N*c.N) / (64 * 64) }}
+	b = &fakeBench{ms: func(c result.Case, _ int) float64 { return float64(c.N*c.N) / (64 * 64) }}
 	rows = nil
 	s = Sweep{Bench: b, Jobs: twoShapes(t), OnRow: collect(&rows), Limit: 3 * time.Millisecond}
 	require.NoError(t, s.Run(context.Background()))
@@ -194,7 +203,7 @@ func TestSweepSkipsWhatWouldTakeTooLong(t *testing.T) {
 	s = Sweep{Bench: b, Jobs: twoShapes(t), OnRow: collect(&rows), Limit: 3 * time.Millisecond}
 	require.NoError(t, s.Run(context.Background()))
 	for _, r := range rows {
-		require.Equal(t, ReasonLimit, r.Reason)
+		require.Equal(t, result.ReasonLimit, r.Reason)
 		require.Contains(t, r.Error, "predicted to take at least ")
 		require.Contains(t, r.Error, "at the device's measured peak (no run of "+r.Impl+
 			" in float16 that fills the device has been measured yet)")
@@ -205,13 +214,13 @@ func TestSweepSkipsWhatWouldTakeTooLong(t *testing.T) {
 func TestSweepEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	b := &fakeBench{}
-	b.ms = func(c Case, _ int) float64 {
+	b.ms = func(c result.Case, _ int) float64 {
 		if c.N == 128 {
 			cancel()
 		}
 		return 1
 	}
-	var rows []Row
+	var rows []result.Row
 	s := Sweep{Bench: b, Jobs: twoShapes(t), OnRow: collect(&rows)}
 	require.ErrorIs(t, s.Run(ctx), context.Canceled)
 	require.Len(t, rows, 2, "the first shape is kept")
@@ -219,19 +228,19 @@ func TestSweepEndsWithItsContext(t *testing.T) {
 }
 
 func TestSweepStopsWhenRowsCannotBeWritten(t *testing.T) {
-	b := &fakeBench{ms: func(Case, int) float64 { return 1 }}
+	b := &fakeBench{ms: func(result.Case, int) float64 { return 1 }}
 	full := errors.New("disk full")
-	s := Sweep{Bench: b, Jobs: twoShapes(t), OnRow: func(Row) error { return full }}
+	s := Sweep{Bench: b, Jobs: twoShapes(t), OnRow: func(result.Row) error { return full }}
 	require.ErrorIs(t, s.Run(context.Background()), full)
 	require.Zero(t, b.open)
 }
 
 // TestSweepOfPasses: each job has its own passes, and the shape what any of them needs.
 func TestSweepOfPasses(t *testing.T) {
-	b := &fakeBench{ms: func(Case, int) float64 { return 4 }, slower: 2}
+	b := &fakeBench{ms: func(result.Case, int) float64 { return 4 }, slower: 2}
 	jobs := twoShapes(t)
-	jobs[0].Passes, jobs[1].Passes, jobs[3].Passes = Passes{Fwd: true}, Passes{true, true}, Passes{Bwd: true}
-	var rows []Row
+	jobs[0].Passes, jobs[1].Passes, jobs[3].Passes = result.Passes{Fwd: true}, result.Passes{Fwd: true, Bwd: true}, result.Passes{Bwd: true}
+	var rows []result.Row
 	s := Sweep{Bench: b, Jobs: jobs, Rounds: 2, OnRow: collect(&rows)}
 	require.NoError(t, s.Run(context.Background()))
 	require.Len(t, rows, 4)
@@ -247,16 +256,16 @@ func TestSweepOfPasses(t *testing.T) {
 	require.NoError(t, s.Run(context.Background()))
 	require.Equal(t, 4.0, rows[1].Fwd.Ms)
 	require.Zero(t, rows[1].Bwd)
-	require.Equal(t, "no backward", rows[1].BwdError)
+	require.Equal(t, "no backward", rows[1].BwdFailure.Error)
 	require.False(t, rows[1].Failed())
 	require.True(t, jobs[1].Passes.Done(rows[1]))
 }
 
 // TestPredictionCountsThePasses: backward is 2.5 times forward's operations, at its own rate where that is known.
 func TestPredictionCountsThePasses(t *testing.T) {
-	predict := func(b *fakeBench, p Passes, limit time.Duration) (rows []Row) {
+	predict := func(b *fakeBench, p result.Passes, limit time.Duration) (rows []result.Row) {
 		cases := twoShapes(t)
-		jobs := []Job{{cases[0].Case, p}, {cases[2].Case, p}}
+		jobs := []result.Job{{Case: cases[0].Case, Passes: p}, {Case: cases[2].Case, Passes: p}}
 		s := Sweep{Bench: b, Jobs: jobs, OnRow: collect(&rows), Limit: limit}
 		require.NoError(t, s.Run(context.Background()))
 		require.Len(t, rows, 2)
@@ -264,30 +273,36 @@ func TestPredictionCountsThePasses(t *testing.T) {
 	}
 	// The first shape takes 2 ms forward, so the second 8 ms.
 	slow := func() *fakeBench {
-		return &fakeBench{ms: func(c Case, _ int) float64 { return 2 * float64(c.N*c.N) / (64 * 64) }}
+		return &fakeBench{ms: func(c result.Case, _ int) float64 { return 2 * float64(c.N*c.N) / (64 * 64) }}
 	}
-	rows := predict(slow(), Passes{Fwd: true}, 10*time.Millisecond)
+	rows := predict(slow(), result.Passes{Fwd: true}, 10*time.Millisecond)
 	require.Empty(t, rows[1].Error)
 	b := slow()
 	b.slower = 2
-	for _, p := range []Passes{{true, true}, {Bwd: true}} {
+	for _, p := range []result.Passes{{Fwd: true, Bwd: true}, {Bwd: true}} {
 		rows = predict(b, p, 10*time.Millisecond)
 		require.Contains(t, rows[1].Error, "skipped: one run forward and backward is predicted to take", "%v", p)
-		require.Equal(t, ReasonLimit, rows[1].Reason)
+		require.Equal(t, result.ReasonLimit, rows[1].Reason)
 		if p.Fwd {
 			require.InDelta(t, 8+16, rows[1].PredictedMs, 1e-9, "at the rates of both passes")
 		} else { // forward's rate is not known, and it is a smaller part
-			require.InDelta(t, (1+1/backwardWork)*16, rows[1].PredictedMs, 1e-9)
+			require.InDelta(t, (1+1/result.BackwardWork)*16, rows[1].PredictedMs, 1e-9)
 		}
 		require.Empty(t, predict(b, p, 30*time.Millisecond)[1].Error)
 	}
 	// No backward has run: at forward's rate.
 	b.slower = 0
-	rows = predict(b, Passes{true, true}, 10*time.Millisecond)
-	require.InDelta(t, 8*(1+backwardWork), rows[1].PredictedMs, 1e-9)
+	rows = predict(b, result.Passes{Fwd: true, Bwd: true}, 10*time.Millisecond)
+	require.InDelta(t, 8*(1+result.BackwardWork), rows[1].PredictedMs, 1e-9)
 	// Nothing has run: at the device's ceiling.
 	b = slow()
 	b.ceiling = twoShapes(t)[0].Case.ForwardFLOPs() // a second
-	rows = predict(b, Passes{true, true}, 3*time.Second)
-	require.InDelta(t, 1e3*(1+backwardWork), rows[0].PredictedMs, 1e-6)
+	rows = predict(b, result.Passes{Fwd: true, Bwd: true}, 3*time.Second)
+	require.InDelta(t, 1e3*(1+result.BackwardWork), rows[0].PredictedMs, 1e-6)
 }
+
+// Axes of tests.
+var (
+	no   = []bool{false}
+	both = result.Passes{Fwd: true, Bwd: true}
+)

@@ -6,8 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
+	"strings"
 
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/flash/tune"
 )
@@ -40,7 +43,7 @@ const (
 )
 
 // add appends a run of a pass of a row. steps are what the model knows of it; nil: nothing.
-func (t *Trace) add(row Row, backward bool, timings []flash.Timing, steps []tune.Work) {
+func (t *Trace) add(row result.Row, backward bool, timings []flash.Timing, steps []tune.Work) {
 	name, kernel, ms := row.Case.String(), row.Kernel, row.Fwd.Ms
 	if backward {
 		name, kernel, ms = name+", backward", row.BwdKernel, row.Bwd.Ms
@@ -58,8 +61,8 @@ func (t *Trace) add(row Row, backward bool, timings []flash.Timing, steps []tune
 			n := float64(same[d.Label])
 			args["bytes_read"], args["bytes_written"], args["flops"] = w.Read/n, w.Written/n, w.FLOPs/n
 			if us > 0 {
-				args["GB/s asked for"] = round(w.Bytes() / n / us / 1e3)
-				args["TFLOP/s"] = round(w.FLOPs / n / us / 1e6)
+				args["GB/s asked for"] = result.Round(w.Bytes() / n / us / 1e3)
+				args["TFLOP/s"] = result.Round(w.FLOPs / n / us / 1e6)
 			}
 		}
 		spans = append(spans, traceEvent{Name: d.Label, Phase: "X", TS: at, Dur: us, PID: 1, TID: traceDispatches, Cat: "dispatch",
@@ -67,7 +70,7 @@ func (t *Trace) add(row Row, backward bool, timings []flash.Timing, steps []tune
 		at += us
 	}
 	t.events = append(t.events, traceEvent{Name: name, Phase: "X", TS: began, Dur: at - began, PID: 1, TID: traceRows, Cat: "row",
-		Args: map[string]any{"kernel": kernel, "tier": row.Tier, "median_ms": round(ms), "dispatches": len(timings)}})
+		Args: map[string]any{"kernel": kernel, "tier": row.Tier, "median_ms": result.Round(ms), "dispatches": len(timings)}})
 	t.events = append(t.events, spans...)
 	t.now = at + traceGap
 }
@@ -90,7 +93,7 @@ func (t *Trace) Rows() int {
 }
 
 // Write writes the trace as JSON.
-func (t *Trace) Write(w io.Writer, h Header) error {
+func (t *Trace) Write(w io.Writer, h result.Header) error {
 	name := func(kind string, pid, tid int, text string) traceEvent {
 		return traceEvent{Name: kind, Phase: "M", PID: pid, TID: tid, Args: map[string]any{"name": text}}
 	}
@@ -100,7 +103,7 @@ func (t *Trace) Write(w io.Writer, h Header) error {
 	}
 	for rank := range t.ranks {
 		events = append(events, name("process_name", traceRanks+rank, 0, fmt.Sprintf("rank %d, by the host's clock", rank)))
-		for i, lane := range RingLanes {
+		for i, lane := range result.RingLanes {
 			events = append(events, name("thread_name", traceRanks+rank, i+1, lane))
 		}
 	}
@@ -117,8 +120,8 @@ var errNoTimestamps = errors.New("--trace: the device's queue has no timestamps,
 
 // Profile runs the passes of a measured row once more, after a warm-up, with a timestamp after each dispatch, and adds them to
 // the trace.
-func (d *Device) Profile(ctx context.Context, t *Trace, row Row) error {
-	passes := Passes{Fwd: true, Bwd: row.Bwd.Ms > 0}
+func (d *Device) Profile(ctx context.Context, t *Trace, row result.Row) error {
+	passes := result.Passes{Fwd: true, Bwd: row.Bwd.Ms > 0}
 	p, err := d.ready(ctx, row.Case, passes)
 	defer p.close()
 	if err != nil {
@@ -179,4 +182,22 @@ func timeDispatches(ctx context.Context, plan *flash.Plan, record func(*flash.Re
 		timings = pending.Timings()
 	}
 	return timings, nil
+}
+
+// traceRanks is the process that the first rank is in a trace; processes before show rows.
+const traceRanks = 2
+
+// traceStart is what every file of Trace.Write begins with: encoding/json writes keys in their order.
+const traceStart = `{"displayTimeUnit":"ns","otherData":{"bytes":"as the kernel asks for`
+
+// ReplaceableTrace says whether a file holds nothing, or a trace that Trace.Write wrote: what an earlier run of a sweep that is
+// continued has left, of which the new trace has all rows.
+func ReplaceableTrace(path string) bool {
+	f, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	start, err := io.ReadAll(io.LimitReader(f, int64(len(traceStart))))
+	return err == nil && strings.HasPrefix(traceStart, string(start)) && (len(start) == 0 || len(start) == len(traceStart))
 }

@@ -8,33 +8,36 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/flash/tune"
 )
 
 func TestTrace(t *testing.T) {
-	c := Case{Impl: "standard", DType: "float16", B: 1, H: 1, Hkv: 1, Nq: 8, N: 8, D: 8, Dv: 8}
+	c := result.Case{Impl: "standard", DType: "float16", B: 1, H: 1, Hkv: 1, Nq: 8, N: 8, D: 8, Dv: 8}
 	steps := []tune.Work{{Name: "QKᵀ", Kernel: "scores", FLOPs: 1000, Read: 400, Written: 100},
 		{Name: "softmax", Kernel: "softmax", FLOPs: 50, Read: 100, Written: 120}, {Name: "PV", Kernel: "product", FLOPs: 1000, Read: 300,
 			Written: 60}}
 	var trace Trace
 	ms := time.Millisecond
-	trace.add(Row{Case: c, Kernel: "standard_scalar 8x8"}, false, []flash.Timing{{Label: "scores", Duration: ms},
+	trace.add(result.Row{Case: c, Kernel: "standard_scalar 8x8"}, false, []flash.Timing{{Label: "scores", Duration: ms},
 		{Label: "scores", Duration: 3 * ms}, {Label: "softmax", Duration: 2 * ms}, {Label: "product", Duration: ms}}, steps)
 	c.Impl = "flash2"
 	for i := range steps {
 		steps[i].Kernel = "scalar_forward"
 	}
-	trace.add(Row{Case: c, Kernel: "scalar_forward 8x8"}, false, []flash.Timing{{Label: "scalar_forward", Duration: 500 * time.Nanosecond}},
+	trace.add(result.Row{Case: c, Kernel: "scalar_forward 8x8"}, false,
+		[]flash.Timing{{Label: "scalar_forward", Duration: 500 * time.Nanosecond}},
 		steps)
-	trace.add(Row{Case: c}, false, []flash.Timing{{Label: "unknown", Duration: ms}}, nil)
-	trace.add(Row{Case: c, Kernel: "forward's", BwdKernel: "kv 8x8, q 8x8"}, true, []flash.Timing{{Label: "backward_delta", Duration: ms},
-		{Label: "scalar_backward_kv", Duration: ms}, {Label: "scalar_backward_q", Duration: ms}},
+	trace.add(result.Row{Case: c}, false, []flash.Timing{{Label: "unknown", Duration: ms}}, nil)
+	trace.add(result.Row{Case: c, Kernel: "forward's", BwdKernel: "kv 8x8, q 8x8"}, true,
+		[]flash.Timing{{Label: "backward_delta", Duration: ms},
+			{Label: "scalar_backward_kv", Duration: ms}, {Label: "scalar_backward_q", Duration: ms}},
 		[]tune.Work{{Name: "δ", Kernel: "backward_delta", Read: 1}, {Name: "QKᵀ again", Kernel: "scalar_backward_kv", Read: 2},
 			{Name: "dK", Kernel: "scalar_backward_kv", Read: 4}, {Name: "QKᵀ again", Kernel: "scalar_backward_q", Read: 8}})
 	require.Equal(t, 4, trace.Rows())
 	var out bytes.Buffer
-	require.NoError(t, trace.Write(&out, Header{Device: "GPU"}))
+	require.NoError(t, trace.Write(&out, result.Header{Device: "GPU"}))
 
 	var got struct {
 		TraceEvents []struct {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/flash/tune"
 )
@@ -18,41 +19,43 @@ const (
 // Tuned is a candidate with what was measured of it.
 type Tuned struct {
 	tune.Candidate
-	Row          // its kernel, times and error
-	Gain float64 // time of the built-in choice over this one's; 0 when it has no time
-	Best bool    // the one to take: the fastest, or the built-in choice when nothing is clearly faster
+	result.Row         // its kernel, times and error
+	Gain       float64 // time of the built-in choice over this one's; 0 when it has no time
+	Best       bool    // the one to take: the fastest, or the built-in choice when nothing is clearly faster
 }
 
 // tuned is what tiles are of: a pass, the candidates for it, and how a plan takes one.
 type tuned struct {
-	passes     Passes
+	passes     result.Passes
 	candidates func(d *flash.Device, p flash.Problem, opts ...flash.PlanOption) ([]tune.Candidate, error)
 	with       func(values map[string]int) flash.PlanOption
-	pass       func(r *Row) (p *Pass, failure string)
+	pass       func(r *result.Row) (p *result.Pass, failure string)
 }
 
 var (
-	tunedForward = tuned{Passes{Fwd: true}, tune.Candidates, flash.WithTuning,
-		func(r *Row) (*Pass, string) { return &r.Fwd, r.Error }}
-	tunedBackward = tuned{Passes{Bwd: true}, tune.BackwardCandidates, flash.WithBackwardTuning,
-		func(r *Row) (*Pass, string) { return &r.Bwd, cmp.Or(r.Error, r.BwdError) }}
+	tunedForward = tuned{result.Passes{Fwd: true}, tune.Candidates, flash.WithTuning,
+		func(r *result.Row) (*result.Pass, string) { return &r.Fwd, r.Error }}
+	tunedBackward = tuned{result.Passes{Bwd: true}, tune.BackwardCandidates, flash.WithBackwardTuning,
+		func(r *result.Row) (*result.Pass, string) { return &r.Bwd, cmp.Or(r.Error, r.BwdFailure.Error) }}
 )
 
 // Tune measures the tiles that the device offers for a case, interleaved over
 // rounds, each output checked. The built-in choice comes first. A tile whose
 // output is wrong, or that fails, has no time and never wins.
-func (d *Device) Tune(ctx context.Context, c Case, rounds int, progress func(step, total int, what string)) ([]Tuned, error) {
+func (d *Device) Tune(ctx context.Context, c result.Case, rounds int, progress func(step, total int, what string)) ([]Tuned, error) {
 	return d.tune(ctx, c, rounds, progress, &tunedForward)
 }
 
 // TuneBackward does so for the backward pass: tiles of its two kernels, one of them at a time, the other as built in. Each was compared
 // with the oracle when its plan was made.
-func (d *Device) TuneBackward(ctx context.Context, c Case, rounds int, progress func(step, total int, what string)) ([]Tuned, error) {
+func (d *Device) TuneBackward(ctx context.Context, c result.Case, rounds int,
+	progress func(step, total int, what string)) ([]Tuned, error) {
 	return d.tune(ctx, c, rounds, progress, &tunedBackward)
 }
 
-func (d *Device) tune(ctx context.Context, c Case, rounds int, progress func(step, total int, what string), of *tuned) ([]Tuned, error) {
-	impl, err := Implementation(c.Impl)
+func (d *Device) tune(ctx context.Context, c result.Case, rounds int, progress func(step, total int, what string),
+	of *tuned) ([]Tuned, error) {
+	impl, err := result.Implementation(c.Impl)
 	if err != nil {
 		return nil, err
 	}
@@ -64,7 +67,7 @@ func (d *Device) tune(ctx context.Context, c Case, rounds int, progress func(ste
 	if err != nil {
 		return nil, err
 	}
-	j := Job{Case: c, Passes: of.passes}
+	j := result.Job{Case: c, Passes: of.passes}
 	shape, err := d.Shape(ctx, c, j.Passes)
 	if err != nil {
 		return nil, err
@@ -72,7 +75,7 @@ func (d *Device) tune(ctx context.Context, c Case, rounds int, progress func(ste
 	defer shape.Close()
 	s := shape.(*deviceShape)
 
-	measured := make([][]Row, len(candidates))
+	measured := make([][]result.Row, len(candidates))
 	out := make([]bool, len(candidates))
 	for round := range max(rounds, 1) {
 		best := 0.0
@@ -106,12 +109,12 @@ func (d *Device) tune(ctx context.Context, c Case, rounds int, progress func(ste
 }
 
 // rank merges the rounds and finds the tile to take.
-func (of *tuned) rank(candidates []tune.Candidate, measured [][]Row) []Tuned {
+func (of *tuned) rank(candidates []tune.Candidate, measured [][]result.Row) []Tuned {
 	var all []Tuned
 	best := 0
 	ms := func(t *Tuned) float64 { p, _ := of.pass(&t.Row); return p.Ms }
 	for i, c := range candidates {
-		all = append(all, Tuned{Candidate: c, Row: mergeRounds(measured[i])})
+		all = append(all, Tuned{Candidate: c, Row: result.MergeRounds(measured[i])})
 		if base, own := ms(&all[0]), ms(&all[i]); own > 0 && base > 0 {
 			all[i].Gain = base / own
 		}
@@ -125,7 +128,7 @@ func (of *tuned) rank(candidates []tune.Candidate, measured [][]Row) []Tuned {
 
 // everyRound says whether a was faster than b in each round: a difference that
 // a repeat does not show is none.
-func (of *tuned) everyRound(a, b []Row) bool {
+func (of *tuned) everyRound(a, b []result.Row) bool {
 	for i := range a {
 		if i < len(b) {
 			x, _ := of.pass(&a[i])

@@ -6,40 +6,41 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/flash/tune"
 )
 
 func TestRank(t *testing.T) {
 	candidates := []tune.Candidate{{Tile: "built in", Default: true}, {Tile: "a"}, {Tile: "b"}, {Tile: "c"}}
-	rows := func(ms ...float64) (out []Row) {
+	rows := func(ms ...float64) (out []result.Row) {
 		for _, v := range ms {
 			if v == 0 {
-				out = append(out, Row{Error: "wrong", Reason: ReasonCheck})
+				out = append(out, result.Row{Failure: result.Failure{Error: "wrong", Reason: result.ReasonCheck}})
 				continue
 			}
-			out = append(out, Row{Fwd: Pass{Ms: v}})
+			out = append(out, result.Row{Fwd: result.Pass{Ms: v}})
 		}
 		return out
 	}
-	got := tunedForward.rank(candidates, [][]Row{rows(10, 12, 11), rows(9, 10, 30), rows(0), rows(5, 11.9, 8)})
+	got := tunedForward.rank(candidates, [][]result.Row{rows(10, 12, 11), rows(9, 10, 30), rows(0), rows(5, 11.9, 8)})
 	require.Equal(t, []bool{false, false, false, true}, []bool{got[0].Best, got[1].Best, got[2].Best, got[3].Best})
 	require.InDelta(t, 11.0/8, got[3].Gain, 1e-12)
 	require.Zero(t, got[2].Gain)
 
-	got = tunedForward.rank(candidates[:2], [][]Row{rows(10, 12, 11), rows(5, 20, 5)})
+	got = tunedForward.rank(candidates[:2], [][]result.Row{rows(10, 12, 11), rows(5, 20, 5)})
 	require.True(t, got[0].Best, "slower in one round is not faster")
 
-	got = tunedForward.rank(candidates[:2], [][]Row{rows(10), rows(9.9)})
+	got = tunedForward.rank(candidates[:2], [][]result.Row{rows(10), rows(9.9)})
 	require.True(t, got[0].Best, "one percent is no reason to leave the built-in choice")
 
-	got = tunedForward.rank(candidates[:2], [][]Row{rows(0), rows(9)})
+	got = tunedForward.rank(candidates[:2], [][]result.Row{rows(0), rows(9)})
 	require.False(t, got[0].Best || got[1].Best, "without the built-in choice's time nothing is better")
 }
 
 func TestTune(t *testing.T) {
-	d := quick(testDevice(t), Peaks{}, flash.WithTier(flash.TierScalar))
-	c := Case{Impl: "flash2", DType: "float32", B: 1, H: 2, Hkv: 2, Nq: 4, N: 32, D: 8, Dv: 8} // few queries: few tiles
+	d := quick(testDevice(t), result.Peaks{}, flash.WithTier(flash.TierScalar))
+	c := result.Case{Impl: "flash2", DType: "float32", B: 1, H: 2, Hkv: 2, Nq: 4, N: 32, D: 8, Dv: 8} // few queries: few tiles
 	steps := 0
 	got, err := d.Tune(context.Background(), c, 2, func(step, total int, what string) {
 		steps++

@@ -9,13 +9,13 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 	"golang.org/x/perf/benchmath"
 )
 
 // Change is one case of one pass in two runs.
 type Change struct {
-	Case     bench.Case
+	Case     result.Case
 	Library  string
 	Pass     string // "fwd" or "bwd"
 	Old, New float64
@@ -46,25 +46,25 @@ const leastRounds = 4
 // changeKey is what rows of two files have in common.
 type changeKey struct {
 	library string // without its version
-	c       bench.Case
+	c       result.Case
 }
 
 func (k changeKey) name() string { return (&Change{Case: k.c, Library: k.library}).name() }
 
-func measured(rows []bench.Row) bool {
-	return slices.ContainsFunc(rows, func(r bench.Row) bool { return r.Fwd.Ms > 0 || r.Bwd.Ms > 0 })
+func measured(rows []result.Row) bool {
+	return slices.ContainsFunc(rows, func(r result.Row) bool { return r.Fwd.Ms > 0 || r.Bwd.Ms > 0 })
 }
 
 // Diff compares the rows of two files, ours and peers' alike: the same library (its version aside), implementation and case.
-func Diff(older, newer *bench.File) (*Changes, error) { return diff(older, newer, false) }
+func Diff(older, newer *result.File) (*Changes, error) { return diff(older, newer, false) }
 
 // DiffRelative compares how much of their ceilings rows reach: times × the peak of arithmetic, or of copying, that their own run measured.
 // So runs on two cards of one kind, whose clocks differ, can be compared. Rows without such a peak, as peers' have none, are left out.
-func DiffRelative(older, newer *bench.File) (*Changes, error) { return diff(older, newer, true) }
+func DiffRelative(older, newer *result.File) (*Changes, error) { return diff(older, newer, true) }
 
-func diff(older, newer *bench.File, relative bool) (*Changes, error) {
-	collect := func(f *bench.File) (map[changeKey][]bench.Row, []changeKey) {
-		rows := map[changeKey][]bench.Row{}
+func diff(older, newer *result.File, relative bool) (*Changes, error) {
+	collect := func(f *result.File) (map[changeKey][]result.Row, []changeKey) {
+		rows := map[changeKey][]result.Row{}
 		var order []changeKey
 		for _, r := range f.Rows {
 			library, _, _ := strings.Cut(r.Library, " ")
@@ -96,7 +96,7 @@ func diff(older, newer *bench.File, relative bool) (*Changes, error) {
 			if len(a.medians) == 0 {
 				continue
 			}
-			c := Change{Case: k.c, Library: k.library, Pass: pass, Old: bench.Middle(a.raw)}
+			c := Change{Case: k.c, Library: k.library, Pass: pass, Old: result.Middle(a.raw)}
 			if len(b.medians) > 0 && relative {
 				if !a.known || !b.known || a.bound != b.bound {
 					out.NoPeak = append(out.NoPeak, c.name())
@@ -111,8 +111,8 @@ func diff(older, newer *bench.File, relative bool) (*Changes, error) {
 				out.Rows = append(out.Rows, c)
 				continue
 			}
-			c.New = bench.Middle(b.raw)
-			c.Ratio = bench.Middle(b.medians) / bench.Middle(a.medians)
+			c.New = result.Middle(b.raw)
+			c.Ratio = result.Middle(b.medians) / result.Middle(a.medians)
 			c.judge(a, b)
 			out.Rows = append(out.Rows, c)
 		}
@@ -137,7 +137,7 @@ type timed struct {
 	known    bool      // every row's is
 }
 
-func samples(rows []bench.Row, pass string, relative bool) timed {
+func samples(rows []result.Row, pass string, relative bool) timed {
 	var s timed
 	for _, r := range rows {
 		p := r.Fwd
@@ -168,7 +168,7 @@ func samples(rows []bench.Row, pass string, relative bool) timed {
 	return s
 }
 
-func lastError(rows []bench.Row) string {
+func lastError(rows []result.Row) string {
 	for _, r := range slices.Backward(rows) {
 		if r.Error != "" {
 			return r.Error
@@ -222,7 +222,7 @@ func Worst(slower []Change, n int) string {
 		if c.Lost != "" {
 			names = append(names, c.name()+" (lost)")
 		} else {
-			names = append(names, fmt.Sprintf("%s (%s ×)", c.name(), bench.Fixed(c.Ratio, 2)))
+			names = append(names, fmt.Sprintf("%s (%s ×)", c.name(), result.Fixed(c.Ratio, 2)))
 		}
 	}
 	if more := len(slower) - len(names); more > 0 {
@@ -242,7 +242,7 @@ func (c *Changes) Mean() (float64, int) {
 	if len(v) == 0 {
 		return 1, 0
 	}
-	return bench.GeoMean(v), len(v)
+	return result.GeoMean(v), len(v)
 }
 
 // ChangeFormats lists what WriteChanges takes.
@@ -263,13 +263,13 @@ var changeColumns = []struct {
 		if c.Peak == "" {
 			return ""
 		}
-		return fmt.Sprintf("%s × %s", c.Peak, bench.Fixed(c.PeakRatio, 3))
+		return fmt.Sprintf("%s × %s", c.Peak, result.Fixed(c.PeakRatio, 3))
 	}},
 	{"new / old", false, func(c *Change) string {
 		if c.Lost != "" {
 			return ""
 		}
-		return bench.Fixed(c.Ratio, 3)
+		return result.Fixed(c.Ratio, 3)
 	}},
 	{"change", false, func(c *Change) string {
 		switch {
@@ -353,7 +353,7 @@ func WriteChanges(w io.Writer, format string, c *Changes, width int) error {
 		return fmt.Errorf("format %q: it must be one of %s", format, strings.Join(ChangeFormats, ", "))
 	}
 	if mean, n := c.Mean(); n > 0 {
-		fmt.Fprintf(&b, "geometric mean of %d rows: new / old = %s\n", n, bench.Fixed(mean, 3))
+		fmt.Fprintf(&b, "geometric mean of %d rows: new / old = %s\n", n, result.Fixed(mean, 3))
 	}
 	if c.Relative {
 		b.WriteString(Fold("new / old is of times × the peak that bounds each row, as its own run measured it", width, "  ") + "\n")

@@ -7,33 +7,35 @@ import (
 	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
-	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 )
 
-func rounds(r bench.Row, ms ...float64) bench.Row {
-	r.Fwd.Rounds, r.Fwd.Ms = ms, bench.Median(ms)
+func rounds(r result.Row, ms ...float64) result.Row {
+	r.Fwd.Rounds, r.Fwd.Ms = ms, result.Median(ms)
 	return r
 }
 
-func fileOf(path string, rows ...bench.Row) *bench.File { return &bench.File{Path: path, Rows: rows} }
+func fileOf(path string, rows ...result.Row) *result.File {
+	return &result.File{Path: path, Rows: rows}
+}
 
 // withPeaks is a file as it is read, after a header with those peaks.
-func withPeaks(t *testing.T, peaks bench.Peaks, rows ...bench.Row) *bench.File {
+func withPeaks(t *testing.T, peaks result.Peaks, rows ...result.Row) *result.File {
 	t.Helper()
 	var b bytes.Buffer
-	w := bench.NewWriter(&b)
-	require.NoError(t, w.Header(bench.Header{VKAttn: "1", Device: "GPU", Peaks: peaks}))
+	w := result.NewWriter(&b)
+	require.NoError(t, w.Line(result.Header{VKAttn: "1", Device: "GPU", Peaks: peaks}))
 	for _, r := range rows {
-		require.NoError(t, w.Row(r))
+		require.NoError(t, w.Line(r))
 	}
-	f, err := bench.Read("file", &b)
+	f, err := result.Read("file", &b)
 	require.NoError(t, err)
 	return f
 }
 
 // TestCompareOfAnyNumber: times that no run has, which a file may hold all the same, take no more room than others.
 func TestCompareOfAnyNumber(t *testing.T) {
-	at := func(ms float64) bench.Row { return row("vkattn 1", "flash2", 512, true, ms) }
+	at := func(ms float64) result.Row { return row("vkattn 1", "flash2", 512, true, ms) }
 	for _, times := range [][2]float64{{1e308, 1}, {1, 1e308}, {1e308, 1e308}, {1e-308, 1e308}, {5e-324, 1}} {
 		c, err := Diff(fileOf("a", at(times[0])), fileOf("b", at(times[1])))
 		require.NoError(t, err)
@@ -51,25 +53,25 @@ func TestCompareOfAnyNumber(t *testing.T) {
 // TestDiffRelative: half the time on a card of twice the peak is the same, and the same time is half the speed; what bounds a row is what
 // it is relative to.
 func TestDiffRelative(t *testing.T) {
-	at := func(n int, ms float64) bench.Row {
+	at := func(n int, ms float64) result.Row {
 		r := row("vkattn 1", "flash2", n, true, ms)
 		r.Tier = "matrix"
 		return r
 	}
-	scalar := func(ms float64) bench.Row {
+	scalar := func(ms float64) result.Row {
 		r := at(256, ms)
 		r.Tier = "scalar"
 		return r
 	}
-	decode := func(ms float64) bench.Row {
+	decode := func(ms float64) result.Row {
 		r := at(65536, ms)
 		r.Nq = 1
 		return r
 	}
 	peer := row("torch 2", "fa2", 512, true, 1)
-	older := withPeaks(t, bench.Peaks{MatrixTFLOPS: 100, FP32TFLOPS: 10, CopyGBps: 1000}, at(512, 1), at(1024, 2), scalar(4),
+	older := withPeaks(t, result.Peaks{MatrixTFLOPS: 100, FP32TFLOPS: 10, CopyGBps: 1000}, at(512, 1), at(1024, 2), scalar(4),
 		decode(8), peer)
-	newer := withPeaks(t, bench.Peaks{MatrixTFLOPS: 200, FP32TFLOPS: 5, CopyGBps: 1000}, at(512, 0.5), at(1024, 2), scalar(8),
+	newer := withPeaks(t, result.Peaks{MatrixTFLOPS: 200, FP32TFLOPS: 5, CopyGBps: 1000}, at(512, 0.5), at(1024, 2), scalar(8),
 		decode(8), peer)
 	c, err := DiffRelative(older, newer)
 	require.NoError(t, err)
@@ -103,8 +105,8 @@ func TestDiffRelative(t *testing.T) {
 	_, err = DiffRelative(older, fileOf("bare", at(512, 1)))
 	require.ErrorContains(t, err, "without --relative")
 	// Rows that were appended at other clocks count at their own peaks.
-	twice := withPeaks(t, bench.Peaks{MatrixTFLOPS: 100}, at(512, 1))
-	twice.Rows = append(twice.Rows, withPeaks(t, bench.Peaks{MatrixTFLOPS: 50}, at(512, 2)).Rows...)
+	twice := withPeaks(t, result.Peaks{MatrixTFLOPS: 100}, at(512, 1))
+	twice.Rows = append(twice.Rows, withPeaks(t, result.Peaks{MatrixTFLOPS: 50}, at(512, 2)).Rows...)
 	c, err = DiffRelative(twice, older)
 	require.NoError(t, err)
 	require.InDelta(t, 1, c.Rows[0].Ratio, 1e-12)
@@ -135,10 +137,10 @@ func TestParseTolerance(t *testing.T) {
 func TestDiff(t *testing.T) {
 	a, b := "vkattn 1", "vkattn 2" // versions differ, cases are the same
 	lost := row(b, "flash2", 4096, false, 0)
-	lost.Fwd, lost.Error, lost.Reason = bench.Pass{}, "device lost", bench.ReasonFailed
+	lost.Fwd, lost.Error, lost.Reason = result.Pass{}, "device lost", result.ReasonFailed
 	wide := row(b, "flash2", 1024, true, 2.2)
 	wide.Fwd.P20 = 1.5
-	bare := func(library string, ms float64) bench.Row { // a peer's row has no percentiles
+	bare := func(library string, ms float64) result.Row { // a peer's row has no percentiles
 		r := row(library, "fa2", 512, false, ms)
 		r.Fwd.P20, r.Fwd.P80 = 0, 0
 		return r

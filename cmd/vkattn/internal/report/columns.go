@@ -4,29 +4,29 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 )
 
 // Digits keeps three or four significant digits and no exponent.
-func Digits(v float64) string { return bench.Digits(v) }
+func Digits(v float64) string { return result.Digits(v) }
 
 // rateUnit is that of the rates of rows.
-func rateUnit(cpu bool, rows []bench.Row) bench.Unit {
+func rateUnit(cpu bool, rows []result.Row) result.Unit {
 	var rates []float64
 	for _, r := range rows {
 		rates = append(rates, r.Fwd.TFLOPS)
 	}
-	return bench.RateUnit(cpu, rates...)
+	return result.RateUnit(cpu, rates...)
 }
 
 // column is one of bench's table, or for one peer implementation one of those that it has for each.
 type column struct {
-	bench.Column
+	result.Column
 	peer int
 }
 
 // headed repeats the columns that are for each peer implementation.
-func headed(columns []bench.Column, impls []string) (out []column) {
+func headed(columns []result.Column, impls []string) (out []column) {
 	for _, c := range columns {
 		if !c.PerPeer {
 			out = append(out, column{Column: c})
@@ -55,20 +55,20 @@ func pass(c column) int {
 
 // seen are rows as columns show them.
 type seen struct {
-	view bench.View
-	rows []bench.Cell
+	view result.View
+	rows []result.Cell
 }
 
-func see(r *Results, x *index, rows []bench.Row, peer []bool) *seen {
-	out := &seen{view: bench.View{Peaks: r.Header.Peaks}}
+func see(r *Results, x *index, rows []result.Row, peer []bool) *seen {
+	out := &seen{view: result.View{Peaks: r.Header.Peaks}}
 	back := backwardOf(r)
 	backRows, _ := ordered(back)
-	out.view.Rate = [2]bench.Unit{rateUnit(r.Header.CPU, rows), rateUnit(r.Header.CPU, backRows)}
+	out.view.Rate = [2]result.Unit{rateUnit(r.Header.CPU, rows), rateUnit(r.Header.CPU, backRows)}
 	y := newIndex(back)
 	for i := range rows {
 		row := &rows[i]
 		out.view.Tuned = out.view.Tuned || row.Tuning != ""
-		cell := bench.Cell{View: &out.view, Row: row}
+		cell := result.Cell{View: &out.view, Row: row}
 		if !peer[i] { // a peer's own ratio to itself says nothing
 			cell.Ratios[0] = x.of(*row)
 		}
@@ -83,14 +83,14 @@ func see(r *Results, x *index, rows []bench.Row, peer []bool) *seen {
 }
 
 // at is a row as a column shows it.
-func (c *seen) at(i int, of column) *bench.Cell {
+func (c *seen) at(i int, of column) *result.Cell {
 	c.rows[i].Peer = of.peer
 	return &c.rows[i]
 }
 
 // grid is a table of text.
 type grid struct {
-	columns []bench.Column
+	columns []result.Column
 	cells   [][]string
 	groups  []int    // index of each row's shape: a rule is drawn where it changes
 	peer    []bool   // the row is the peer's
@@ -103,7 +103,7 @@ func build(r *Results) *grid {
 	x := newIndex(r)
 	rows, peer := ordered(r)
 	g := &grid{peer: peer}
-	shapes := map[bench.Case]int{}
+	shapes := map[result.Case]int{}
 	for _, row := range rows {
 		if _, ok := shapes[row.Shape()]; !ok {
 			shapes[row.Shape()] = len(shapes)
@@ -111,7 +111,7 @@ func build(r *Results) *grid {
 		g.groups = append(g.groups, shapes[row.Shape()])
 	}
 	all := see(r, x, rows, peer)
-	for _, c := range headed(bench.Columns, x.impls) {
+	for _, c := range headed(result.Columns, x.impls) {
 		if c.Name == "" {
 			continue
 		}
@@ -165,12 +165,12 @@ func (g *grid) largestGroup() int {
 const earlierMark = " (earlier)"
 
 // earlierRow says whether a row that stands beside ours is our own, of an earlier run.
-func earlierRow(row bench.Row, peer bool) bool { return peer && IsOurs(row) }
+func earlierRow(row result.Row, peer bool) bool { return peer && IsOurs(row) }
 
 // ordered puts each peer row behind our rows of its shape; peers of shapes that
 // we did not measure are left out. The library of an earlier run's rows is marked.
-func ordered(r *Results) (rows []bench.Row, peer []bool) {
-	byShape := map[bench.Case][]bench.Row{}
+func ordered(r *Results) (rows []result.Row, peer []bool) {
+	byShape := map[result.Case][]result.Row{}
 	wanted := map[string]bool{}
 	for _, impl := range r.PeerImpls {
 		wanted[impl] = true
@@ -200,7 +200,7 @@ func ordered(r *Results) (rows []bench.Row, peer []bool) {
 }
 
 // notes lists reasons and remarks, each once with the rows it is about.
-func notes(rows []bench.Row) []string {
+func notes(rows []result.Row) []string {
 	var order []string
 	about := map[string][]string{}
 	skipped := 0
@@ -213,7 +213,7 @@ func notes(rows []bench.Row) []string {
 		if text == "" {
 			text = row.Note
 		}
-		for _, text := range []string{text, row.BwdError} {
+		for _, text := range []string{text, row.BwdFailure.Error} {
 			if text == "" {
 				continue
 			}

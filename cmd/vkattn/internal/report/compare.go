@@ -5,14 +5,14 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 )
 
 // Results are the rows of one run with what they are compared with.
 type Results struct {
-	Header bench.Header
-	Rows   []bench.Row // our own
-	Peers  []bench.Row // another program's, or an earlier run's
+	Header result.Header
+	Rows   []result.Row // our own
+	Peers  []result.Row // another program's, or an earlier run's
 	// PeerImpls are the peer's implementations to compare with, one column each.
 	PeerImpls []string
 }
@@ -21,14 +21,14 @@ const standard = "standard"
 
 // peerKey finds the peer's row for a shape.
 type peerKey struct {
-	shape bench.Case
+	shape result.Case
 	impl  string
 }
 
 // index holds the forward times that rows are compared with.
 type index struct {
-	standard map[bench.Case]float64
-	rates    map[bench.Case]float64 // by our own cases
+	standard map[result.Case]float64
+	rates    map[result.Case]float64 // by our own cases
 	peers    map[peerKey]float64
 	impls    []string
 	earlier  bool // the peer is an earlier run of ours: compare like with like
@@ -36,9 +36,9 @@ type index struct {
 
 // newIndex collects times by shape. Repeated rows count with their median.
 func newIndex(r *Results) *index {
-	x := &index{standard: map[bench.Case]float64{}, rates: map[bench.Case]float64{}, peers: map[peerKey]float64{}, impls: r.PeerImpls}
-	own, peers := map[bench.Case][]float64{}, map[peerKey][]float64{}
-	rates := map[bench.Case][]float64{}
+	x := &index{standard: map[result.Case]float64{}, rates: map[result.Case]float64{}, peers: map[peerKey]float64{}, impls: r.PeerImpls}
+	own, peers := map[result.Case][]float64{}, map[peerKey][]float64{}
+	rates := map[result.Case][]float64{}
 	for _, row := range r.Rows {
 		if row.Fwd.TFLOPS > 0 {
 			rates[row.Case] = append(rates[row.Case], row.Fwd.TFLOPS)
@@ -55,13 +55,13 @@ func newIndex(r *Results) *index {
 		x.earlier = x.earlier || IsOurs(row)
 	}
 	for k, v := range own {
-		x.standard[k] = bench.Median(v)
+		x.standard[k] = result.Median(v)
 	}
 	for k, v := range rates {
-		x.rates[k] = bench.Median(v)
+		x.rates[k] = result.Median(v)
 	}
 	for k, v := range peers {
-		x.peers[k] = bench.Median(v)
+		x.peers[k] = result.Median(v)
 	}
 	if x.earlier {
 		x.impls = []string{sameImpl}
@@ -73,11 +73,11 @@ func newIndex(r *Results) *index {
 const sameImpl = "earlier"
 
 // IsOurs says whether this program measured the row.
-func IsOurs(r bench.Row) bool { return r.Ours() }
+func IsOurs(r result.Row) bool { return r.Ours() }
 
 // of compares a row: one ratio for each of the index's implementations.
-func (x *index) of(row bench.Row) bench.Ratios {
-	var out bench.Ratios
+func (x *index) of(row result.Row) result.Ratios {
+	var out result.Ratios
 	if row.Fwd.Ms <= 0 {
 		out.Peers = make([]float64, len(x.impls))
 		return out
@@ -100,21 +100,21 @@ type Summary struct {
 	Impl, Against string
 	Mean          float64 // geometric mean of time of Against / time of Impl: above 1, Impl is faster
 	Worst, Best   float64
-	WorstCase     bench.Case
+	WorstCase     result.Case
 	N             int // shapes
 	Backward      bool
 }
 
 // String reads "flash2 is 1.13 × fa2 (geometric mean of 12 shapes; worst 0.91 × at …)".
 func (s Summary) String() string {
-	text := fmt.Sprintf("%s is %s × the speed of %s", s.What(), bench.Times(s.Mean), s.Against)
+	text := fmt.Sprintf("%s is %s × the speed of %s", s.What(), result.Times(s.Mean), s.Against)
 	if s.N == 1 {
 		return text + " (one shape)"
 	}
 	worst := s.WorstCase
 	worst.Impl = ""
-	return text + fmt.Sprintf(" (geometric mean of %d shapes; from %s × at %s to %s ×)", s.N, bench.Times(s.Worst), worst,
-		bench.Times(s.Best))
+	return text + fmt.Sprintf(" (geometric mean of %d shapes; from %s × at %s to %s ×)", s.N, result.Times(s.Worst), worst,
+		result.Times(s.Best))
 }
 
 // What is the implementation, and its pass where that is not forward.
@@ -141,9 +141,9 @@ func summaries(r *Results) []Summary {
 	x := newIndex(r)
 	type key struct{ impl, against string }
 	values := map[key][]float64{}
-	cases := map[key][]bench.Case{}
+	cases := map[key][]result.Case{}
 	var order []key
-	note := func(k key, ratio float64, c bench.Case) {
+	note := func(k key, ratio float64, c result.Case) {
 		if ratio <= 0 {
 			return
 		}
@@ -172,7 +172,7 @@ func summaries(r *Results) []Summary {
 	for _, k := range order {
 		v := values[k]
 		worst := slices.Index(v, slices.Min(v))
-		out = append(out, Summary{Impl: k.impl, Against: k.against, Mean: bench.GeoMean(v), Worst: v[worst],
+		out = append(out, Summary{Impl: k.impl, Against: k.against, Mean: result.GeoMean(v), Worst: v[worst],
 			Best: slices.Max(v), WorstCase: cases[k][worst], N: len(v)})
 	}
 	slices.SortStableFunc(out, func(a, b Summary) int { return strings.Compare(a.Impl, b.Impl) })
@@ -180,7 +180,7 @@ func summaries(r *Results) []Summary {
 }
 
 // peerName is "torch 2.11.0 fa2", or the library for an earlier run of ours.
-func peerName(impl string, peers []bench.Row) string {
+func peerName(impl string, peers []result.Row) string {
 	for _, row := range peers {
 		switch {
 		case impl == sameImpl:

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/analysis"
-	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/report"
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/report/figure"
 )
@@ -44,11 +44,11 @@ func FuzzFiles(f *testing.F) {
 		ring(`,"traced":{"ms":1e-6,"kernels_ms":1e15,"copies_ms":1,"hidden":1,"lanes":[{"rank":7,"lane":"copy in","spans":[{"what":"?","begin":0,"end":1e15}]},{"lane":""}]}`))
 	f.Fuzz(func(t *testing.T, a, b []byte) {
 		start := time.Now()
-		older, err := bench.Read("a", bytes.NewReader(a))
+		older, err := result.Read("a", bytes.NewReader(a))
 		if err != nil {
 			return
 		}
-		newer, err := bench.Read("b", bytes.NewReader(b))
+		newer, err := result.Read("b", bytes.NewReader(b))
 		if err != nil {
 			newer = older
 		}
@@ -63,7 +63,7 @@ func FuzzFiles(f *testing.F) {
 			}
 		}
 		_ = report.RingText(older.Rings, 60)
-		for _, f := range figure.BuildRings(figure.NewSources([]*bench.File{older, newer})) {
+		for _, f := range figure.BuildRings(figure.NewSources([]*result.File{older, newer})) {
 			if len(f.Series) > 0 {
 				_, _ = f.Inline()
 			}

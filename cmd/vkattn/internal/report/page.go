@@ -9,7 +9,7 @@ import (
 	"sort"
 	"strings"
 
-	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/report/figure"
 )
 
@@ -28,7 +28,7 @@ type Page struct {
 
 // Picture is one of a file, as a page shows it.
 type Picture struct {
-	bench.Picture
+	result.Picture
 	ID string // of its file among the figures
 }
 
@@ -56,17 +56,17 @@ type Run struct {
 	Limits  [][2]string
 	Extends []string // extensions
 	Results *Results
-	Rings   []bench.RingRow // of several devices
+	Rings   []result.RingRow // of several devices
 }
 
 // NewPage lays a report out. The rows of compare, a peer's or an earlier run's, stand beside those of the files.
-func NewPage(files []*bench.File, compare *bench.File) (*Page, error) {
+func NewPage(files []*result.File, compare *result.File) (*Page, error) {
 	for _, f := range append(slices.Clone(files), compare) {
 		if f != nil && len(f.Rows)+len(f.Rings) == 0 {
 			return nil, fmt.Errorf("%s: it has no result rows", f.Path)
 		}
 	}
-	settled := make([]*bench.File, len(files))
+	settled := make([]*result.File, len(files))
 	for i, f := range files {
 		settled[i] = figure.Settle(f)
 	}
@@ -77,7 +77,7 @@ func NewPage(files []*bench.File, compare *bench.File) (*Page, error) {
 	}
 	sources := figure.NewSources(all)
 	p := &Page{Title: "Attention on " + devices(sources)}
-	if rings := figure.BuildRings(sources); slices.ContainsFunc(all, func(f *bench.File) bool { return len(f.Rows) > 0 }) {
+	if rings := figure.BuildRings(sources); slices.ContainsFunc(all, func(f *result.File) bool { return len(f.Rows) > 0 }) {
 		p.Figures = append(figure.Build(sources), rings...)
 	} else {
 		p.Figures = rings
@@ -116,7 +116,7 @@ func devices(sources []figure.Source) string {
 	return strings.Join(names, ", ")
 }
 
-func newRun(label string, f *bench.File) Run {
+func newRun(label string, f *result.File) Run {
 	r := &Results{}
 	if n := len(f.Headers); n > 0 {
 		r.Header = f.Headers[n-1]
@@ -124,7 +124,7 @@ func newRun(label string, f *bench.File) Run {
 		r.Header.Device = label
 	}
 	seen := map[string]bool{}
-	at := map[bench.Case]int{}
+	at := map[result.Case]int{}
 	for _, row := range f.Rows {
 		if IsOurs(row) {
 			if i, again := at[row.Case]; again {
@@ -198,7 +198,7 @@ func baseNames(paths string) string {
 }
 
 // compareWith sets rows of another file beside this run's.
-func (r *Run) compareWith(rows []bench.Row) {
+func (r *Run) compareWith(rows []result.Row) {
 	have := map[peerKey]bool{}
 	for _, p := range r.Results.Peers {
 		have[peerKey{p.Shape(), p.Impl}] = true

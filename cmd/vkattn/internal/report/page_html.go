@@ -8,14 +8,14 @@ import (
 	"html/template"
 	"strings"
 
-	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/report/figure"
 )
 
 //go:embed page.tmpl
 var pageSource string
 
-var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{"times": bench.Times,
+var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{"times": result.Times,
 	"inc": func(i int) int { return i + 1 }}).Parse(pageSource))
 
 // htmlPage is a Page as its template takes it.

@@ -3,7 +3,7 @@ package report
 import (
 	"fmt"
 
-	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/report/figure"
 )
 
@@ -79,7 +79,7 @@ func partsTable(f *figure.Figure) FigureTable {
 }
 
 // kernelOf is the kernel that ran a pass of a row.
-func kernelOf(r *bench.Row, pass string) string {
+func kernelOf(r *result.Row, pass string) string {
 	if pass == "bwd" {
 		return r.BwdKernel
 	}

@@ -11,16 +11,16 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/report/figure"
 )
 
 // synthetic are result files that nobody measured: testdata/README.md.
-func synthetic(t *testing.T, names ...string) []*bench.File {
+func synthetic(t *testing.T, names ...string) []*result.File {
 	t.Helper()
-	var out []*bench.File
+	var out []*result.File
 	for _, name := range names {
-		f, err := bench.ReadFile(filepath.Join("testdata", name))
+		f, err := result.ReadFile(filepath.Join("testdata", name))
 		require.NoError(t, err)
 		out = append(out, f)
 	}
@@ -196,10 +196,10 @@ func TestMarkdownPage(t *testing.T) {
 }
 
 func TestSpread(t *testing.T) {
-	rows := []bench.Row{row("vkattn 1", "flash2", 512, false, 2), row("vkattn 1", "flash2", 1024, false, 4),
+	rows := []result.Row{row("vkattn 1", "flash2", 512, false, 2), row("vkattn 1", "flash2", 1024, false, 4),
 		row("vkattn 1", "flash2", 2048, false, 0.05), row("vkattn 1", "flash2", 4096, false, 9)}
 	rows[0].Fwd.Rounds = []float64{2, 2.02, 2.04}
-	rows[0].Bwd = bench.Pass{Ms: 3, Rounds: []float64{3, 4.5}}
+	rows[0].Bwd = result.Pass{Ms: 3, Rounds: []float64{3, 4.5}}
 	rows[1].Fwd.Rounds = []float64{4, 5}
 	rows[2].Fwd.Rounds = []float64{0.05, 0.5} // too short to count
 	var s Spread
@@ -218,9 +218,9 @@ func TestSpread(t *testing.T) {
 }
 
 // recorded is a file of testdata/results.
-func recorded(t *testing.T, name string) *bench.File {
+func recorded(t *testing.T, name string) *result.File {
 	t.Helper()
-	f, err := bench.ReadFile(filepath.Join("..", "..", "..", "..", "testdata", "results", name))
+	f, err := result.ReadFile(filepath.Join("..", "..", "..", "..", "testdata", "results", name))
 	require.NoError(t, err)
 	return f
 }
@@ -228,7 +228,7 @@ func recorded(t *testing.T, name string) *bench.File {
 // The recorded sweeps have one backward timing whose two rounds took 0.307 and 1.46 ms. The page draws and ranks a time that was
 // measured, rings it, says so, and counts it among the timings.
 func TestRoundsThatDisagreeAreTold(t *testing.T) {
-	p, err := NewPage([]*bench.File{recorded(t, "h200-reports.jsonl")}, nil)
+	p, err := NewPage([]*result.File{recorded(t, "h200-reports.jsonl")}, nil)
 	require.NoError(t, err)
 	require.Equal(t, p.Spread.Timings-1, p.Spread.Within)
 	require.Equal(t, 52, p.Spread.Backward)
@@ -261,14 +261,14 @@ func TestTimesLieWithinTheirSpans(t *testing.T) {
 	for _, path := range files {
 		f := figure.Settle(recorded(t, filepath.Base(path)))
 		for _, r := range f.Rows {
-			for _, p := range []bench.Pass{r.Fwd, r.Bwd} {
+			for _, p := range []result.Pass{r.Fwd, r.Bwd} {
 				if lo, hi := figure.Span(p); lo > 0 {
 					require.LessOrEqual(t, lo, p.Ms, "%s: %s", path, r.Case)
 					require.GreaterOrEqual(t, hi, p.Ms, "%s: %s", path, r.Case)
 				}
 			}
 		}
-		for _, figure := range figure.Build(figure.NewSources([]*bench.File{f})) {
+		for _, figure := range figure.Build(figure.NewSources([]*result.File{f})) {
 			for _, view := range views(figure) {
 				for _, s := range view.Series {
 					for _, p := range s.Points {
@@ -285,11 +285,11 @@ func TestTimesLieWithinTheirSpans(t *testing.T) {
 
 // The numbers of a backward series name the kernel that ran backward.
 func TestNumbersNameTheKernelOfTheirPass(t *testing.T) {
-	r := []bench.Row{row("vkattn 1", "flash2", 512, false, 2), row("vkattn 1", "flash2", 1024, false, 4)}
+	r := []result.Row{row("vkattn 1", "flash2", 512, false, 2), row("vkattn 1", "flash2", 1024, false, 4)}
 	for i := range r {
-		r[i].Bwd, r[i].BwdKernel = bench.Pass{Ms: 5 * r[i].Fwd.Ms}, "scalar_backward 32x32"
+		r[i].Bwd, r[i].BwdKernel = result.Pass{Ms: 5 * r[i].Fwd.Ms}, "scalar_backward 32x32"
 	}
-	p, err := NewPage([]*bench.File{{Path: "a", Rows: r}}, nil)
+	p, err := NewPage([]*result.File{{Path: "a", Rows: r}}, nil)
 	require.NoError(t, err)
 	table := Table(figure.Get(p.Figures, "forward-backward"))
 	at := slices.Index(table.Header, "kernel")
@@ -305,7 +305,7 @@ func TestNumbersNameTheKernelOfTheirPass(t *testing.T) {
 
 // No two columns of the recorded sweeps have one name.
 func TestColumnsHaveNamesOfTheirOwn(t *testing.T) {
-	p, err := NewPage([]*bench.File{recorded(t, "h200-reports.jsonl")}, nil)
+	p, err := NewPage([]*result.File{recorded(t, "h200-reports.jsonl")}, nil)
 	require.NoError(t, err)
 	seen := map[string]bool{}
 	for _, c := range p.Runs[0].table().Columns {
@@ -317,7 +317,7 @@ func TestColumnsHaveNamesOfTheirOwn(t *testing.T) {
 
 // What went wrong is told once on the page, however many figures lack the row.
 func TestLongReasonsStandOnce(t *testing.T) {
-	p, err := NewPage([]*bench.File{recorded(t, "h200-reports.jsonl")}, nil)
+	p, err := NewPage([]*result.File{recorded(t, "h200-reports.jsonl")}, nil)
 	require.NoError(t, err)
 	html, err := p.HTML()
 	require.NoError(t, err)
@@ -338,12 +338,12 @@ func TestLongReasonsStandOnce(t *testing.T) {
 func TestPageOfACPU(t *testing.T) {
 	f := synthetic(t, "synthetic.jsonl")[0]
 	h := &f.Headers[len(f.Headers)-1]
-	h.CPU, h.Peaks = true, bench.Peaks{MatrixTFLOPS: 0.276, FP32TFLOPS: 0.0783, CopyGBps: 20}
-	tuned := f.Rows[slices.IndexFunc(f.Rows, func(r bench.Row) bool { return r.Impl == "flash2" && r.Fwd.TFLOPS > 1 })]
+	h.CPU, h.Peaks = true, result.Peaks{MatrixTFLOPS: 0.276, FP32TFLOPS: 0.0783, CopyGBps: 20}
+	tuned := f.Rows[slices.IndexFunc(f.Rows, func(r result.Row) bool { return r.Impl == "flash2" && r.Fwd.TFLOPS > 1 })]
 	tuned.Tuning = "bc=32,br=64"
 	f.Rows = append(f.Rows, tuned)
-	f.Rows = slices.DeleteFunc(f.Rows, func(r bench.Row) bool { return !IsOurs(r) })
-	p, err := NewPage([]*bench.File{f}, nil)
+	f.Rows = slices.DeleteFunc(f.Rows, func(r result.Row) bool { return !IsOurs(r) })
+	p, err := NewPage([]*result.File{f}, nil)
 	require.NoError(t, err)
 	require.Contains(t, p.Runs[0].Facts, [2]string{"Matrix peak, measured", "276.0 GFLOP/s"})
 	require.Contains(t, p.Runs[0].Facts, [2]string{"fp32 peak, measured", "78.30 GFLOP/s"})
@@ -358,7 +358,7 @@ func TestPageOfACPU(t *testing.T) {
 // The recorded page at the widths of a desk and of a telephone: no table loses a column, and figures come first.
 func TestRecordedPageInABrowser(t *testing.T) {
 	b := startBrowser(t)
-	p, err := NewPage([]*bench.File{recorded(t, "h200-reports.jsonl")}, nil)
+	p, err := NewPage([]*result.File{recorded(t, "h200-reports.jsonl")}, nil)
 	require.NoError(t, err)
 	path, err := p.WritePage(t.TempDir(), "html")
 	require.NoError(t, err)

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/text"
-	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 )
 
 // Formats lists the names that Write takes.
@@ -41,7 +41,7 @@ func Write(w io.Writer, format string, r *Results, color bool) error {
 }
 
 // HeaderLines describes the device and its ceilings.
-func HeaderLines(h bench.Header) []string {
+func HeaderLines(h result.Header) []string {
 	var first, second []string
 	add := func(to *[]string, format string, a ...any) { *to = append(*to, fmt.Sprintf(format, a...)) }
 	add(&first, "%s", h.Device)
@@ -232,7 +232,7 @@ func writeCSV(w io.Writer, r *Results) error {
 	x := newIndex(r)
 	rows, peer := ordered(r)
 	all := see(r, x, rows, peer)
-	columns := headed(bench.CSVColumns(), x.impls)
+	columns := headed(result.CSVColumns(), x.impls)
 	line := make([]string, len(columns))
 	for i, c := range columns {
 		line[i] = c.Key
@@ -254,13 +254,13 @@ func writeCSV(w io.Writer, r *Results) error {
 
 // writeJSONL writes what a result file holds.
 func writeJSONL(w io.Writer, r *Results) error {
-	out := bench.NewWriter(w)
-	if err := out.Header(r.Header); err != nil {
+	out := result.NewWriter(w)
+	if err := out.Line(r.Header); err != nil {
 		return err
 	}
 	rows, _ := ordered(r)
 	for _, row := range rows {
-		if err := out.Row(row); err != nil {
+		if err := out.Line(row); err != nil {
 			return err
 		}
 	}

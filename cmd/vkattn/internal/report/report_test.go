@@ -8,15 +8,15 @@ import (
 	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
-	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 )
 
 func ptr(v float64) *float64 { return &v }
 
-func row(library, impl string, n int, causal bool, ms float64) bench.Row {
-	c := bench.Case{Impl: impl, DType: "float16", B: 2, H: 8, Hkv: 8, Nq: n, N: n, D: 64, Dv: 64, Causal: causal}
-	r := bench.Row{Library: library, Case: c, Fwd: bench.Pass{Ms: ms, P20: ms * 0.98, P80: ms * 1.02, TFLOPS: c.ForwardFLOPs() / ms /
-		1e9, N: 50}}
+func row(library, impl string, n int, causal bool, ms float64) result.Row {
+	c := result.Case{Impl: impl, DType: "float16", B: 2, H: 8, Hkv: 8, Nq: n, N: n, D: 64, Dv: 64, Causal: causal}
+	r := result.Row{Origin: result.Origin{Library: library}, Case: c,
+		Fwd: result.Pass{Ms: ms, P20: ms * 0.98, P80: ms * 1.02, TFLOPS: c.ForwardFLOPs() / ms / 1e9, N: 50}}
 	if strings.HasPrefix(library, "vkattn") {
 		r.Tier, r.Kernel, r.MaxErr, r.ErrRows, r.Fwd.PeakMiB = "scalar", "scalar_forward 64x32", ptr(2e-4), 24, ptr(0.5)
 	}
@@ -25,15 +25,15 @@ func row(library, impl string, n int, causal bool, ms float64) bench.Row {
 
 func sample() *Results {
 	failed := row("vkattn 1", "standard", 1024, false, 0)
-	failed.Fwd, failed.Error, failed.Reason = bench.Pass{}, "needs 17 GB, has 8 GB", bench.ReasonMemory
+	failed.Fwd, failed.Error, failed.Reason = result.Pass{}, "needs 17 GB, has 8 GB", result.ReasonMemory
 	return &Results{
-		Header: bench.Header{VKAttn: "1", Device: "Some GPU", Driver: "driver 2", Host: "linux/amd64",
-			Peaks: bench.Peaks{MatrixTFLOPS: 100, FP32TFLOPS: 10, CopyGBps: 900}},
-		Rows: []bench.Row{
+		Header: result.Header{VKAttn: "1", Device: "Some GPU", Driver: "driver 2", Host: "linux/amd64",
+			Peaks: result.Peaks{MatrixTFLOPS: 100, FP32TFLOPS: 10, CopyGBps: 900}},
+		Rows: []result.Row{
 			row("vkattn 1", "standard", 512, false, 4), row("vkattn 1", "flash2", 512, false, 2),
 			failed, row("vkattn 1", "flash2", 1024, false, 8),
 		},
-		Peers: []bench.Row{
+		Peers: []result.Row{
 			row("torch 2", "fa2", 512, false, 1), row("torch 2", "fa2", 1024, false, 16),
 			row("torch 2", "cudnn", 512, false, 0.5), row("torch 2", "fa2", 4096, false, 100),
 		},
@@ -77,7 +77,7 @@ func TestRepeatedPeerRowsCountWithTheirMedian(t *testing.T) {
 
 func TestEarlierRunComparesTheSameImplementation(t *testing.T) {
 	r := sample()
-	r.Peers = []bench.Row{row("vkattn 0", "flash2", 512, false, 3), row("vkattn 0", "standard", 512, false, 4)}
+	r.Peers = []result.Row{row("vkattn 0", "flash2", 512, false, 3), row("vkattn 0", "standard", 512, false, 4)}
 	got := Summaries(r)
 	require.Equal(t, "the earlier run (vkattn 0)", got[1].Against)
 	require.InDelta(t, 1.5, got[1].Mean, 1e-9)
@@ -112,21 +112,22 @@ func TestTable(t *testing.T) {
 	require.Regexp(t, `512 +flash2 +scalar_forward 64x32 +2\.000 +2% +\S+ +\S+ +0\.5 +2\.0e-04 +24 +2\.00 +0\.50`, text)
 
 	r := sample()
-	r.Rows[2] = bench.Row{Library: "vkattn 1", Case: r.Rows[2].Case, Error: "skipped: …", Reason: bench.ReasonLimit, PredictedMs: 83456}
+	r.Rows[2] = result.Row{Origin: result.Origin{Library: "vkattn 1"}, Case: r.Rows[2].Case,
+		Failure: result.Failure{Error: "skipped: …", Reason: result.ReasonLimit}, PredictedMs: 83456}
 	out.Reset()
 	require.NoError(t, Write(&out, "table", r, false))
 	require.Regexp(t, `1024 +standard +predicted: 1m23.5s +skipped`, out.String())
 	require.Contains(t, out.String(), "! skipped: 1 of 6 rows")
 
 	out.Reset()
-	require.NoError(t, Write(&out, "table", &Results{Header: bench.Header{Device: "D", VKAttn: "1"}}, false))
+	require.NoError(t, Write(&out, "table", &Results{Header: result.Header{Device: "D", VKAttn: "1"}}, false))
 	require.Contains(t, out.String(), "no rows")
 }
 
 // TestRatesOfACPU: all rates of a CPU are in GFLOP/s, fast ones too.
 func TestRatesOfACPU(t *testing.T) {
 	r := sample()
-	r.Header.CPU, r.Header.Peaks = true, bench.Peaks{MatrixTFLOPS: 0.154, FP32TFLOPS: 0.0763, CopyGBps: 47}
+	r.Header.CPU, r.Header.Peaks = true, result.Peaks{MatrixTFLOPS: 0.154, FP32TFLOPS: 0.0763, CopyGBps: 47}
 	for _, format := range []string{"table", "md"} {
 		var out bytes.Buffer
 		require.NoError(t, Write(&out, format, r, false))
@@ -194,7 +195,7 @@ func TestCSV(t *testing.T) {
 func TestJSONLReadsBack(t *testing.T) {
 	var out bytes.Buffer
 	require.NoError(t, Write(&out, "jsonl", sample(), false))
-	f, err := bench.Read("x", &out)
+	f, err := result.Read("x", &out)
 	require.NoError(t, err)
 	require.Len(t, f.Headers, 1)
 	require.Len(t, f.Rows, 6)
@@ -226,18 +227,19 @@ func TestDigits(t *testing.T) {
 
 // TestTableColumnsKeepTheirOrder: the columns of a table with everything in it, and those that its rows share in the line above.
 func TestTableColumnsKeepTheirOrder(t *testing.T) {
-	all := bench.Row{Library: "vkattn 1", Tier: "scalar", Kernel: "scalar_forward 64x32", MaxErr: ptr(1e-4), ErrRows: 24,
-		BwdMaxErr: ptr(1e-3), BwdErrRows: 24,
-		Fwd: bench.Pass{Ms: 1, P20: 0.9, P80: 1.1, TFLOPS: 2, PeakMiB: ptr(1), TotalMiB: 3, N: 10, Bytes: 1e9}}
+	all := result.Row{Origin: result.Origin{Library: "vkattn 1"}, Tier: "scalar", Kernel: "scalar_forward 64x32",
+		Check:    result.Check{MaxErr: ptr(1e-4), ErrRows: 24},
+		BwdCheck: result.Check{MaxErr: ptr(1e-3), ErrRows: 24},
+		Fwd:      result.Pass{Ms: 1, P20: 0.9, P80: 1.1, TFLOPS: 2, PeakMiB: ptr(1), TotalMiB: 3, N: 10, Bytes: 1e9}}
 	all.Bwd = all.Fwd
-	all.Case = bench.Case{Impl: "standard", DType: "float16", B: 2, H: 8, Hkv: 4, Nq: 1, N: 64, D: 64, Dv: 64, Density: 0.5,
+	all.Case = result.Case{Impl: "standard", DType: "float16", B: 2, H: 8, Hkv: 4, Nq: 1, N: 64, D: 64, Dv: 64, Density: 0.5,
 		Tuning: "br=64"}
 	other := all
-	other.Case = bench.Case{Impl: "standard", DType: "float32", B: 1, H: 4, Hkv: 4, Nq: 32, N: 32, D: 32, Dv: 32, Causal: true,
+	other.Case = result.Case{Impl: "standard", DType: "float32", B: 1, H: 4, Hkv: 4, Nq: 32, N: 32, D: 32, Dv: 32, Causal: true,
 		Dropout: 0.1, Density: 0.25}
 	peer := all
 	peer.Library, peer.Impl = "torch 2", "standard"
-	r := &Results{Header: bench.Header{Peaks: bench.Peaks{FP32TFLOPS: 10}}, Rows: []bench.Row{all, other}, Peers: []bench.Row{peer},
+	r := &Results{Header: result.Header{Peaks: result.Peaks{FP32TFLOPS: 10}}, Rows: []result.Row{all, other}, Peers: []result.Row{peer},
 		PeerImpls: []string{"standard"}}
 	var names []string
 	for _, c := range build(r).columns {
@@ -249,7 +251,7 @@ func TestTableColumnsKeepTheirOrder(t *testing.T) {
 		"× peer's standard",
 		"bwd ms", "bwd ±", "bwd TFLOP/s", "bwd peak MiB", "fwd+bwd ms", "bwd max err", "bwd × standard", "bwd × peer's standard"}, names)
 
-	r.Rows = []bench.Row{all, all}
+	r.Rows = []result.Row{all, all}
 	require.Equal(t, []string{"float16", "head dim 64", "emb dim 512", "batch 2", "8 on 4 heads", "1 query", "seq 64", "not causal"},
 		build(r).shared)
 }
@@ -257,7 +259,7 @@ func TestTableColumnsKeepTheirOrder(t *testing.T) {
 // TestPlainRatio: what functions, masks and the like of scores cost is a ratio of rates, within one implementation.
 func TestPlainRatio(t *testing.T) {
 	plain := row("vkattn 1", "flash2", 512, true, 2)
-	plain.Bwd = bench.Pass{Ms: 5, TFLOPS: 50}
+	plain.Bwd = result.Pass{Ms: 5, TFLOPS: 50}
 	softcap := plain
 	softcap.Score, softcap.Fwd.Ms, softcap.Fwd.TFLOPS, softcap.Bwd.TFLOPS = "softcap=30", 4, plain.Fwd.TFLOPS/2, 40
 	documents := row("vkattn 1", "flash2", 512, true, 2)
@@ -265,7 +267,7 @@ func TestPlainRatio(t *testing.T) {
 	documents.Fwd.TFLOPS = documents.ForwardFLOPs() / 2 / 1e9 // an eighth of the pairs in the same time
 	lone := row("vkattn 1", "standard", 512, true, 9)
 	lone.Sinks = true
-	r := &Results{Rows: []bench.Row{plain, softcap, documents, lone}}
+	r := &Results{Rows: []result.Row{plain, softcap, documents, lone}}
 	x := newIndex(r)
 	require.Zero(t, x.of(plain).Plain)
 	require.InDelta(t, 0.5, x.of(softcap).Plain, 1e-9)

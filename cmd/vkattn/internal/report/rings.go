@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 )
 
 // ringColumn is a column of rows of several devices.
@@ -13,46 +13,46 @@ type ringColumn struct {
 	name   string // with its unit
 	legend string // what it is; "" of the column of remarks alone
 	left   bool
-	value  func(r *bench.RingRow) string
+	value  func(r *result.RingRow) string
 }
 
 // ringColumns are all of them, in the order of tables.
 var ringColumns = slices.Concat([]ringColumn{
-	{name: "tokens", legend: "of the whole sequence", value: func(r *bench.RingRow) string { return fmt.Sprint(r.Tokens) }},
-	{name: "ranks", legend: "how many have a part of the work", value: func(r *bench.RingRow) string { return fmt.Sprint(r.Ranks) }},
+	{name: "tokens", legend: "of the whole sequence", value: func(r *result.RingRow) string { return fmt.Sprint(r.Tokens) }},
+	{name: "ranks", legend: "how many have a part of the work", value: func(r *result.RingRow) string { return fmt.Sprint(r.Ranks) }},
 	{name: "over", legend: "what goes from rank to rank: keys and values (ring), tokens of a share of the heads (heads), or keys and " +
 		"values from the host to one device (host); " +
-		"chosen: by the plan", left: true, value: func(r *bench.RingRow) string {
+		"chosen: by the plan", left: true, value: func(r *result.RingRow) string {
 		if r.Chosen {
 			return r.Over + ", chosen"
 		}
 		return r.Over
 	}},
 	{name: "order", legend: "which chunks of the sequence a rank has, or how many blocks come from the host", left: true,
-		value: func(r *bench.RingRow) string { return r.Order }},
-}, ringPass("fwd", func(r *bench.RingRow) *bench.RingPass { return &r.Fwd }),
-	ringPass("bwd", func(r *bench.RingRow) *bench.RingPass { return &r.Bwd }), []ringColumn{
+		value: func(r *result.RingRow) string { return r.Order }},
+}, ringPass("fwd", func(r *result.RingRow) *result.RingPass { return &r.Fwd }),
+	ringPass("bwd", func(r *result.RingRow) *result.RingPass { return &r.Bwd }), []ringColumn{
 		{name: "fwd+bwd ×", legend: "speed-up of both passes together",
-			value: func(r *bench.RingRow) string { return measuredRing(r, r.Both) }},
+			value: func(r *result.RingRow) string { return measuredRing(r, r.Both) }},
 		{name: "ring MB", legend: "10⁶ bytes that the rank which receives most does in these passes, were it a ring",
-			value: func(r *bench.RingRow) string { return measuredRing(r, r.RingBytes/1e6) }},
+			value: func(r *result.RingRow) string { return measuredRing(r, r.RingBytes/1e6) }},
 		{name: "heads MB", legend: "the same with heads over devices; empty: they do not divide",
-			value: func(r *bench.RingRow) string { return measuredRing(r, r.HeadsBytes/1e6) }},
+			value: func(r *result.RingRow) string { return measuredRing(r, r.HeadsBytes/1e6) }},
 		{name: "link GB/s", legend: "10⁹ bytes a second of the slowest link, that the choice was made from",
-			value: func(r *bench.RingRow) string { return measuredRing(r, r.LinkGBps) }},
+			value: func(r *result.RingRow) string { return measuredRing(r, r.LinkGBps) }},
 		{name: "block MB", legend: "10⁶ bytes of keys and values of a rank, or of a block",
-			value: func(r *bench.RingRow) string { return measuredRing(r, float64(r.BlockBytes)/1e6) }},
+			value: func(r *result.RingRow) string { return measuredRing(r, float64(r.BlockBytes)/1e6) }},
 		{name: "one MB", legend: "10⁶ bytes that one device holds at most: tensors and workspace",
-			value: func(r *bench.RingRow) string { return measuredRing(r, float64(r.MemoryOne)/1e6) }},
+			value: func(r *result.RingRow) string { return measuredRing(r, float64(r.MemoryOne)/1e6) }},
 		{name: "rank MB", legend: "the same of the rank that has most",
-			value: func(r *bench.RingRow) string { return measuredRing(r, float64(r.MemoryRank)/1e6) }},
-		{name: "max err", legend: "the largest |o − float64| of the rows that were compared", value: func(r *bench.RingRow) string {
-			if r.Error != "" {
+			value: func(r *result.RingRow) string { return measuredRing(r, float64(r.MemoryRank)/1e6) }},
+		{name: "max err", legend: "the largest |o − float64| of the rows that were compared", value: func(r *result.RingRow) string {
+			if r.Error != "" || r.MaxErr == nil {
 				return ""
 			}
-			return fmt.Sprintf("%.1e", r.MaxErr)
+			return fmt.Sprintf("%.1e", *r.MaxErr)
 		}},
-		{name: "", left: true, value: func(r *bench.RingRow) string {
+		{name: "", left: true, value: func(r *result.RingRow) string {
 			switch {
 			case r.Error != "":
 				return strings.Join(strings.Fields(r.Error), " ") // several errors are lines
@@ -64,18 +64,18 @@ var ringColumns = slices.Concat([]ringColumn{
 	})
 
 // ringPass are the columns of one pass. What a column of the one pass means is said with the first of them.
-func ringPass(name string, of func(r *bench.RingRow) *bench.RingPass) []ringColumn {
-	show := func(v func(p *bench.RingPass) float64) func(r *bench.RingRow) string {
-		return func(r *bench.RingRow) string { return measuredRing(r, v(of(r))) }
+func ringPass(name string, of func(r *result.RingRow) *result.RingPass) []ringColumn {
+	show := func(v func(p *result.RingPass) float64) func(r *result.RingRow) string {
+		return func(r *result.RingRow) string { return measuredRing(r, v(of(r))) }
 	}
 	all := []ringColumn{
-		{name: "one ms", legend: "on one device", value: show(func(p *bench.RingPass) float64 { return p.One })},
+		{name: "one ms", legend: "on one device", value: show(func(p *result.RingPass) float64 { return p.One })},
 		{name: "ms", legend: "on all ranks, from when each of them begins until the last has ended",
-			value: show(func(p *bench.RingPass) float64 { return p.Ranks })},
-		{name: "×", legend: "speed-up: one ms / ms", value: show(func(p *bench.RingPass) float64 { return p.Speed })},
+			value: show(func(p *result.RingPass) float64 { return p.Ranks })},
+		{name: "×", legend: "speed-up: one ms / ms", value: show(func(p *result.RingPass) float64 { return p.Speed })},
 		{name: "waited ms", legend: "of the host of the rank that waited longest, for what had not arrived",
-			value: show(func(p *bench.RingPass) float64 { return p.Waited })},
-		{name: "hidden %", legend: "of the time of copies, while the rank's device computed", value: func(r *bench.RingRow) string {
+			value: show(func(p *result.RingPass) float64 { return p.Waited })},
+		{name: "hidden %", legend: "of the time of copies, while the rank's device computed", value: func(r *result.RingRow) string {
 			share, known := of(r).HiddenPercent()
 			if !known || r.Error != "" {
 				return ""
@@ -105,7 +105,7 @@ func ringLegends(shown func(name string) bool) string {
 }
 
 // measuredRing is empty for what was not measured.
-func measuredRing(r *bench.RingRow, v float64) string {
+func measuredRing(r *result.RingRow, v float64) string {
 	if v == 0 || r.Error != "" {
 		return ""
 	}
@@ -117,7 +117,7 @@ var leastOfRings = []string{"max err", "link GB/s", "one MB", "rank MB", "block 
 	"fwd waited ms"}
 
 // RingText is rows of several devices as text of at most that width, with what its columns mean below.
-func RingText(rows []bench.RingRow, width int) string {
+func RingText(rows []result.RingRow, width int) string {
 	header, cells, align := ringTable(rows)
 	t := NewText(header, align).Fit(width, leastOfRings...)
 	for _, line := range cells {
@@ -133,7 +133,7 @@ func RingText(rows []bench.RingRow, width int) string {
 }
 
 // ringTable is rows by columns, those left out that are empty throughout.
-func ringTable(rows []bench.RingRow) (header []string, cells [][]string, align string) {
+func ringTable(rows []result.RingRow) (header []string, cells [][]string, align string) {
 	cells = make([][]string, len(rows))
 	for _, c := range ringColumns {
 		var values []string

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/report/figure"
 )
 
@@ -33,7 +33,7 @@ func (r *Run) sections() []Section {
 }
 
 // unit is what the tables of a run show rates in, as its rows do.
-func (r *Run) unit() bench.Unit { return rateUnit(r.Results.Header.CPU, r.Results.Rows) }
+func (r *Run) unit() result.Unit { return rateUnit(r.Results.Header.CPU, r.Results.Rows) }
 
 // blockSizes compares tiles of one shape: the library's choice first, then those of the tunings in the order of the file.
 func (r *Run) blockSizes() Section {
@@ -46,21 +46,21 @@ func (r *Run) blockSizes() Section {
 			figure.OnA100 + "40.3 GB moved in 41.7 ms by standard attention, 4.4 GB in 7.3 ms by FlashAttention.",
 		}}
 	rows := r.Results.Rows
-	var shapes []bench.Case
+	var shapes []result.Case
 	for _, row := range rows {
 		if row.Tuning != "" && !slices.Contains(shapes, row.Shape()) {
 			shapes = append(shapes, row.Shape())
 		}
 	}
 	for _, shape := range shapes {
-		var own bench.Row // the library's choice
-		var tiles []bench.Row
+		var own result.Row // the library's choice
+		var tiles []result.Row
 		for _, row := range rows {
 			switch {
 			case row.Shape() != shape:
 			case row.Tuning != "":
 				tiles = append(tiles, row)
-			case slices.ContainsFunc(rows, func(t bench.Row) bool { return t.Tuning != "" && t.Impl == row.Impl && t.Shape() == shape }):
+			case slices.ContainsFunc(rows, func(t result.Row) bool { return t.Tuning != "" && t.Impl == row.Impl && t.Shape() == shape }):
 				own = row
 				tiles = slices.Insert(tiles, 0, row)
 			}
@@ -79,7 +79,7 @@ func (r *Run) blockSizes() Section {
 					line[6] = figure.Shown(row.Fwd.Bytes / 1e9)
 				}
 				if own.Fwd.Ms > 0 {
-					line[7] = bench.Fixed(row.Fwd.Ms/own.Fwd.Ms, 3)
+					line[7] = result.Fixed(row.Fwd.Ms/own.Fwd.Ms, 3)
 				}
 			}
 			s.Table.Rows = append(s.Table.Rows, line)
@@ -101,7 +101,7 @@ func (r *Run) dropouts() Section {
 		}
 		c := row.Case
 		c.Dropout = 0
-		i := slices.IndexFunc(rows, func(o bench.Row) bool { return o.Case == c && o.Library == row.Library })
+		i := slices.IndexFunc(rows, func(o result.Row) bool { return o.Case == c && o.Library == row.Library })
 		if i < 0 {
 			continue
 		}
@@ -110,15 +110,15 @@ func (r *Run) dropouts() Section {
 		if !IsOurs(row) {
 			name += " (" + row.Library + ")"
 		}
-		line := func(pass string, without, with bench.Pass, err string) {
+		line := func(pass string, without, with result.Pass, err string) {
 			if without.Ms == 0 && with.Ms == 0 && err == "" {
 				return
 			}
 			ratio := ""
 			if without.Ms > 0 && with.Ms > 0 {
-				ratio = bench.Fixed(with.Ms/without.Ms, 3)
+				ratio = result.Fixed(with.Ms/without.Ms, 3)
 			}
-			cell := func(p bench.Pass) string {
+			cell := func(p result.Pass) string {
 				if p.Ms > 0 {
 					return figure.Shown(p.Ms)
 				}
@@ -131,8 +131,8 @@ func (r *Run) dropouts() Section {
 		if row.Error != "" {
 			failed = row.Reason.Word()
 		}
-		if row.BwdError != "" {
-			failedBackward = row.BwdReason.Word()
+		if row.BwdFailure.Error != "" {
+			failedBackward = row.BwdFailure.Reason.Word()
 		}
 		line("forward", rows[i].Fwd, row.Fwd, failed)
 		line("backward", rows[i].Bwd, row.Bwd, failedBackward)
@@ -150,7 +150,7 @@ func (r *Run) scores() Section {
 	rows := slices.Concat(r.Results.Rows, r.Results.Peers)
 	for _, row := range rows {
 		plain, costs := row.Plain()
-		i := slices.IndexFunc(rows, func(o bench.Row) bool { return costs && o.Case == plain && o.Library == row.Library })
+		i := slices.IndexFunc(rows, func(o result.Row) bool { return costs && o.Case == plain && o.Library == row.Library })
 		if i < 0 || row.Tuning != "" {
 			continue
 		}
@@ -160,10 +160,10 @@ func (r *Run) scores() Section {
 		}
 		for _, p := range []struct {
 			name       string
-			plain, own bench.Pass
+			plain, own result.Pass
 			failed     string
 		}{{"forward", rows[i].Fwd, row.Fwd, choose(row.Error, row.Reason)},
-			{"backward", rows[i].Bwd, row.Bwd, choose(row.BwdError, row.BwdReason)}} {
+			{"backward", rows[i].Bwd, row.Bwd, choose(row.BwdFailure.Error, row.BwdFailure.Reason)}} {
 			if p.own.Ms == 0 && p.failed == "" {
 				continue
 			}
@@ -175,7 +175,7 @@ func (r *Run) scores() Section {
 				line[4], line[6] = figure.Shown(p.own.Ms), figure.Shown(p.own.TFLOPS*unit.Scale)
 			}
 			if p.plain.TFLOPS > 0 && p.own.TFLOPS > 0 {
-				line[7] = bench.Fixed(p.own.TFLOPS/p.plain.TFLOPS, 3)
+				line[7] = result.Fixed(p.own.TFLOPS/p.plain.TFLOPS, 3)
 			}
 			s.Table.Rows = append(s.Table.Rows, line)
 		}
@@ -184,7 +184,7 @@ func (r *Run) scores() Section {
 }
 
 // choose is the word for a reason where there is an error.
-func choose(err string, reason bench.Reason) string {
+func choose(err string, reason result.Reason) string {
 	if err == "" {
 		return ""
 	}
@@ -212,10 +212,10 @@ func (r *Run) sparsity() Section {
 			line[3], line[4], line[5] = figure.Shown(row.Fwd.Ms), between(row.Fwd), figure.Shown(row.Fwd.TFLOPS*unit.Scale)
 			dense := row.Shape()
 			dense.Impl = "flash2"
-			if i := slices.IndexFunc(rows, func(o bench.Row) bool { return o.Case == dense && o.Library == row.Library }); i >= 0 &&
+			if i := slices.IndexFunc(rows, func(o result.Row) bool { return o.Case == dense && o.Library == row.Library }); i >= 0 &&
 				rows[i].Fwd.Ms > 0 {
 				ratio := row.Fwd.Ms / rows[i].Fwd.Ms
-				line[6], line[7] = bench.Fixed(ratio, 3), bench.Fixed(ratio/row.Density, 3)
+				line[6], line[7] = result.Fixed(ratio, 3), result.Fixed(ratio/row.Density, 3)
 			}
 		}
 		s.Table.Rows = append(s.Table.Rows, line)
@@ -224,7 +224,7 @@ func (r *Run) sparsity() Section {
 	return s
 }
 
-func between(p bench.Pass) string {
+func between(p result.Pass) string {
 	lo, hi := figure.Span(p)
 	if lo <= 0 {
 		return ""

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/report/figure"
 )
 
@@ -33,9 +33,9 @@ func rawLines(t *testing.T, name string) (out []map[string]any) {
 	return out
 }
 
-func sectionsOf(t *testing.T, f *bench.File) map[string]Section {
+func sectionsOf(t *testing.T, f *result.File) map[string]Section {
 	t.Helper()
-	p, err := NewPage([]*bench.File{f}, nil)
+	p, err := NewPage([]*result.File{f}, nil)
 	require.NoError(t, err)
 	out := map[string]Section{}
 	for _, s := range p.Runs[0].sections() {
@@ -130,13 +130,14 @@ func TestSectionsOnThePage(t *testing.T) {
 	require.Empty(t, p.Runs[1].sections())
 
 	// A pass that failed with dropout says so; a row without its twin is left out.
-	c := bench.Case{Impl: "flash2", DType: "float16", B: 1, H: 1, Hkv: 1, Nq: 64, N: 64, D: 64, Dv: 64}
-	plain := bench.Row{Library: "vkattn 1", Case: c, Fwd: bench.Pass{Ms: 1}, Bwd: bench.Pass{Ms: 2}}
-	dropped := bench.Row{Library: "vkattn 1", Case: c, Fwd: bench.Pass{Ms: 1.5}, BwdError: "no", BwdReason: bench.ReasonUnsupported}
+	c := result.Case{Impl: "flash2", DType: "float16", B: 1, H: 1, Hkv: 1, Nq: 64, N: 64, D: 64, Dv: 64}
+	plain := result.Row{Origin: result.Origin{Library: "vkattn 1"}, Case: c, Fwd: result.Pass{Ms: 1}, Bwd: result.Pass{Ms: 2}}
+	dropped := result.Row{Origin: result.Origin{Library: "vkattn 1"}, Case: c, Fwd: result.Pass{Ms: 1.5},
+		BwdFailure: result.Failure{Error: "no", Reason: result.ReasonUnsupported}}
 	dropped.Dropout = 0.1
 	lone := dropped
 	lone.N = 128
-	s := sectionsOf(t, &bench.File{Rows: []bench.Row{plain, dropped, lone}})["dropout"]
+	s := sectionsOf(t, &result.File{Rows: []result.Row{plain, dropped, lone}})["dropout"]
 	require.Equal(t, [][]string{
 		{"flash2", "float16 B1 H1 N64 D64", "no", "0.1", "forward", "1", "1.5", "1.500"},
 		{"flash2", "float16 B1 H1 N64 D64", "no", "0.1", "backward", "2", "unsupported", ""},
@@ -145,21 +146,22 @@ func TestSectionsOnThePage(t *testing.T) {
 
 // A file that was added to: each case stands in the page once, with the passes of all its rows.
 func TestRowsOfSeveralRunsCompleteOneAnother(t *testing.T) {
-	c := bench.Case{Impl: "flash2", DType: "float16", B: 1, H: 1, Hkv: 1, Nq: 64, N: 64, D: 64, Dv: 64}
-	row := func(fwd, bwd float64, err string) bench.Row {
-		return bench.Row{Library: "vkattn 1", Case: c, Fwd: bench.Pass{Ms: fwd}, Bwd: bench.Pass{Ms: bwd}, Error: err}
+	c := result.Case{Impl: "flash2", DType: "float16", B: 1, H: 1, Hkv: 1, Nq: 64, N: 64, D: 64, Dv: 64}
+	row := func(fwd, bwd float64, err string) result.Row {
+		return result.Row{Origin: result.Origin{Library: "vkattn 1"}, Case: c, Fwd: result.Pass{Ms: fwd}, Bwd: result.Pass{Ms: bwd},
+			Failure: result.Failure{Error: err}}
 	}
 	for _, test := range []struct {
-		rows     []bench.Row
+		rows     []result.Row
 		fwd, bwd float64
 	}{
-		{[]bench.Row{row(1, 0, ""), row(0, 3, "")}, 1, 3},
-		{[]bench.Row{row(1, 2, ""), row(0, 3, "")}, 1, 3},
-		{[]bench.Row{row(1, 2, ""), row(4, 0, "")}, 4, 2},
-		{[]bench.Row{row(1, 2, ""), row(0, 0, "no memory")}, 1, 2},
-		{[]bench.Row{row(0, 0, "no memory"), row(1, 2, "")}, 1, 2},
+		{[]result.Row{row(1, 0, ""), row(0, 3, "")}, 1, 3},
+		{[]result.Row{row(1, 2, ""), row(0, 3, "")}, 1, 3},
+		{[]result.Row{row(1, 2, ""), row(4, 0, "")}, 4, 2},
+		{[]result.Row{row(1, 2, ""), row(0, 0, "no memory")}, 1, 2},
+		{[]result.Row{row(0, 0, "no memory"), row(1, 2, "")}, 1, 2},
 	} {
-		p, err := NewPage([]*bench.File{{Rows: test.rows}}, nil)
+		p, err := NewPage([]*result.File{{Rows: test.rows}}, nil)
 		require.NoError(t, err)
 		got := p.Runs[0].Results.Rows
 		require.Len(t, got, 1)
@@ -170,34 +172,35 @@ func TestRowsOfSeveralRunsCompleteOneAnother(t *testing.T) {
 
 // TestSparsitySection: every number is one of the rows, or a ratio of two; a row without figures says why.
 func TestSparsitySection(t *testing.T) {
-	c := bench.Case{Impl: "flash2", DType: "float16", B: 1, H: 16, Hkv: 16, Nq: 4096, N: 4096, D: 64, Dv: 64}
-	rows := []bench.Row{{Library: "vkattn 1", Case: c, Fwd: bench.Pass{Ms: 8, TFLOPS: 100}}}
-	quarter := bench.Row{Library: "vkattn 1", Case: c, Kernel: "matrix_forward_blocks 128x64",
-		Fwd: bench.Pass{Ms: 2.5, P20: 2.4, P80: 2.6, TFLOPS: 80}}
+	c := result.Case{Impl: "flash2", DType: "float16", B: 1, H: 16, Hkv: 16, Nq: 4096, N: 4096, D: 64, Dv: 64}
+	rows := []result.Row{{Origin: result.Origin{Library: "vkattn 1"}, Case: c, Fwd: result.Pass{Ms: 8, TFLOPS: 100}}}
+	quarter := result.Row{Origin: result.Origin{Library: "vkattn 1"}, Case: c, Kernel: "matrix_forward_blocks 128x64",
+		Fwd: result.Pass{Ms: 2.5, P20: 2.4, P80: 2.6, TFLOPS: 80}}
 	quarter.Impl, quarter.Density = "blocksparse", 0.25
 	rows = append(rows, quarter)
-	failed := bench.Row{Library: "vkattn 1", Case: c, Error: "no", Reason: bench.ReasonUnsupported}
+	failed := result.Row{Origin: result.Origin{Library: "vkattn 1"}, Case: c,
+		Failure: result.Failure{Error: "no", Reason: result.ReasonUnsupported}}
 	failed.Impl, failed.Density = "blocksparse", 0.05
-	s := sectionsOf(t, &bench.File{Path: "a", Headers: []bench.Header{{}}, Rows: append(rows, failed)})["block-sparsity"]
+	s := sectionsOf(t, &result.File{Path: "a", Headers: []result.Header{{}}, Rows: append(rows, failed)})["block-sparsity"]
 	shape := c.Shape().String()
 	require.Equal(t, [][]string{
 		{shape, "25 %", "matrix_forward_blocks 128x64", "2.5", "2.4 to 2.6", "80", "0.312", "1.250"},
-		{shape, "5 %", "", bench.ReasonUnsupported.Word(), "", "", "", ""},
+		{shape, "5 %", "", result.ReasonUnsupported.Word(), "", "", "", ""},
 	}, s.Table.Rows)
-	require.Empty(t, sectionsOf(t, &bench.File{Path: "a", Headers: []bench.Header{{}}, Rows: rows[:1]}))
+	require.Empty(t, sectionsOf(t, &result.File{Path: "a", Headers: []result.Header{{}}, Rows: rows[:1]}))
 }
 
 // TestScoresSection: each pass beside the same with plain scores of the same program; what has no twin is left out.
 func TestScoresSection(t *testing.T) {
 	plain, used := row("vkattn 1", "flash2", 512, false, 2), row("vkattn 1", "flash2", 512, false, 4)
-	plain.Bwd = bench.Pass{Ms: 5, TFLOPS: 50}
-	used.Score, used.BwdError, used.BwdReason = "alibi", "no such kernel", bench.ReasonUnsupported
+	plain.Bwd = result.Pass{Ms: 5, TFLOPS: 50}
+	used.Score, used.BwdFailure.Error, used.BwdFailure.Reason = "alibi", "no such kernel", result.ReasonUnsupported
 	peer, peers := row("torch 2", "flex", 512, false, 3), row("torch 2", "flex", 512, false, 3)
 	peers.Mask = "documents=4"
 	peers.Fwd.TFLOPS = peer.Fwd.TFLOPS / 4
 	lone := row("vkattn 1", "flash2", 1024, false, 4)
 	lone.Sinks = true
-	s := sectionsOf(t, &bench.File{Rows: []bench.Row{plain, used, lone, peer, peers}})["scores"]
+	s := sectionsOf(t, &result.File{Rows: []result.Row{plain, used, lone, peer, peers}})["scores"]
 	rate, quarter := figure.Shown(plain.Fwd.TFLOPS), figure.Shown(peer.Fwd.TFLOPS/4)
 	require.Equal(t, [][]string{
 		{"flash2", "float16 B2 H8 N512 D64 alibi", "forward", "2", "4", rate, figure.Shown(plain.Fwd.TFLOPS / 2), "0.500"},

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/report/figure"
 )
 
@@ -17,17 +17,17 @@ type Spread struct {
 	Median   float64
 	P95      float64
 	Worst    float64
-	Case     bench.Case // of the worst
-	Pass     string     // "forward" or "backward", of the worst
+	Case     result.Case // of the worst
+	Pass     string      // "forward" or "backward", of the worst
 
 	all []float64
 }
 
-func (s *Spread) add(rows []bench.Row) {
+func (s *Spread) add(rows []result.Row) {
 	for _, row := range rows {
 		for _, pass := range []struct {
 			name string
-			bench.Pass
+			result.Pass
 		}{{"forward", row.Fwd}, {"backward", row.Bwd}} {
 			d, ok := figure.Disagreement(pass.Pass)
 			if !ok {
@@ -50,7 +50,7 @@ func (s *Spread) add(rows []bench.Row) {
 
 func (s *Spread) finish() {
 	if s.Timings > 0 {
-		s.Median, s.P95 = bench.Median(s.all), bench.Quantile(s.all, 0.95)
+		s.Median, s.P95 = result.Median(s.all), result.Quantile(s.all, 0.95)
 	}
 }
 

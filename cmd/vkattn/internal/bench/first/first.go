@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/flash/tune"
 	"github.com/vkattn/vkattn/pipeline"
@@ -16,20 +17,17 @@ import (
 
 // Step is something that a program waits for.
 type Step struct {
-	Library     string  `json:"library"`
-	Device      string  `json:"device,omitempty"`
-	Driver      string  `json:"driver,omitempty"`
-	Name        string  `json:"step"`
-	Cached      bool    `json:"cached"` // an earlier process did the same and left files, vkattn's and the driver's
-	Problem     string  `json:"problem,omitempty"`
-	Kernel      string  `json:"kernel,omitempty"`
-	Seconds     float64 `json:"s"`           // that a program waits
-	N           int     `json:"n,omitempty"` // times, of which Seconds is the median
-	Pipelines   int     `json:"pipelines"`   // that were made
-	FromDisk    int     `json:"from_disk"`   // of which with what the cache on disk had of them
-	Compiling   float64 `json:"compile_s"`   // in the driver, of all of them, some made beside one another
-	Error       string  `json:"error,omitempty"`
-	Unsupported bool    `json:"unsupported,omitempty"` // Error says what the device lacks
+	result.Origin
+	Name      string  `json:"step"`
+	Cached    bool    `json:"cached"` // an earlier process did the same and left files, vkattn's and the driver's
+	Problem   string  `json:"problem,omitempty"`
+	Kernel    string  `json:"kernel,omitempty"`
+	Seconds   float64 `json:"s"`           // that a program waits
+	N         int     `json:"n,omitempty"` // times, of which Seconds is the median
+	Pipelines int     `json:"pipelines"`   // that were made
+	FromDisk  int     `json:"from_disk"`   // of which with what the cache on disk had of them
+	Compiling float64 `json:"compile_s"`   // in the driver, of all of them, some made beside one another
+	result.Failure
 }
 
 // Names of the steps, and what two of them together are called.
@@ -91,7 +89,7 @@ type run struct {
 // Run does the steps in this process with a device that open opens, and reports each.
 func Run(ctx context.Context, version string, cached bool, open func() (*flash.Device, error), opts []flash.PlanOption,
 	report func(Step) error) error {
-	r := &run{ctx: ctx, began: time.Now(), row: Step{Library: "vkattn " + version, Cached: cached}, report: report}
+	r := &run{ctx: ctx, began: time.Now(), row: Step{Origin: result.Origin{Library: "vkattn " + version}, Cached: cached}, report: report}
 	var err error
 	if r.dev, err = open(); err != nil {
 		return err
@@ -241,7 +239,7 @@ func (r *run) eleven(cpu bool, opts []flash.PlanOption) error {
 		r.count(&s)
 		switch {
 		case errors.Is(err, flash.ErrUnsupported):
-			s.Error, s.Unsupported = err.Error(), true
+			s.Failure = bench.FailureOf(err)
 		case err != nil:
 			return err
 		default:
@@ -250,7 +248,7 @@ func (r *run) eleven(cpu bool, opts []flash.PlanOption) error {
 		}
 		all.Seconds, all.Compiling = all.Seconds+s.Seconds, all.Compiling+s.Compiling
 		all.Pipelines, all.FromDisk, all.N = all.Pipelines+s.Pipelines, all.FromDisk+s.FromDisk, all.N+1
-		if err := errors.Join(err, r.report(s)); err != nil && !s.Unsupported {
+		if err := errors.Join(err, r.report(s)); err != nil && !s.Skipped() {
 			return err
 		}
 	}

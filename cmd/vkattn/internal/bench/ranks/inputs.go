@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/rand/v2"
 
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/flash/hostmem"
 	"github.com/vkattn/vkattn/flash/ring"
@@ -98,6 +99,14 @@ func (n *noise) host(number, heads, columns, rows int) (*hostmem.Memory, error) 
 	return m, nil
 }
 
+// checkedRows is how many rows of o each rank compares with a reference.
+const checkedRows = 6
+
+// checkOf is the check of a row, whose ranks are off by so much at most.
+func checkOf(off float64, ranks int) result.Check {
+	return result.Check{MaxErr: &off, ErrRows: checkedRows * ranks}
+}
+
 // check compares some rows of o with float64, and says how far the worst is off.
 func (n *noise) check(ctx context.Context, p flash.Problem, o *flash.Tensor, spans []ring.Span) (float64, error) {
 	all := make([]byte, o.Bytes())
@@ -107,7 +116,7 @@ func (n *noise) check(ctx context.Context, p flash.Problem, o *flash.Tensor, spa
 	rng := rand.New(rand.NewPCG(4, 4))
 	worst := 0.0
 	rows := o.Shape()[2]
-	for range 6 {
+	for range checkedRows {
 		h, local := rng.IntN(p.Heads), rng.IntN(rows)
 		i, left := 0, local
 		for _, s := range spans {

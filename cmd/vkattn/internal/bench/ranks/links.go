@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/flash/hostmem"
 	"github.com/vkattn/vkattn/flash/ring"
@@ -177,7 +178,7 @@ func timeLink(bytes uint64, once func(bytes uint64) (seconds float64, err error)
 			long, short = append(long, a), append(short, b)
 		}
 	}
-	return float64(bytes) / bench.Median(long) / 1e9, bench.Median(short) * 1e6, nil
+	return float64(bytes) / result.Median(long) / 1e9, result.Median(short) * 1e6, nil
 }
 
 // hand moves a tensor of one device to another.

@@ -9,13 +9,14 @@ import (
 	"time"
 
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/flash/hostmem"
 	"github.com/vkattn/vkattn/flash/ring"
 )
 
 // Result is a problem on several devices beside one.
-type Result = bench.RingRow
+type Result = result.RingRow
 
 // Options say how much is measured.
 type Options struct {
@@ -27,7 +28,7 @@ type Options struct {
 	Over     string        // one of Overs; "": a ring
 	Link     Link          // that a choice is made from, with OverAuto
 	// Lanes, where set, gets all that ranks did in the pass that is traced; the row has what follows the same at once as one.
-	Lanes func(backward bool, lanes []bench.RingLane)
+	Lanes func(backward bool, lanes []result.RingLane)
 }
 
 // passes are times of forward and backward passes in milliseconds, and what ranks did in one more of each; nil where that is not known.
@@ -47,7 +48,7 @@ func ms(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e6 }
 func Measure(ctx context.Context, devices []*flash.Device, p flash.Problem, o Options) (r Result) {
 	r.Device, r.Ranks, r.Tokens = devices[0].Info().Name, len(devices), p.QueryLen
 	fail := func(err error) Result {
-		r.Error = err.Error()
+		r.Failure = bench.FailureOf(err)
 		return r
 	}
 	p, err := p.Normalize()
@@ -75,16 +76,16 @@ func Measure(ctx context.Context, devices []*flash.Device, p flash.Problem, o Op
 
 // compare sets the times of the passes.
 func (o *Options) compare(r *Result, one, many passes) {
-	pass := func(one, many, waited []float64) bench.RingPass {
+	pass := func(one, many, waited []float64) result.RingPass {
 		if len(one) == 0 || len(many) == 0 {
-			return bench.RingPass{}
+			return result.RingPass{}
 		}
-		x := bench.RingPass{One: bench.Median(one), Ranks: bench.Median(many), Waited: bench.Median(waited)}
+		x := result.RingPass{One: result.Median(one), Ranks: result.Median(many), Waited: result.Median(waited)}
 		x.Speed = x.One / x.Ranks
 		return x
 	}
 	r.Fwd, r.Bwd = pass(one.fwd, many.fwd, many.fwdWaited), pass(one.bwd, many.bwd, many.bwdWaited)
-	for i, p := range []*bench.RingPass{&r.Fwd, &r.Bwd} {
+	for i, p := range []*result.RingPass{&r.Fwd, &r.Bwd} {
 		if all := many.traced[i]; len(all) > 0 && p.Ranks > 0 {
 			p.Traced = summary(all)
 			if o.Lanes != nil {
@@ -279,8 +280,9 @@ func measureStream(ctx context.Context, d *flash.Device, data *noise, p flash.Pr
 		}
 		out.traced[i] = []noted{notes(0, trace.Take(), begun, time.Now())}
 	}
-	r.MaxErr, err = data.check(ctx, p, s.o, all)
-	r.Over = bench.OverHost
+	off, err := data.check(ctx, p, s.o, all)
+	r.Check = checkOf(off, 1)
+	r.Over = result.OverHost
 	r.MemoryRank = d.Usage().Peak - before
 	r.Order, r.Direct, r.BlockBytes = fmt.Sprintf("%d blocks", stream.Blocks()), true, stream.Plan().BlockBytes()
 	return out, err

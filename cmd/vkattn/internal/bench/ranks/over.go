@@ -1,13 +1,13 @@
 package ranks
 
 import (
-	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/flash/ring"
 )
 
 // Overs lists what [Options].Over takes.
-var Overs = []string{bench.OverRing, bench.OverHeads, OverAuto}
+var Overs = []string{result.OverRing, result.OverHeads, OverAuto}
 
 // OverAuto leaves the choice to the plan.
 const OverAuto = "auto"
@@ -16,15 +16,15 @@ const OverAuto = "auto"
 // link.
 func (o *Options) shardOf(p *flash.Problem, one passes) ring.Shard {
 	switch o.Over {
-	case bench.OverHeads:
+	case result.OverHeads:
 		return ring.Shard{Over: ring.Heads}
 	case OverAuto:
 		s := ring.Shard{Over: ring.Either}
 		if len(one.fwd) > 0 { // elsewhere the first rank's count
-			s.Speeds = ring.Speeds{Forward: p.ForwardFLOPs() / bench.Median(one.fwd) * 1e3, Link: o.Link.GBps * 1e9,
+			s.Speeds = ring.Speeds{Forward: p.ForwardFLOPs() / result.Median(one.fwd) * 1e3, Link: o.Link.GBps * 1e9,
 				Latency: o.Link.Us / 1e6}
 			if len(one.bwd) > 0 {
-				s.Speeds.Backward = p.BackwardFLOPs() / bench.Median(one.bwd) * 1e3
+				s.Speeds.Backward = p.BackwardFLOPs() / result.Median(one.bwd) * 1e3
 			}
 		}
 		return s
@@ -36,9 +36,9 @@ func (o *Options) shardOf(p *flash.Problem, one passes) ring.Shard {
 func (o *Options) count(r *Result, p flash.Problem, over ring.Over) {
 	name := func(over ring.Over) string {
 		if over == ring.Heads {
-			return bench.OverHeads
+			return result.OverHeads
 		}
-		return bench.OverRing
+		return result.OverRing
 	}
 	r.Over = name(over)
 	if o.Over == OverAuto {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
 	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/flash/ring"
 )
@@ -44,7 +45,7 @@ func MeasureProcesses(ctx context.Context, comm ring.Comm, d *flash.Device, p fl
 	r.Device, r.Ranks, r.Tokens = d.Info().Name, comm.Size(), p.QueryLen
 	fail := func(err error) Result {
 		comm.Abort(err)
-		r.Error = err.Error()
+		r.Failure = bench.FailureOf(err)
 		return r
 	}
 	p, err := p.Normalize()
@@ -155,8 +156,9 @@ func measureRank(ctx context.Context, comm ring.Comm, d *flash.Device, data *noi
 	}
 	all, err := gather(ctx, comm, told{Memory: d.Usage().Peak - before, MaxErr: off})
 	for _, x := range all {
-		r.MemoryRank, r.MaxErr = max(r.MemoryRank, x.Memory), max(r.MaxErr, x.MaxErr)
+		r.MemoryRank, off = max(r.MemoryRank, x.Memory), max(off, x.MaxErr)
 	}
+	r.Check = checkOf(off, len(all))
 	r.Order, r.Direct, r.BlockBytes = plan.Order().String(), plan.Direct(), plan.BlockBytes()
 	o.count(r, p, plan.Over())
 	return out, err

@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/flash/ring"
 )
@@ -35,9 +35,9 @@ func devices(t *testing.T, n int) []*flash.Device {
 func TestMeasure(t *testing.T) {
 	p := flash.Problem{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: 300, HeadDim: 32, DType: flash.F16, Causal: flash.CausalBottomRight}
 	for _, stream := range []bool{false, true} {
-		lanes := [2][]bench.RingLane{}
+		lanes := [2][]result.RingLane{}
 		r := Measure(t.Context(), devices(t, 2), p, Options{Backward: true, Stream: stream, Runs: 2, Timeout: 5 * time.Minute,
-			Lanes: func(backward bool, all []bench.RingLane) {
+			Lanes: func(backward bool, all []result.RingLane) {
 				i := 0
 				if backward {
 					i = 1
@@ -45,14 +45,14 @@ func TestMeasure(t *testing.T) {
 				lanes[i] = all
 			}})
 		require.Empty(t, r.Error)
-		for i, x := range []*bench.RingPass{&r.Fwd, &r.Bwd} {
+		for i, x := range []*result.RingPass{&r.Fwd, &r.Bwd} {
 			tr := x.Traced
 			require.NotNil(t, tr)
 			require.InDelta(t, tr.Ms, tr.Kernels+tr.Sums+tr.Idle, 1e-3*tr.Ms+1e-3)
 			require.LessOrEqual(t, tr.Waiting, tr.Idle)
 			// Not how long they took: on a busy machine the host may see all of so small a pass end at once.
-			require.NotEmpty(t, spansOf(lanes[i], bench.WhatKernels))
-			require.NotEmpty(t, spansOf(lanes[i], bench.WhatCopy))
+			require.NotEmpty(t, spansOf(lanes[i], result.WhatKernels))
+			require.NotEmpty(t, spansOf(lanes[i], result.WhatCopy))
 			share, known := x.HiddenPercent()
 			require.Equal(t, tr.Copies > 0, known)
 			require.True(t, share >= 0 && share <= 100, share)
@@ -62,21 +62,22 @@ func TestMeasure(t *testing.T) {
 				require.Less(t, l.Rank, r.Ranks)
 			}
 		}
-		require.Equal(t, map[bool]string{false: bench.OverRing, true: bench.OverHost}[stream], r.Over)
+		require.Equal(t, map[bool]string{false: result.OverRing, true: result.OverHost}[stream], r.Over)
 		require.Positive(t, r.Fwd.Speed)
 		require.Positive(t, r.Bwd.Speed)
 		require.Positive(t, r.Both)
 		require.Positive(t, r.MemoryOne)
 		require.Positive(t, r.MemoryRank)
-		require.Positive(t, r.MaxErr)
-		require.Less(t, r.MaxErr, 5e-3)
+		require.Positive(t, *r.MaxErr)
+		require.Less(t, *r.MaxErr, 5e-3)
+		require.Positive(t, r.ErrRows)
 	}
 	p.Heads = 0
 	require.Contains(t, Measure(t.Context(), devices(t, 1), p, Options{}).Error, "Problem.Heads")
 }
 
 // spansOf are spans of one kind, of all for "".
-func spansOf(lanes []bench.RingLane, what string) (of []bench.RingSpan) {
+func spansOf(lanes []result.RingLane, what string) (of []result.RingSpan) {
 	for _, l := range lanes {
 		for _, s := range l.Spans {
 			if what == "" || s.What == what {
@@ -101,50 +102,50 @@ func TestOver(t *testing.T) {
 		require.Equal(t, float64(128*(4*32*2+4)), r.HeadsBytes)
 		return r
 	}
-	require.Equal(t, bench.OverHeads, measure(bench.OverHeads, Link{}).Over)
+	require.Equal(t, result.OverHeads, measure(result.OverHeads, Link{}).Over)
 	slow := measure(OverAuto, Link{GBps: 1e-6, Us: 1})
 	require.True(t, slow.Chosen)
-	require.Equal(t, bench.OverRing, slow.Over)
+	require.Equal(t, result.OverRing, slow.Over)
 	require.Equal(t, 1e-6, slow.LinkGBps)
 	p.Heads, p.KeyHeads = 3, 3
-	o.Over = bench.OverHeads
+	o.Over = result.OverHeads
 	require.Contains(t, Measure(t.Context(), all, p, o).Error, "must be a multiple of 2")
 }
 
 // TestSummary: shares of a pass of two ranks, by hand.
 func TestSummary(t *testing.T) {
-	rank := func(n int, ms float64, waits []interval, lanes ...bench.RingLane) noted {
+	rank := func(n int, ms float64, waits []interval, lanes ...result.RingLane) noted {
 		for i := range lanes {
 			lanes[i].Rank = n
 		}
 		return noted{ms, lanes, waits}
 	}
 	x := summary([]noted{
-		rank(0, 10, []interval{{3, 5}}, bench.RingLane{Lane: bench.LaneCompute,
-			Spans: []bench.RingSpan{{What: bench.WhatKernels, Begin: 0, End: 4}, {What: bench.WhatSums, Begin: 5, End: 6},
-				{What: bench.WhatKernels, Begin: 6, End: 9}}},
-			bench.RingLane{Lane: bench.LaneIn, Spans: []bench.RingSpan{{What: bench.WhatCopy, Begin: 2, End: 6}}}),
-		rank(1, 9, nil, bench.RingLane{Lane: bench.LaneCompute, Spans: []bench.RingSpan{{What: bench.WhatKernels, Begin: 0, End: 6}}},
-			bench.RingLane{Lane: bench.LaneOut, Spans: []bench.RingSpan{{What: bench.WhatCopy, Begin: 5, End: 9}}}),
+		rank(0, 10, []interval{{3, 5}}, result.RingLane{Lane: result.LaneCompute,
+			Spans: []result.RingSpan{{What: result.WhatKernels, Begin: 0, End: 4}, {What: result.WhatSums, Begin: 5, End: 6},
+				{What: result.WhatKernels, Begin: 6, End: 9}}},
+			result.RingLane{Lane: result.LaneIn, Spans: []result.RingSpan{{What: result.WhatCopy, Begin: 2, End: 6}}}),
+		rank(1, 9, nil, result.RingLane{Lane: result.LaneCompute, Spans: []result.RingSpan{{What: result.WhatKernels, Begin: 0, End: 6}}},
+			result.RingLane{Lane: result.LaneOut, Spans: []result.RingSpan{{What: result.WhatCopy, Begin: 5, End: 9}}}),
 	})
 	lanes := x.Lanes
 	x.Lanes = nil
-	require.Equal(t, &bench.RingTrace{Ms: 10, Kernels: 6.5, Sums: 0.5, Idle: 3, Waiting: 0.5, Copies: 8, Hidden: 0.5}, x)
+	require.Equal(t, &result.RingTrace{Ms: 10, Kernels: 6.5, Sums: 0.5, Idle: 3, Waiting: 0.5, Copies: 8, Hidden: 0.5}, x)
 	require.Len(t, lanes, 4)
 }
 
 // TestMerged: what follows the same at once is one span, and no more are left than a line of a file has room for.
 func TestMerged(t *testing.T) {
-	lane := bench.RingLane{Lane: bench.LaneIn, Spans: []bench.RingSpan{{What: bench.WhatCopy, Begin: 0, End: 1, Bytes: 5},
-		{What: bench.WhatCopy, Begin: 1, End: 2, Bytes: 6}, {What: bench.WhatCopy, Begin: 50, End: 51, Bytes: 7}}}
-	require.Equal(t, []bench.RingSpan{{What: bench.WhatCopy, Begin: 0, End: 2, Bytes: 11},
-		{What: bench.WhatCopy, Begin: 50, End: 51, Bytes: 7}}, merged([]bench.RingLane{lane}, 100)[0].Spans)
+	lane := result.RingLane{Lane: result.LaneIn, Spans: []result.RingSpan{{What: result.WhatCopy, Begin: 0, End: 1, Bytes: 5},
+		{What: result.WhatCopy, Begin: 1, End: 2, Bytes: 6}, {What: result.WhatCopy, Begin: 50, End: 51, Bytes: 7}}}
+	require.Equal(t, []result.RingSpan{{What: result.WhatCopy, Begin: 0, End: 2, Bytes: 11},
+		{What: result.WhatCopy, Begin: 50, End: 51, Bytes: 7}}, merged([]result.RingLane{lane}, 100)[0].Spans)
 	lane.Spans = nil
 	for i := range 10 * mostSpans {
-		lane.Spans = append(lane.Spans, bench.RingSpan{What: []string{bench.WhatKernels, bench.WhatSums}[i%2], Begin: float64(i),
+		lane.Spans = append(lane.Spans, result.RingSpan{What: []string{result.WhatKernels, result.WhatSums}[i%2], Begin: float64(i),
 			End: float64(i) + 0.5})
 	}
-	out := merged([]bench.RingLane{lane}, 10*mostSpans)
+	out := merged([]result.RingLane{lane}, 10*mostSpans)
 	require.LessOrEqual(t, len(out[0].Spans), mostSpans)
 	require.Equal(t, lane.Spans[len(lane.Spans)-1].End, out[0].Spans[len(out[0].Spans)-1].End)
 }

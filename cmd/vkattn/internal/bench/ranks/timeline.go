@@ -5,14 +5,14 @@ import (
 	"slices"
 	"time"
 
-	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 	"github.com/vkattn/vkattn/flash/ring"
 )
 
 // noted is what one rank did in a traced pass.
 type noted struct {
 	Ms    float64 // from its beginning to its end
-	Lanes []bench.RingLane
+	Lanes []result.RingLane
 	Waits []interval
 }
 
@@ -22,28 +22,28 @@ type interval struct{ Begin, End float64 }
 // notes sorts a rank's events by lane.
 func notes(rank int, events []ring.Event, begun, ended time.Time) noted {
 	n := noted{Ms: ms(ended.Sub(begun))}
-	at := map[string]*bench.RingLane{}
-	lanes := make([]bench.RingLane, len(bench.RingLanes))
-	for i, name := range bench.RingLanes {
-		lanes[i] = bench.RingLane{Rank: rank, Lane: name}
+	at := map[string]*result.RingLane{}
+	lanes := make([]result.RingLane, len(result.RingLanes))
+	for i, name := range result.RingLanes {
+		lanes[i] = result.RingLane{Rank: rank, Lane: name}
 		at[name] = &lanes[i]
 	}
 	for _, e := range events {
-		s := bench.RingSpan{Step: e.Step, Begin: micros(max(0, ms(e.Begin.Sub(begun)))), End: micros(max(0, ms(e.End.Sub(begun)))),
+		s := result.RingSpan{Step: e.Step, Begin: micros(max(0, ms(e.Begin.Sub(begun)))), End: micros(max(0, ms(e.End.Sub(begun)))),
 			Bytes: float64(e.Bytes)}
-		lane := bench.LaneCompute
+		lane := result.LaneCompute
 		switch e.What {
 		case ring.Waiting:
 			n.Waits = append(n.Waits, interval{s.Begin, s.End})
 			continue
 		case ring.Kernels:
-			s.What = bench.WhatKernels
+			s.What = result.WhatKernels
 		case ring.Sums:
-			s.What = bench.WhatSums
+			s.What = result.WhatSums
 		case ring.CopyOut:
-			s.What, lane = bench.WhatCopy, bench.LaneOut
+			s.What, lane = result.WhatCopy, result.LaneOut
 		case ring.CopyIn:
-			s.What, lane = bench.WhatCopy, bench.LaneIn
+			s.What, lane = result.WhatCopy, result.LaneIn
 		}
 		at[lane].Spans = append(at[lane].Spans, s)
 	}
@@ -59,8 +59,8 @@ func notes(rank int, events []ring.Event, begun, ended time.Time) noted {
 func micros(v float64) float64 { return math.Round(v*1e4) / 1e4 }
 
 // summary is a pass of all ranks.
-func summary(all []noted) *bench.RingTrace {
-	t := &bench.RingTrace{}
+func summary(all []noted) *result.RingTrace {
+	t := &result.RingTrace{}
 	for _, n := range all {
 		t.Ms = max(t.Ms, micros(n.Ms))
 	}
@@ -71,12 +71,12 @@ func summary(all []noted) *bench.RingTrace {
 			for _, s := range l.Spans {
 				x := interval{s.Begin, s.End}
 				switch s.What {
-				case bench.WhatKernels:
+				case result.WhatKernels:
 					t.Kernels += (x.End - x.Begin) / ranks
-				case bench.WhatSums:
+				case result.WhatSums:
 					t.Sums += (x.End - x.Begin) / ranks
 				}
-				if l.Lane == bench.LaneCompute {
+				if l.Lane == result.LaneCompute {
 					computes = append(computes, x)
 				} else {
 					copies = append(copies, x)
@@ -116,12 +116,12 @@ func covered(x interval, in []interval) (sum float64) {
 const mostSpans = 4000
 
 // merged are lanes for a result file: what follows the same at once is one span, and where there are too many, what follows it soon.
-func merged(lanes []bench.RingLane, of float64) []bench.RingLane {
+func merged(lanes []result.RingLane, of float64) []result.RingLane {
 	for gap := of / 2000; ; gap *= 2 {
-		out := make([]bench.RingLane, len(lanes))
+		out := make([]result.RingLane, len(lanes))
 		n := 0
 		for i, l := range lanes {
-			out[i] = bench.RingLane{Rank: l.Rank, Lane: l.Lane}
+			out[i] = result.RingLane{Rank: l.Rank, Lane: l.Lane}
 			for _, s := range l.Spans {
 				if k := len(out[i].Spans) - 1; k >= 0 && s.Begin-out[i].Spans[k].End <= gap && (same(out[i].Spans[k], s) || gap > of/200) {
 					out[i].Spans[k].End = s.End
@@ -138,4 +138,4 @@ func merged(lanes []bench.RingLane, of float64) []bench.RingLane {
 	}
 }
 
-func same(a, b bench.RingSpan) bool { return a.What == b.What && a.Step == b.Step }
+func same(a, b result.RingSpan) bool { return a.What == b.What && a.Step == b.Step }

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/flash/tune"
 	"github.com/vkattn/vkattn/internal/attn"
@@ -26,10 +27,10 @@ type Device struct {
 }
 
 // NewDevice measures on dev, whose peaks were measured.
-func NewDevice(dev *flash.Device, version string, peaks bench.Peaks) *Device {
+func NewDevice(dev *flash.Device, version string, peaks result.Peaks) *Device {
 	info := dev.Info()
 	return &Device{dev: dev, bench: bench.NewDevice(dev, version, peaks), copy: peaks.CopyGBps * 1e9,
-		blank: Result{Library: "vkattn " + version, Device: info.Name, Driver: info.Driver}}
+		blank: Result{Origin: result.Origin{Library: "vkattn " + version, Device: info.Name, Driver: info.Driver}}}
 }
 
 // work is a case on a device: several sets of tensors, so that what is read is not what a cache of the device still has of the run before.
@@ -50,13 +51,13 @@ func (d *Device) Measure(ctx context.Context, c Case) Result {
 	r := d.blank
 	r.Case = c
 	if err := d.measure(ctx, &r); err != nil {
-		r.Error, r.Reason = err.Error(), bench.ReasonOf(err)
+		r.Failure = bench.FailureOf(err)
 	}
 	return r
 }
 
 func (d *Device) measure(ctx context.Context, r *Result) (err error) {
-	w := &work{dev: d.dev, rng: newRand(), sets: d.bench.Sets(r.Bytes())}
+	w := &work{dev: d.dev, rng: newRand(), sets: d.bench.Sets(r.Case.Bytes())}
 	defer func() { err = errors.Join(err, w.close()) }()
 	if err := prepare[r.Operation](ctx, w, r.Case); err != nil {
 		return err
@@ -78,13 +79,8 @@ func (d *Device) measure(ctx context.Context, r *Result) (err error) {
 	if err != nil {
 		return err
 	}
-	ms := bench.Median(timed.Ms)
-	rate := r.Bytes() / ms * 1e3
-	r.Ms, r.P20, r.P80, r.N = Figure(ms), Figure(bench.Quantile(timed.Ms, 0.2)), Figure(bench.Quantile(timed.Ms, 0.8)), len(timed.Ms)
-	r.Moved, r.GBps, r.MaxErr, r.Checked, r.Note = Figure(r.Bytes()), Figure(rate/1e9), Figure(a.most), a.rows, timed.Note
-	if d.copy > 0 {
-		r.Copy = Figure(100 * rate / d.copy)
-	}
+	r.Note, r.Check = timed.Note, result.Check{MaxErr: &a.most, ErrRows: a.rows}
+	r.settle(timed.Ms, d.copy)
 	return nil
 }
 

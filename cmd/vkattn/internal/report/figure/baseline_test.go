@@ -4,18 +4,18 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 )
 
 // by gives a row to another program.
-func by(library string, r bench.Row) bench.Row {
+func by(library string, r result.Row) result.Row {
 	r.Library = library
 	return r
 }
 
 // Two programs' standard attention: each figure divides all series by one of them, and says by which.
 func TestOneBaselineAFigure(t *testing.T) {
-	var rows []bench.Row
+	var rows []result.Row
 	for _, n := range []int{128, 256} {
 		rows = append(rows, small("standard", n, 8), small("flash2", n, 2), by("torch 2", small("standard", n, 40)),
 			by("torch 2", small("fa2", n, 4)))
@@ -51,7 +51,7 @@ func TestOneBaselineAFigure(t *testing.T) {
 	}
 
 	// One baseline alone makes one view, whoever measured it.
-	only := Get(Build([]Source{{Label: "x", Device: "GPU", Rows: []bench.Row{small("flash2", 128, 2), small("flash2", 256, 2),
+	only := Get(Build([]Source{{Label: "x", Device: "GPU", Rows: []result.Row{small("flash2", 128, 2), small("flash2", 256, 2),
 		by("torch 2", small("standard", 128, 40)), by("torch 2", small("standard", 256, 40))}}}), "speedup-seq")
 	require.Nil(t, only.Peer)
 	require.Equal(t, "speedup-seq", only.ID)
@@ -61,13 +61,13 @@ func TestOneBaselineAFigure(t *testing.T) {
 
 // A GPU's file and a CPU driver's have no setting in common: the figure takes that of the file named first, and says who is not in it.
 func TestAFileThatIsNotDrawnIsNamed(t *testing.T) {
-	gpu := Source{Label: "GPU", Device: "GPU", Rows: []bench.Row{}}
+	gpu := Source{Label: "GPU", Device: "GPU", Rows: []result.Row{}}
 	for n := 512; n <= 4096; n *= 2 { // the papers' way, which other figures try last
 		r := small("flash2", n, 1)
 		r.B = 16384 / n
 		gpu.Rows = append(gpu.Rows, r)
 	}
-	cpu := Source{Label: "CPU", Device: "CPU", Rows: []bench.Row{small("flash2", 64, 20), small("flash2", 128, 20),
+	cpu := Source{Label: "CPU", Device: "CPU", Rows: []result.Row{small("flash2", 64, 20), small("flash2", 128, 20),
 		small("flash2", 256, 80), small("flash2", 512, 320), small("flash2", 1024, 1300)}}
 	for _, order := range [][]Source{{gpu, cpu}, {cpu, gpu}} {
 		f := Get(Build(order), "time-seq")
@@ -78,7 +78,7 @@ func TestAFileThatIsNotDrawnIsNamed(t *testing.T) {
 
 	// A file without the baseline is named, too, and so is the baseline where its name is long.
 	long := Source{Label: "llvmpipe (LLVM 19.1.7, 256 bits)", Device: "llvmpipe",
-		Rows: append([]bench.Row{small("standard", 128, 9), small("standard", 256, 9)}, cpu.Rows...)}
+		Rows: append([]result.Row{small("standard", 128, 9), small("standard", 256, 9)}, cpu.Rows...)}
 	for _, id := range []string{"speedup-seq", "summary"} {
 		f := Get(Build([]Source{gpu, long}), id)
 		require.Equal(t, []string{"GPU"}, f.Absent)
@@ -88,7 +88,7 @@ func TestAFileThatIsNotDrawnIsNamed(t *testing.T) {
 	}
 
 	// What all files have goes before what one has more of.
-	both := Source{Label: "both", Device: "B", Rows: append([]bench.Row{small("flash2", 128, 9), small("flash2", 256, 9)}, gpu.Rows...)}
+	both := Source{Label: "both", Device: "B", Rows: append([]result.Row{small("flash2", 128, 9), small("flash2", 256, 9)}, gpu.Rows...)}
 	f := Get(Build([]Source{both, cpu}), "time-seq")
 	require.Len(t, f.Series, 2)
 	require.Empty(t, f.Absent)
@@ -102,9 +102,9 @@ func TestLabelsOfMergedFiles(t *testing.T) {
 // Of an even number of rounds the lower one of the middle counts, which was measured; rates go with times.
 func TestSettle(t *testing.T) {
 	r := small("flash2", 128, 3)
-	r.Fwd = bench.Pass{Ms: 3, TFLOPS: 10, Rounds: []float64{5, 1}, P20: 0.9, P80: 1.1}
-	r.Bwd = bench.Pass{Ms: 4, TFLOPS: 7, Rounds: []float64{3, 4, 9}}
-	f := &bench.File{Rows: []bench.Row{r, small("flash2", 256, 2)}}
+	r.Fwd = result.Pass{Ms: 3, TFLOPS: 10, Rounds: []float64{5, 1}, P20: 0.9, P80: 1.1}
+	r.Bwd = result.Pass{Ms: 4, TFLOPS: 7, Rounds: []float64{3, 4, 9}}
+	f := &result.File{Rows: []result.Row{r, small("flash2", 256, 2)}}
 	got := Settle(f).Rows
 	require.Equal(t, 3.0, f.Rows[0].Fwd.Ms, "the file stays as it was read")
 	require.Equal(t, 1.0, got[0].Fwd.Ms)

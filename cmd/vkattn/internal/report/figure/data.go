@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 )
 
 // Kind is how a figure is drawn.
@@ -75,10 +75,10 @@ type Point struct {
 	X, X2  float64 // X2: the other axis of a heat map
 	Y      float64 // as in the row, or the ratio of two rows; in TFLOP/s, ms, MiB or times
 	Lo, Hi float64 // Span of the same; worst and best for bars; beginning and end on a timeline; 0: not known
-	Row    *bench.Row
-	Base   *bench.Row // the row it is divided by, of the figure's baseline
-	Pass   string     // "fwd" or "bwd"
-	Shapes int        // bars: how many ratios
+	Row    *result.Row
+	Base   *result.Row // the row it is divided by, of the figure's baseline
+	Pass   string      // "fwd" or "bwd"
+	Shapes int         // bars: how many ratios
 }
 
 // Value is the value in the unit shown.
@@ -94,28 +94,28 @@ type Source struct {
 	Label  string // tells it from the others
 	Device string
 	CPU    bool // the device is one
-	Rows   []bench.Row
-	Rings  []bench.RingRow
+	Rows   []result.Row
+	Rings  []result.RingRow
 }
 
 // Merge joins files that complete one another: of one device, driver and version, without a row in common. Others stay
 // apart, so that they show as series of their own.
-func Merge(files []*bench.File) []*bench.File {
-	var out []*bench.File
+func Merge(files []*result.File) []*result.File {
+	var out []*result.File
 	for _, f := range files {
-		i := slices.IndexFunc(out, func(o *bench.File) bool { return completes(o, f) })
+		i := slices.IndexFunc(out, func(o *result.File) bool { return completes(o, f) })
 		if i < 0 {
 			out = append(out, f)
 			continue
 		}
-		out[i] = &bench.File{Path: out[i].Path + ", " + f.Path, Headers: slices.Concat(out[i].Headers, f.Headers),
+		out[i] = &result.File{Path: out[i].Path + ", " + f.Path, Headers: slices.Concat(out[i].Headers, f.Headers),
 			Other: slices.Concat(out[i].Other, f.Other), Rows: slices.Concat(out[i].Rows, f.Rows),
 			Rings: slices.Concat(out[i].Rings, f.Rings)}
 	}
 	return out
 }
 
-func completes(a, b *bench.File) bool {
+func completes(a, b *result.File) bool {
 	if len(a.Headers) == 0 || len(b.Headers) == 0 {
 		return false
 	}
@@ -123,17 +123,17 @@ func completes(a, b *bench.File) bool {
 	if h.Device != o.Device || h.Driver != o.Driver || h.VKAttn != o.VKAttn {
 		return false
 	}
-	have := map[bench.Case]bool{}
+	have := map[result.Case]bool{}
 	for i := range a.Rows {
 		if isOurs(&a.Rows[i]) {
 			have[a.Rows[i].Case] = true
 		}
 	}
-	return !slices.ContainsFunc(b.Rows, func(r bench.Row) bool { return isOurs(&r) && have[r.Case] })
+	return !slices.ContainsFunc(b.Rows, func(r result.Row) bool { return isOurs(&r) && have[r.Case] })
 }
 
 // NewSources labels files by device, where devices repeat by version, else by file name.
-func NewSources(files []*bench.File) []Source {
+func NewSources(files []*result.File) []Source {
 	out := make([]Source, len(files))
 	version := make([]string, len(files))
 	for i, f := range files {
@@ -174,7 +174,7 @@ func fileLabel(path string) string {
 
 // point is a row with the series that it belongs to.
 type item struct {
-	row    *bench.Row
+	row    *result.Row
 	source int
 	series string
 	peer   bool
@@ -184,17 +184,17 @@ type item struct {
 type set struct {
 	sources []Source
 	items   []item
-	base    map[baseKey]*bench.Row // standard attention, by its series
+	base    map[baseKey]*result.Row // standard attention, by its series
 	marks   *marks
 }
 
 type baseKey struct {
 	series string
-	shape  bench.Case
+	shape  result.Case
 }
 
 func newSet(sources []Source) *set {
-	s := &set{sources: sources, base: map[baseKey]*bench.Row{}, marks: newMarks(len(sources))}
+	s := &set{sources: sources, base: map[baseKey]*result.Row{}, marks: newMarks(len(sources))}
 	ours, devices := map[int]bool{}, map[string]bool{}
 	for i := range sources {
 		devices[sources[i].Device] = true
@@ -204,7 +204,7 @@ func newSet(sources []Source) *set {
 	}
 	type key struct {
 		series string
-		c      bench.Case
+		c      result.Case
 	}
 	at := map[key]int{}
 	for i := range sources {
@@ -245,7 +245,7 @@ func newSet(sources []Source) *set {
 	return s
 }
 
-func isOurs(r *bench.Row) bool { return strings.HasPrefix(r.Library, "vkattn") }
+func isOurs(r *result.Row) bool { return strings.HasPrefix(r.Library, "vkattn") }
 
 // shortLibrary is "torch 2.11.0" of "torch 2.11.0+cu130".
 func shortLibrary(s string) string {

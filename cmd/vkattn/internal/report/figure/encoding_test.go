@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 )
 
 // sight is what a kind of colour blindness makes of linear sRGB: the matrices of Machado, Oliveira and Fernandes, A Physiologically-based
@@ -70,14 +70,14 @@ func TestNumbersOfAMapAreRead(t *testing.T) {
 
 // Eight files and two programs: every series of a figure has a look of its own, in all figures the same.
 func TestNoTwoSeriesLookAlike(t *testing.T) {
-	var files []*bench.File
+	var files []*result.File
 	for i := range 8 {
-		f := &bench.File{Path: fmt.Sprintf("run%d.jsonl", i), Headers: []bench.Header{{VKAttn: "1", Device: "GPU"}}}
+		f := &result.File{Path: fmt.Sprintf("run%d.jsonl", i), Headers: []result.Header{{VKAttn: "1", Device: "GPU"}}}
 		for _, impl := range []string{"flash2", "standard", "another", "a third"} {
 			for _, library := range []string{"vkattn 1", "torch 2", fmt.Sprintf("other %d", i)} {
 				for n := 128; n <= 512; n *= 2 {
 					r := small(impl, n, float64(n+i))
-					r.Library, r.Bwd = library, bench.Pass{Ms: float64(2*n + i)}
+					r.Library, r.Bwd = library, result.Pass{Ms: float64(2*n + i)}
 					causal := r
 					causal.Causal = true
 					f.Rows = append(f.Rows, r, causal)

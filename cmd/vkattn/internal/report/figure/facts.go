@@ -3,7 +3,7 @@ package figure
 import (
 	"encoding/json"
 
-	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 )
 
 // Citation is a source of Figure.Others: [N] there.
@@ -62,13 +62,13 @@ var facts = map[string][]string{
 }
 
 // onCPU says that the device of a file is a CPU.
-func onCPU(f *bench.File) bool {
+func onCPU(f *result.File) bool {
 	n := len(f.Headers)
 	return n > 0 && f.Headers[n-1].CPU
 }
 
 // deviceOf is the device of a file: of its last header, or what a peer says of its GPU.
-func deviceOf(f *bench.File) string {
+func deviceOf(f *result.File) string {
 	if n := len(f.Headers); n > 0 {
 		return f.Headers[n-1].Device
 	}

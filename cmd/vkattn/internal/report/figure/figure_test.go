@@ -15,16 +15,16 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 )
 
 const testdata = "../testdata"
 
-func read(t *testing.T, names ...string) []*bench.File {
+func read(t *testing.T, names ...string) []*result.File {
 	t.Helper()
-	var out []*bench.File
+	var out []*result.File
 	for _, name := range names {
-		f, err := bench.ReadFile(filepath.Join(testdata, name))
+		f, err := result.ReadFile(filepath.Join(testdata, name))
 		require.NoError(t, err)
 		out = append(out, f)
 	}
@@ -64,7 +64,7 @@ func rawKey(r raw) string {
 	return fmt.Sprint(r["library"], r["impl"], r["dtype"], r["B"], r["H"], r["N"], r["D"], r["causal"], dropout, tuning)
 }
 
-func keyOf(r *bench.Row) string {
+func keyOf(r *result.Row) string {
 	return fmt.Sprint(r.Library, r.Impl, r.DType, r.B, r.H, r.N, r.D, r.Causal, r.Dropout, r.Tuning)
 }
 
@@ -126,15 +126,16 @@ func TestNumbersAreThoseOfTheFile(t *testing.T) {
 // The rows of the suite forward-backward make the figure of that name: each pass of each implementation at each length, at the
 // reports' batch although other batches have rows too.
 func TestForwardAndBackwardSideBySide(t *testing.T) {
-	suite, err := bench.FindSuite("forward-backward")
+	suite, err := result.FindSuite("forward-backward")
 	require.NoError(t, err)
-	jobs, err := suite.Jobs(false, bench.Grid{})
+	jobs, err := suite.Jobs(false, result.Grid{})
 	require.NoError(t, err)
-	var rows []bench.Row
+	var rows []result.Row
 	for i, j := range jobs {
-		require.Equal(t, bench.Passes{Fwd: true, Bwd: true}, j.Passes)
+		require.Equal(t, result.Passes{Fwd: true, Bwd: true}, j.Passes)
 		ms := 1 + float64(i)/7
-		rows = append(rows, bench.Row{Library: "vkattn 1", Case: j.Case, Fwd: bench.Pass{Ms: ms}, Bwd: bench.Pass{Ms: 3 * ms}})
+		rows = append(rows, result.Row{Origin: result.Origin{Library: "vkattn 1"}, Case: j.Case, Fwd: result.Pass{Ms: ms},
+			Bwd: result.Pass{Ms: 3 * ms}})
 	}
 	tuned := rows[1] // another tile is no point of the figure
 	tuned.Tuning, tuned.Bwd.Ms = "bc=16", 1000
@@ -205,7 +206,7 @@ func TestSummaryIsTheGeometricMeanOfAllShapes(t *testing.T) {
 	s := Get(Build(NewSources(read(t, "synthetic.jsonl"))), "summary").Series[0]
 	require.Equal(t, "flash2", s.Name)
 	require.Equal(t, len(ratios), s.Points[0].Shapes)
-	require.InEpsilon(t, bench.GeoMean(ratios), s.Points[0].Y, 1e-12)
+	require.InEpsilon(t, result.GeoMean(ratios), s.Points[0].Y, 1e-12)
 	require.InEpsilon(t, slices.Min(ratios), s.Points[0].Lo, 1e-12)
 	require.InEpsilon(t, slices.Max(ratios), s.Points[0].Hi, 1e-12)
 }
@@ -270,14 +271,14 @@ func TestSourcesOverlay(t *testing.T) {
 }
 
 // small rows outside of the reports' grids, as a CPU driver measures them.
-func small(impl string, n int, ms float64) bench.Row {
-	c := bench.Case{Impl: impl, DType: "float16", B: 1, H: 4, Hkv: 4, Nq: n, N: n, D: 64, Dv: 64}
-	return bench.Row{Library: "vkattn 1", Case: c, Fwd: bench.Pass{Ms: ms, P20: ms * 0.9, P80: ms * 1.2,
+func small(impl string, n int, ms float64) result.Row {
+	c := result.Case{Impl: impl, DType: "float16", B: 1, H: 4, Hkv: 4, Nq: n, N: n, D: 64, Dv: 64}
+	return result.Row{Origin: result.Origin{Library: "vkattn 1"}, Case: c, Fwd: result.Pass{Ms: ms, P20: ms * 0.9, P80: ms * 1.2,
 		TFLOPS: c.ForwardFLOPs() / ms / 1e9}}
 }
 
 func TestOtherGridsThanTheReports(t *testing.T) {
-	rows := []bench.Row{small("standard", 128, 4), small("flash2", 128, 2), small("standard", 256, 20), small("flash2", 256, 8)}
+	rows := []result.Row{small("standard", 128, 4), small("flash2", 128, 2), small("standard", 256, 20), small("flash2", 256, 8)}
 	figures := Build([]Source{{Label: "x", Device: "CPU", Rows: rows}})
 	f := Get(figures, "tflops-seq")
 	require.Equal(t, "float16, batch 1, 4 heads, head dimension 64, not causal", f.Fixed)
@@ -300,8 +301,8 @@ func TestOtherGridsThanTheReports(t *testing.T) {
 
 func TestALaterRowCountsUnlessItFailed(t *testing.T) {
 	failed := small("flash2", 256, 0)
-	failed.Error, failed.Fwd = "no memory", bench.Pass{}
-	rows := []bench.Row{small("flash2", 128, 2), small("flash2", 256, 8), small("flash2", 128, 3), failed}
+	failed.Error, failed.Fwd = "no memory", result.Pass{}
+	rows := []result.Row{small("flash2", 128, 2), small("flash2", 256, 8), small("flash2", 128, 3), failed}
 	f := Get(Build([]Source{{Rows: rows}}), "time-seq")
 	require.Len(t, f.Series[0].Points, 2)
 	require.Equal(t, 3.0, f.Series[0].Points[0].Y)
@@ -338,7 +339,7 @@ func TestTicks(t *testing.T) {
 }
 
 func TestThePapersGridMakesSequenceFigures(t *testing.T) {
-	var rows []bench.Row
+	var rows []result.Row
 	for n := 512; n <= 4096; n *= 2 {
 		for _, causal := range []bool{false, true} {
 			r := small("flash2", n, float64(n))
@@ -355,9 +356,9 @@ func TestThePapersGridMakesSequenceFigures(t *testing.T) {
 }
 
 func TestMergeJoinsFilesThatCompleteOneAnother(t *testing.T) {
-	header := bench.Header{VKAttn: "1", Device: "GPU", Driver: "2"}
-	file := func(path string, h bench.Header, n ...int) *bench.File {
-		f := &bench.File{Path: path, Headers: []bench.Header{h}}
+	header := result.Header{VKAttn: "1", Device: "GPU", Driver: "2"}
+	file := func(path string, h result.Header, n ...int) *result.File {
+		f := &result.File{Path: path, Headers: []result.Header{h}}
 		for _, n := range n {
 			f.Rows = append(f.Rows, small("flash2", n, 1))
 		}
@@ -365,7 +366,7 @@ func TestMergeJoinsFilesThatCompleteOneAnother(t *testing.T) {
 	}
 	other := header
 	other.Driver = "3"
-	out := Merge([]*bench.File{file("a", header, 128), file("b", header, 256), file("c", header, 256), file("d", other, 512)})
+	out := Merge([]*result.File{file("a", header, 128), file("b", header, 256), file("c", header, 256), file("d", other, 512)})
 	require.Len(t, out, 3)
 	require.Equal(t, "a, b", out[0].Path)
 	require.Len(t, out[0].Rows, 2)

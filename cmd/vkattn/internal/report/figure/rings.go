@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 )
 
 // RingIDs names the figures of several devices, in their order.
@@ -22,7 +22,7 @@ type Guide struct {
 
 // ringItem is a row of several devices, and whose it is.
 type ringItem struct {
-	row    *bench.RingRow
+	row    *result.RingRow
 	source int
 }
 
@@ -103,9 +103,9 @@ func briefly(shape string) string {
 func ringName(x ringItem, sources []Source) string {
 	name := fmt.Sprintf("%d ranks", x.row.Ranks)
 	switch x.row.Over {
-	case bench.OverHost:
+	case result.OverHost:
 		name = "keys from the host"
-	case bench.OverHeads:
+	case result.OverHeads:
 		name += ", heads"
 	}
 	n := 0
@@ -122,16 +122,16 @@ func ringName(x ringItem, sources []Source) string {
 var ringPasses = []struct {
 	name    string
 	variant Variant
-	speed   func(r *bench.RingRow) float64
+	speed   func(r *result.RingRow) float64
 }{
-	{"forward", Usual, func(r *bench.RingRow) float64 { return r.Fwd.Speed }},
-	{"forward and backward", Backward, func(r *bench.RingRow) float64 { return r.Both }},
+	{"forward", Usual, func(r *result.RingRow) float64 { return r.Fwd.Speed }},
+	{"forward and backward", Backward, func(r *result.RingRow) float64 { return r.Both }},
 }
 
 const ringAxis = "× the speed of one device"
 
 // ringLines makes a series for each name and pass.
-func ringLines(f *Figure, rows []ringItem, name func(x ringItem) string, at func(r *bench.RingRow) float64) {
+func ringLines(f *Figure, rows []ringItem, name func(x ringItem) string, at func(r *result.RingRow) float64) {
 	var names []string
 	for _, x := range rows {
 		if n := name(x); !slices.Contains(names, n) {
@@ -159,7 +159,8 @@ func ringLines(f *Figure, rows []ringItem, name func(x ringItem) string, at func
 func ringSeq(rows []ringItem, sources []Source) *Figure {
 	f := &Figure{ID: "rings-seq", Title: "Speed-up of several devices against tokens", X: "tokens", Y: ringAxis, LogX: true,
 		One: true, Scale: 1}
-	ringLines(f, rows, func(x ringItem) string { return ringName(x, sources) }, func(r *bench.RingRow) float64 { return float64(r.Tokens) })
+	ringLines(f, rows, func(x ringItem) string { return ringName(x, sources) },
+		func(r *result.RingRow) float64 { return float64(r.Tokens) })
 	ideal := map[int]bool{}
 	for _, x := range rows {
 		ideal[x.row.Ranks] = true
@@ -179,7 +180,7 @@ func ringSeq(rows []ringItem, sources []Source) *Figure {
 func ringRanks(rows []ringItem, sources []Source) *Figure {
 	f := &Figure{ID: "rings-ranks", Title: "Speed-up against the number of devices", X: "ranks", Y: ringAxis, LogX: true,
 		LogY: true, Scale: 1}
-	rows = slices.DeleteFunc(slices.Clone(rows), func(x ringItem) bool { return x.row.Over == bench.OverHost })
+	rows = slices.DeleteFunc(slices.Clone(rows), func(x ringItem) bool { return x.row.Over == result.OverHost })
 	ranks := map[int]bool{}
 	for _, x := range rows {
 		ranks[x.row.Ranks] = true
@@ -194,7 +195,7 @@ func ringRanks(rows []ringItem, sources []Source) *Figure {
 			name += rest
 		}
 		return name
-	}, func(r *bench.RingRow) float64 { return float64(r.Ranks) })
+	}, func(r *result.RingRow) float64 { return float64(r.Ranks) })
 	f.Guides = []Guide{{Name: "ideal", Diagonal: true}}
 	return f
 }
@@ -258,10 +259,10 @@ const mostTimelineRanks = 8
 // ranks, which is the easiest to read.
 func ringTimeline(rows []ringItem, sources []Source, backward bool) *Figure {
 	f := &Figure{ID: "rings-forward", Title: "What devices did in a forward pass", X: "ms", Kind: Timeline, Parts: TimelineParts, Scale: 1}
-	of := func(x ringItem) *bench.RingTrace { return x.row.Fwd.Traced }
+	of := func(x ringItem) *result.RingTrace { return x.row.Fwd.Traced }
 	if backward {
 		f.ID, f.Title = "rings-backward", "What devices did in a backward pass"
-		of = func(x ringItem) *bench.RingTrace { return x.row.Bwd.Traced }
+		of = func(x ringItem) *result.RingTrace { return x.row.Bwd.Traced }
 	}
 	traced := slices.DeleteFunc(slices.Clone(rows), func(x ringItem) bool { return of(x) == nil || len(of(x).Lanes) == 0 })
 	if len(traced) == 0 {
@@ -278,7 +279,7 @@ func ringTimeline(rows []ringItem, sources []Source, backward bool) *Figure {
 	}
 	most := t.Ms
 	for _, l := range t.Lanes {
-		lane := slices.Index(bench.RingLanes, l.Lane)
+		lane := slices.Index(result.RingLanes, l.Lane)
 		if l.Rank >= mostTimelineRanks || lane < 0 {
 			continue
 		}
@@ -286,11 +287,11 @@ func ringTimeline(rows []ringItem, sources []Source, backward bool) *Figure {
 		for _, x := range l.Spans {
 			part := 0
 			switch {
-			case l.Lane == bench.LaneOut:
+			case l.Lane == result.LaneOut:
 				part = 2
-			case l.Lane == bench.LaneIn:
+			case l.Lane == result.LaneIn:
 				part = 3
-			case x.What == bench.WhatSums:
+			case x.What == result.WhatSums:
 				part = 1
 			}
 			s.Points = append(s.Points, Point{X: float64(part), X2: float64(x.Step), Y: x.End - x.Begin, Lo: x.Begin, Hi: x.End})

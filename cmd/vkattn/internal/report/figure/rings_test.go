@@ -7,11 +7,11 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 )
 
 // ringFigures are those of rows.
-func ringFigures(t *testing.T, rows ...bench.RingRow) []*Figure {
+func ringFigures(t *testing.T, rows ...result.RingRow) []*Figure {
 	t.Helper()
 	figures := BuildRings([]Source{{Label: "GPU", Rings: rows}})
 	require.Len(t, figures, len(RingIDs))
@@ -34,12 +34,12 @@ func TestRingFigures(t *testing.T) {
 	rows := read(t, "rings.jsonl")[0].Rings
 	require.Len(t, rows, 4)
 	figures := ringFigures(t, rows...)
-	find := func(ranks, tokens float64) *bench.RingRow {
-		i := slices.IndexFunc(rows, func(r bench.RingRow) bool { return float64(r.Ranks) == ranks && float64(r.Tokens) == tokens })
+	find := func(ranks, tokens float64) *result.RingRow {
+		i := slices.IndexFunc(rows, func(r result.RingRow) bool { return float64(r.Ranks) == ranks && float64(r.Tokens) == tokens })
 		require.GreaterOrEqual(t, i, 0)
 		return &rows[i]
 	}
-	speed := func(r *bench.RingRow, name string) float64 {
+	speed := func(r *result.RingRow, name string) float64 {
 		if strings.HasSuffix(name, "forward and backward") {
 			return r.Both
 		}
@@ -78,7 +78,7 @@ func TestRingFigures(t *testing.T) {
 		require.InEpsilon(t, s.Whole, sum, 1e-3, s.Name)
 	}
 	// The easiest to read: two ranks, of most tokens.
-	for id, trace := range map[string]*bench.RingTrace{"rings-forward": find(2, 1024).Fwd.Traced,
+	for id, trace := range map[string]*result.RingTrace{"rings-forward": find(2, 1024).Fwd.Traced,
 		"rings-backward": find(2, 1024).Bwd.Traced} {
 		f := Get(figures, id)
 		require.Contains(t, f.Fixed, "2 ranks, 1k tokens")
@@ -107,8 +107,8 @@ func TestRingFiguresOfFewRows(t *testing.T) {
 	failed, other, host, heads, again := row, row, row, row, row
 	failed.Tokens, failed.Error, failed.Problem = 4096, "no memory", "B1 H4 Nq4096 Nk4096 D64"
 	other.Problem = "B1 H2 Nq512 Nk512 D64"
-	host.Over, host.Ranks = bench.OverHost, 1
-	heads.Over = bench.OverHeads
+	host.Over, host.Ranks = result.OverHost, 1
+	heads.Over = result.OverHeads
 	again.Fwd.Speed = 1.75
 	figures = ringFigures(t, row, host, failed, other, heads, again)
 	f := Get(figures, "rings-seq")
@@ -134,13 +134,13 @@ func TestRingFiguresOfFewRows(t *testing.T) {
 // TestRingFiguresOfMany: of many rows and ranks those that can be read are drawn, and the rest is named.
 func TestRingFiguresOfMany(t *testing.T) {
 	row := read(t, "rings.jsonl")[0].Rings[0]
-	var rows []bench.RingRow
+	var rows []result.RingRow
 	for i := range 12 {
 		r := row
 		r.Tokens, r.Ranks = 1024<<i, 64
 		r.Problem = fmt.Sprintf("B1 Nq%d Nk%d D64", r.Tokens, r.Tokens)
 		forward, backward := *row.Fwd.Traced, *row.Bwd.Traced
-		for _, tr := range []*bench.RingTrace{&forward, &backward} {
+		for _, tr := range []*result.RingTrace{&forward, &backward} {
 			tr.Ms *= float64(i + 1)
 			tr.Lanes = slices.Clone(tr.Lanes)
 			for rank := 2; rank < 64; rank++ {

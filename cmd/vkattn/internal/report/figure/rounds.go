@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 )
 
 const (
@@ -16,12 +16,12 @@ const (
 
 // Settle gives a file with the middle round as the time of every pass, as it is written today: older files hold the mean of the two
 // in the middle of an even number of rounds, which may lie outside the percentiles.
-func Settle(f *bench.File) *bench.File {
+func Settle(f *result.File) *result.File {
 	out := *f
 	out.Rows = slices.Clone(f.Rows)
 	for i := range out.Rows {
-		for _, p := range []*bench.Pass{&out.Rows[i].Fwd, &out.Rows[i].Bwd} {
-			if middle := bench.Middle(p.Rounds); p.Ms > 0 && middle > 0 {
+		for _, p := range []*result.Pass{&out.Rows[i].Fwd, &out.Rows[i].Bwd} {
+			if middle := result.Middle(p.Rounds); p.Ms > 0 && middle > 0 {
 				p.TFLOPS *= p.Ms / middle
 				p.Ms = middle
 			}
@@ -32,7 +32,7 @@ func Settle(f *bench.File) *bench.File {
 
 // Span is what the times of a pass lie between: the 20th and 80th percentile of its runs, widened to the medians of all rounds, which
 // percentiles of most runs hide. 0 and 0: nothing is known but the time.
-func Span(p bench.Pass) (lo, hi float64) {
+func Span(p result.Pass) (lo, hi float64) {
 	known := slices.Clone(p.Rounds)
 	if p.P20 > 0 && p.P80 > 0 {
 		known = append(known, p.P20, p.P80)
@@ -45,7 +45,7 @@ func Span(p bench.Pass) (lo, hi float64) {
 
 // Disagreement is the distance of the slowest round from the fastest one, as a share of it; false where there are not two rounds, or
 // they are too short to compare.
-func Disagreement(p bench.Pass) (share float64, ok bool) {
+func Disagreement(p result.Pass) (share float64, ok bool) {
 	if len(p.Rounds) < 2 || p.Ms < RoundsLeast || slices.Min(p.Rounds) <= 0 {
 		return 0, false
 	}
@@ -53,7 +53,7 @@ func Disagreement(p bench.Pass) (share float64, ok bool) {
 }
 
 // pass is the pass that a point shows, of its own row or of the one that it is divided by.
-func (p *Point) pass(row *bench.Row) bench.Pass {
+func (p *Point) pass(row *result.Row) result.Pass {
 	if p.Pass == "bwd" {
 		return row.Bwd
 	}
@@ -62,7 +62,7 @@ func (p *Point) pass(row *bench.Row) bench.Pass {
 
 // Doubtful says that the rounds which a point was made of disagree: drawings ring it.
 func (p *Point) Doubtful() bool {
-	for _, row := range []*bench.Row{p.Row, p.Base} {
+	for _, row := range []*result.Row{p.Row, p.Base} {
 		if row != nil {
 			if share, ok := Disagreement(p.pass(row)); ok && share > RoundsLimit {
 				return true
@@ -77,7 +77,7 @@ func (f *Figure) doubts() {
 	for _, s := range f.Series {
 		for i := range s.Points {
 			p := &s.Points[i]
-			for _, row := range []*bench.Row{p.Row, p.Base} {
+			for _, row := range []*result.Row{p.Row, p.Base} {
 				if row == nil {
 					continue
 				}

@@ -7,18 +7,18 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 )
 
 // sweep is the rows that differ in one quantity only, the x of a figure.
 type sweep struct {
-	x    func(c bench.Case) float64
+	x    func(c result.Case) float64
 	name string
 	// tie is the case with all removed that goes with x, so that rows of one sweep are equal; false: the case cannot be part
 	// of one.
-	tie func(c bench.Case) (bench.Case, bool)
+	tie func(c result.Case) (result.Case, bool)
 	// want is the reports' own setting. Where the files do not have it, the sweep with most values of x is taken.
-	want bench.Case
+	want result.Case
 	// suite has the rows.
 	suite string
 	// instead is another way to sweep the same, and second says that this is one.
@@ -26,15 +26,15 @@ type sweep struct {
 	second  bool
 }
 
-func square(c bench.Case) bool { return c.Nq == c.N && c.H == c.Hkv && c.D == c.Dv }
+func square(c result.Case) bool { return c.Nq == c.N && c.H == c.Hkv && c.D == c.Dv }
 
-func setting(b, h, n, d int, causal bool) bench.Case {
-	return bench.Case{DType: "float16", B: b, H: h, Hkv: h, Nq: n, N: n, D: d, Dv: d, Causal: causal}
+func setting(b, h, n, d int, causal bool) result.Case {
+	return result.Case{DType: "float16", B: b, H: h, Hkv: h, Nq: n, N: n, D: d, Dv: d, Causal: causal}
 }
 
-func overSeq(want bench.Case, suite string) sweep {
-	return sweep{name: "sequence length", x: func(c bench.Case) float64 { return float64(c.N) }, suite: suite, want: want,
-		tie: func(c bench.Case) (bench.Case, bool) {
+func overSeq(want result.Case, suite string) sweep {
+	return sweep{name: "sequence length", x: func(c result.Case) float64 { return float64(c.N) }, suite: suite, want: want,
+		tie: func(c result.Case) (result.Case, bool) {
 			ok := square(c)
 			c.Impl, c.N, c.Nq = "", 0, 0
 			return c, ok
@@ -45,7 +45,7 @@ func overSeq(want bench.Case, suite string) sweep {
 func (s sweep) orTokens() sweep {
 	tie := s.tie
 	other := s
-	other.tie = func(c bench.Case) (bench.Case, bool) {
+	other.tie = func(c result.Case) (result.Case, bool) {
 		tokens := c.B * c.N
 		c, ok := tie(c)
 		c.B = -tokens
@@ -59,7 +59,7 @@ func (s sweep) orTokens() sweep {
 // bothMasks leaves the mask open.
 func (s sweep) bothMasks() sweep {
 	tie := s.tie
-	s.tie = func(c bench.Case) (bench.Case, bool) {
+	s.tie = func(c result.Case) (result.Case, bool) {
 		c, ok := tie(c)
 		c.Causal = false
 		return c, ok
@@ -68,8 +68,8 @@ func (s sweep) bothMasks() sweep {
 }
 
 func overBatch() sweep {
-	return sweep{name: "batch", x: func(c bench.Case) float64 { return float64(c.B) }, suite: "batch", want: setting(0, 32, 512, 64, true),
-		tie: func(c bench.Case) (bench.Case, bool) {
+	return sweep{name: "batch", x: func(c result.Case) float64 { return float64(c.B) }, suite: "batch", want: setting(0, 32, 512, 64, true),
+		tie: func(c result.Case) (result.Case, bool) {
 			ok := square(c)
 			c.Impl, c.B = "", 0
 			return c, ok
@@ -77,8 +77,8 @@ func overBatch() sweep {
 }
 
 func overHeads() sweep {
-	return sweep{name: "heads", x: func(c bench.Case) float64 { return float64(c.H) }, suite: "heads", want: setting(16, 0, 512, 64, true),
-		tie: func(c bench.Case) (bench.Case, bool) {
+	return sweep{name: "heads", x: func(c result.Case) float64 { return float64(c.H) }, suite: "heads", want: setting(16, 0, 512, 64, true),
+		tie: func(c result.Case) (result.Case, bool) {
 			ok := square(c)
 			c.Impl, c.H, c.Hkv = "", 0, 0
 			return c, ok
@@ -87,10 +87,10 @@ func overHeads() sweep {
 
 // overEmbedding keeps the heads: the head dimension grows with the embedding.
 func overEmbedding() sweep {
-	return sweep{name: "embedding (heads × head dimension)", x: func(c bench.Case) float64 { return float64(c.EmbDim()) },
+	return sweep{name: "embedding (heads × head dimension)", x: func(c result.Case) float64 { return float64(c.EmbDim()) },
 		suite: "embedding",
 		want:  setting(16, 16, 512, 0, true),
-		tie: func(c bench.Case) (bench.Case, bool) {
+		tie: func(c result.Case) (result.Case, bool) {
 			ok := square(c)
 			c.Impl, c.D, c.Dv = "", 0, 0
 			return c, ok
@@ -99,9 +99,9 @@ func overEmbedding() sweep {
 
 // overHeadDim keeps the embedding, which it notes in H.
 func overHeadDim() sweep {
-	return sweep{name: "head dimension", x: func(c bench.Case) float64 { return float64(c.D) }, suite: "head-dim",
+	return sweep{name: "head dimension", x: func(c result.Case) float64 { return float64(c.D) }, suite: "head-dim",
 		want: setting(16, 2048, 512, 0, true),
-		tie: func(c bench.Case) (bench.Case, bool) {
+		tie: func(c result.Case) (result.Case, bool) {
 			ok := square(c)
 			c.Impl, c.H, c.Hkv, c.D, c.Dv = "", c.EmbDim(), c.EmbDim(), 0, 0
 			return c, ok
@@ -111,7 +111,7 @@ func overHeadDim() sweep {
 // choose takes the reports' setting where the rows that count have it; else the setting that the most sources have, of these one of
 // the source named first, and of these the one with the most values of x. At least two values make a figure. The sweep becomes the
 // one that the setting is of.
-func (s *set) choose(sw *sweep, counts func(item) bool) (bench.Case, bool) {
+func (s *set) choose(sw *sweep, counts func(item) bool) (result.Case, bool) {
 	var all []candidate
 	for next := sw; next != nil; next = next.instead {
 		of := s.candidates(next, counts)
@@ -122,7 +122,7 @@ func (s *set) choose(sw *sweep, counts func(item) bool) (bench.Case, bool) {
 		all = append(all, of...)
 	}
 	if len(all) == 0 {
-		return bench.Case{}, false
+		return result.Case{}, false
 	}
 	best := slices.MinFunc(all, func(a, b candidate) int {
 		return cmp.Or(cmp.Compare(b.sources, a.sources), cmp.Compare(a.first, b.first), cmp.Compare(a.way, b.way),
@@ -136,7 +136,7 @@ func (s *set) choose(sw *sweep, counts func(item) bool) (bench.Case, bool) {
 
 // candidate is a setting that a figure may have.
 type candidate struct {
-	tied    bench.Case
+	tied    result.Case
 	values  int // of x
 	sources int // that have two of them
 	first   int // source of these
@@ -146,8 +146,8 @@ type candidate struct {
 // candidates are the settings of which one source has two values of x, in the order of the rows.
 func (s *set) candidates(sw *sweep, counts func(item) bool) []candidate {
 	type values = map[float64]bool
-	all := map[bench.Case][]values{} // by source
-	var order []bench.Case
+	all := map[result.Case][]values{} // by source
+	var order []result.Case
 	for _, it := range s.items {
 		tied, ok := sw.tie(it.row.Case)
 		if !ok || !counts(it) {
@@ -203,7 +203,7 @@ func (s *set) absent(f *Figure, counts, drawn func(item) bool) {
 }
 
 // fixed describes a tied case: what all points of a figure share.
-func fixed(c bench.Case, sw string, masks bool) string {
+func fixed(c result.Case, sw string, masks bool) string {
 	parts := []string{c.DType}
 	add := func(v int, format string) {
 		if v > 0 {
@@ -225,7 +225,7 @@ func fixed(c bench.Case, sw string, masks bool) string {
 		parts = append(parts, fmt.Sprintf("dropout %g", c.Dropout))
 	}
 	for _, name := range []string{"window", "score", "bias", "mask", "sinks"} {
-		a := bench.AxisOf(name)
+		a := result.AxisOf(name)
 		if text := a.Told(a.Cell(c)); text != "" {
 			parts = append(parts, text)
 		}
@@ -241,7 +241,7 @@ func fixed(c bench.Case, sw string, masks bool) string {
 }
 
 // missing lists the rows of a sweep that have no figures, each with the word for its reason; the tables of all rows have the whole of it.
-func (s *set) missing(f *Figure, sw sweep, tied bench.Case) {
+func (s *set) missing(f *Figure, sw sweep, tied result.Case) {
 	for _, it := range s.items {
 		t, ok := sw.tie(it.row.Case)
 		if !ok || t != tied || it.row.Error == "" {

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 )
 
 // IDs names the twelve figures in their order.
@@ -69,7 +69,7 @@ var backwardTime = metric{axis: "ms", log: true, value: func(_ *set, it item) (P
 
 func forwardMeasured(it item) bool { return it.row.Fwd.Ms > 0 }
 
-func timePoint(p bench.Pass, name string) (Point, bool) {
+func timePoint(p result.Pass, name string) (Point, bool) {
 	lo, hi := Span(p)
 	return Point{Y: p.Ms, Lo: lo, Hi: hi, Pass: name}, p.Ms > 0
 }
@@ -175,7 +175,7 @@ func (f *Figure) empty(suite string) *Figure {
 }
 
 // of keeps the rows of a sweep.
-func (s *set) of(sw sweep, tied bench.Case) func(item) bool {
+func (s *set) of(sw sweep, tied result.Case) func(item) bool {
 	return func(it item) bool {
 		t, ok := sw.tie(it.row.Case)
 		return ok && t == tied
@@ -183,7 +183,7 @@ func (s *set) of(sw sweep, tied bench.Case) func(item) bool {
 }
 
 // unit chooses what the rates of a figure are shown in, as a run's rows are: files of CPUs alone in theirs.
-func (s *set) unit(f *Figure) bench.Unit {
+func (s *set) unit(f *Figure) result.Unit {
 	var rates []float64
 	for _, series := range f.Series {
 		for _, p := range series.Points {
@@ -191,7 +191,7 @@ func (s *set) unit(f *Figure) bench.Unit {
 		}
 	}
 	cpus := !slices.ContainsFunc(s.sources, func(from Source) bool { return !from.CPU })
-	unit := bench.RateUnit(cpus && len(s.sources) > 0, rates...)
+	unit := result.RateUnit(cpus && len(s.sources) > 0, rates...)
 	f.Scale = unit.Scale
 	return unit
 }
@@ -200,7 +200,7 @@ func (s *set) unit(f *Figure) bench.Unit {
 func (s *set) causal() *Figure {
 	sw := overSeq(setting(16, 8, 0, 64, false), "causal").bothMasks().orTokens()
 	f := &Figure{ID: "causal", Title: "Causal or not", X: sw.name, Y: forwardTime.axis, LogX: true, LogY: true, Scale: 1}
-	both := map[bench.Case]int{} // shapes measured with and without
+	both := map[result.Case]int{} // shapes measured with and without
 	for _, it := range s.items {
 		if it.row.Fwd.Ms > 0 {
 			c := it.row.Case
@@ -278,13 +278,13 @@ func (s *set) backward() *Figure {
 // heat maps the throughput of the fastest of our algorithms over batch and sequence length.
 func (s *set) heat() *Figure {
 	f := &Figure{ID: "map", Title: "Throughput over batch and sequence length", X: "sequence length", Y: "batch", Kind: Map, Scale: 1}
-	tie := func(c bench.Case) (bench.Case, bool) {
+	tie := func(c result.Case) (result.Case, bool) {
 		ok := square(c)
 		c.Impl, c.B, c.N, c.Nq = "", 0, 0, 0
 		return c, ok
 	}
 	sw := sweep{name: "batch and sequence length", suite: "map", want: setting(0, 32, 0, 64, true), tie: tie,
-		x: func(c bench.Case) float64 { return float64(c.N)*1e6 + float64(c.B) }} // a cell of the map
+		x: func(c result.Case) float64 { return float64(c.N)*1e6 + float64(c.B) }} // a cell of the map
 	impl := "flash2"
 	member := func(it item) bool { return !it.peer && it.row.Impl == impl && it.row.Fwd.TFLOPS > 0 }
 	if !slices.ContainsFunc(s.items, member) { // no rows of ours: the peer's
@@ -352,7 +352,7 @@ func (s *set) summary(id string, m metric) *Figure {
 		for _, p := range r.Points {
 			v = append(v, p.Y)
 		}
-		r.Points = []Point{{Y: bench.GeoMean(v), Lo: slices.Min(v), Hi: slices.Max(v), Shapes: len(v), Pass: "fwd"}}
+		r.Points = []Point{{Y: result.GeoMean(v), Lo: slices.Min(v), Hi: slices.Max(v), Shapes: len(v), Pass: "fwd"}}
 		f.Series = append(f.Series, r)
 	}
 	if len(f.Series) == 0 {

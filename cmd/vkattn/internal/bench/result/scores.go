@@ -1,0 +1,221 @@
+package result
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/flash/score"
+	"github.com/vkattn/vkattn/internal/ref"
+)
+
+// What cases do with their scores. Files spell it as the flags do: a name, or a name with a number, "softcap=30".
+
+// T5's relative positions, as the model has them.
+const (
+	t5Buckets  = 32
+	t5Distance = 128
+)
+
+// ParseScore reads a score function: alibi, t5, softcap=NUMBER, or none, which is "" in files.
+func ParseScore(s string) (string, error) {
+	name, number, given := strings.Cut(strings.ToLower(strings.TrimSpace(s)), "=")
+	switch name {
+	case "", "none":
+		if !given {
+			return "", nil
+		}
+	case "alibi", "t5":
+		if !given {
+			return name, nil
+		}
+	case "softcap":
+		if v, err := strconv.ParseFloat(number, 64); err == nil && float32(v) > 0 && !math.IsInf(float64(float32(v)), 0) {
+			return fmt.Sprintf("softcap=%g", v), nil
+		}
+	}
+	return "", fmt.Errorf("score %q: it must be none, alibi, t5 or softcap=C with a cap above 0, such as softcap=30", s)
+}
+
+// ScoreOf is the score function of heads first, first+1, … up to n of them: all for kernels, one for a reference of a single head.
+func (c Case) ScoreOf(first, n int) score.Function {
+	name, number, _ := strings.Cut(c.Score, "=")
+	switch name {
+	case "alibi":
+		return score.ALiBi(alibiSlopes(c.H)[first : first+n])
+	case "softcap":
+		limit, _ := strconv.ParseFloat(number, 64) // ParseScore has read it
+		return score.Softcap(limit)
+	case "t5":
+		all := NewStream(ref.F32, InputSeed).Floats(0, t5Buckets*c.H) // [buckets, H]
+		own := make([]float32, 0, t5Buckets*n)
+		for b := range t5Buckets {
+			own = append(own, all[b*c.H+first:b*c.H+first+n]...)
+		}
+		return score.RelativeBias(score.Table(own, t5Buckets, n), score.T5Bucket(!c.Causal, t5Buckets, t5Distance))
+	}
+	return score.Function{}
+}
+
+// alibiSlopes are those of the paper (Press, Smith and Lewis, 2022, section 3) for any number of heads, as its authors' program has
+// them: 2^(−8·(h+1)/n) for a power of two n, and for other numbers those of the power of two below, followed by every second one
+// of twice that power.
+func alibiSlopes(heads int) []float32 {
+	n := 1
+	for 2*n <= heads {
+		n *= 2
+	}
+	out := make([]float32, 0, heads)
+	for h := range n {
+		out = append(out, float32(math.Exp2(-8*float64(h+1)/float64(n))))
+	}
+	for h := 0; len(out) < heads; h += 2 {
+		out = append(out, float32(math.Exp2(-8*float64(h+1)/float64(2*n))))
+	}
+	return out
+}
+
+// ParseMask reads a mask: documents=NUMBER, prefix=NUMBER, or none, which is "" in files.
+func ParseMask(s string) (string, error) {
+	text := strings.ToLower(strings.TrimSpace(s))
+	if text == "" || text == "none" {
+		return "", nil
+	}
+	if name, n := maskOf(text); n > 0 {
+		return fmt.Sprintf("%s=%d", name, n), nil
+	}
+	return "", fmt.Errorf("mask %q: it must be none, documents=N (as many documents of equal length) or prefix=N (the first N keys, and "+
+		"those up to one's own position)", s)
+}
+
+// maskOf takes a mask apart; n is 0 where there is none.
+func maskOf(mask string) (name string, n int) {
+	name, number, _ := strings.Cut(mask, "=")
+	if name != "documents" && name != "prefix" {
+		return "", 0
+	}
+	list, err := ParseInts("mask", []string{number})
+	if err != nil {
+		return "", 0
+	}
+	return name, list[0]
+}
+
+// Sees is the mask function of a case.
+func (c Case) Sees() score.MaskFunction {
+	switch name, n := maskOf(c.Mask); name {
+	case "documents":
+		ids := make([]int32, c.N)
+		for j := range ids {
+			ids[j] = int32(c.document(j, n))
+		}
+		return score.Documents(score.TableInt(ids, c.N))
+	case "prefix":
+		return score.PrefixLM(n)
+	}
+	return score.MaskFunction{}
+}
+
+// document is which of n documents a token is of. They are of one length where n divides the keys, else of two that differ by one.
+func (c Case) document(token, n int) int { return token * n / c.N }
+
+// Seen are the keys of a query, from first up to, not including, end: what the causal order, the window and the mask leave.
+func (c Case) Seen(query int) (first, end int) {
+	at := query + c.N - c.Nq
+	end = c.N
+	if c.Causal {
+		end = min(end, at+1)
+	}
+	if c.Window > 0 {
+		first, end = max(first, at-c.Window), min(end, at+c.Window+1)
+	}
+	switch name, n := maskOf(c.Mask); name {
+	case "documents":
+		d := c.document(max(at, 0), n) // an index before the first token reads the first
+		first, end = max(first, (d*c.N+n-1)/n), min(end, ((d+1)*c.N+n-1)/n)
+	case "prefix":
+		end = min(end, max(n, at+1))
+	}
+	return first, max(first, end)
+}
+
+// checkScores says what does not go together.
+func (c Case) checkScores() error {
+	switch name, n := maskOf(c.Mask); {
+	case name == "documents" && n > c.N:
+		return fmt.Errorf("mask is %s: there are %d keys", c.Mask, c.N)
+	case name == "prefix" && n > c.N:
+		return fmt.Errorf("mask is %s: there are %d keys", c.Mask, c.N)
+	case name == "prefix" && c.Causal:
+		return fmt.Errorf("mask is %s: it is causal beyond the prefix by itself, and with a causal mask the prefix would be one too; "+
+			"causal must be false", c.Mask)
+	}
+	return nil
+}
+
+// biases are the shapes of biases by name: which of [B, H, Nq, Nk] are the problem's own. Over the others it is broadcast.
+var biases = []struct {
+	name  string
+	own   [4]bool
+	about string
+}{
+	{"full", [4]bool{true, true, true, true}, "[B,H,Nq,Nk]"},
+	{"heads", [4]bool{false, true, true, true}, "[1,H,Nq,Nk]"},
+	{"batch", [4]bool{true, false, true, true}, "[B,1,Nq,Nk]"},
+	{"pairs", [4]bool{false, false, true, true}, "[1,1,Nq,Nk]"},
+	{"keys", [4]bool{true, false, false, true}, "[B,1,1,Nk]"},
+}
+
+// biasUsage lists them for help.
+func biasUsage() string {
+	text := "`list` of biases that are added to scores, of the problem's type, by the shape that is broadcast: none"
+	for _, b := range biases {
+		text += fmt.Sprintf(", %s %s", b.name, b.about)
+	}
+	return text
+}
+
+// ParseBias reads the shape of a bias, or none, which is "" in files.
+func ParseBias(s string) (string, error) {
+	var names []string
+	for _, b := range biases {
+		names = append(names, b.name)
+	}
+	return parseName("bias", s, names)
+}
+
+// BiasShape is [Batch, Heads, Queries, Keys] of a bias; zeros where there is none.
+func (c Case) BiasShape() (shape [4]int) {
+	for _, b := range biases {
+		if b.name != c.Bias {
+			continue
+		}
+		for i, n := range [4]int{c.B, c.H, c.Nq, c.N} {
+			if shape[i] = 1; b.own[i] {
+				shape[i] = n
+			}
+		}
+	}
+	return shape
+}
+
+// bias describes it for the library.
+func (c Case) bias(dtype flash.DType) flash.PerScore {
+	if c.Bias == "" {
+		return flash.PerScore{}
+	}
+	s := c.BiasShape()
+	return flash.PerScore{DType: dtype, Batch: s[0], Heads: s[1], Queries: s[2], Keys: s[3]}
+}
+
+// plain is the case without what it does with its scores, and of where rows lie and how, which is what the cost of either is told against.
+// The causal order stays.
+func (c Case) plain() Case {
+	c.Score, c.Bias, c.Mask, c.Sinks, c.Window, c.Packed, c.Used, c.Page, c.Cache = "", "", "", false, 0, "", "", 0, ""
+	return c
+}
+
+// Plain is the same case with plain scores, as a batch of tensors of one type; false: it is that itself.
+func (c Case) Plain() (Case, bool) { return c.plain(), c.plain() != c }
