@@ -117,8 +117,12 @@ func (p *AccumulateProgram) Record(r *Recorder, o *AccumulateOperands) error {
 		b.to("LseY", o.YLSE.Binding, pipeline.Read)
 		b.to("LseOut", o.NewLSE.Binding, pipeline.Write)
 	}
+	access, err := b.done(AccumulateLabel)
+	if err != nil {
+		return err
+	}
 	at := r.Push.accumulate(&p.of, o)
-	return r.Dispatch(k, b.all, at, p.grids[BoolInt(aligned)], p.items[BoolInt(aligned)], AccumulateLabel)
+	return r.Dispatch(k, access, at, p.grids[BoolInt(aligned)], p.items[BoolInt(aligned)], AccumulateLabel)
 }
 
 // accumulate fills in its arguments.

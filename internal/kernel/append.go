@@ -279,7 +279,11 @@ func (p *RowProgram) Record(r *Recorder, o *RowOperands) error {
 	read("Counts_", &o.Counts, n.Counts)
 	read("KeyScales_", &o.KeyScales, n.KeyType == attn.F8E4M3)
 	read("ValueScales_", &o.ValueScales, n.ValueType == attn.F8E4M3)
-	return r.Dispatch(p.kernel, b.all, r.Push.moving(n, o), p.grid, p.grid.Total, RowsLabel)
+	access, err := b.done(RowsLabel)
+	if err != nil {
+		return err
+	}
+	return r.Dispatch(p.kernel, access, r.Push.moving(n, o), p.grid, p.grid.Total, RowsLabel)
 }
 
 // moving fills in the arguments.

@@ -89,12 +89,19 @@ func (s *CacheStep) Record(r *Recorder, step, words pipeline.Binding, pools []pi
 	b := r.bind(s.edit, step)
 	b.to("Step_", step, pipeline.Read)
 	b.to("Words_", words, pipeline.Write)
-	if err := r.Rec.Dispatch(s.edit, b.all, nil, [3]uint32{s.groups, 1, 1}, CacheStepModule); err != nil {
+	access, err := b.done(CacheStepModule)
+	if err != nil {
+		return err
+	}
+	if err := r.Rec.Dispatch(s.edit, access, nil, [3]uint32{s.groups, 1, 1}, CacheStepModule); err != nil {
 		return err
 	}
 	for i := range s.pools {
 		b.to("Pools_", pools[i], pipeline.ReadWrite)
-		if err := r.Rec.Dispatch(s.pools[i].kernel, b.all, nil, s.pools[i].groups, CacheStepModule); err != nil {
+		if access, err = b.done(CacheStepModule); err != nil {
+			return err
+		}
+		if err := r.Rec.Dispatch(s.pools[i].kernel, access, nil, s.pools[i].groups, CacheStepModule); err != nil {
 			return err
 		}
 	}

@@ -170,7 +170,10 @@ func (p *MergeProgram) Record(r *Recorder, o *MergeOperands) error {
 		} else if o.HasLSE {
 			chain |= mergeLSE
 		}
-		access := r.merging(k, parts, o, chain)
+		access, err := r.merging(k, parts, o, chain)
+		if err != nil {
+			return err
+		}
 		at := r.Push.merging(&p.merge, parts, o, chain)
 		if err := r.Dispatch(k, access, at, p.grids[BoolInt(aligned)], p.items[BoolInt(aligned)], MergeLabel); err != nil {
 			return err
@@ -180,7 +183,7 @@ func (p *MergeProgram) Record(r *Recorder, o *MergeOperands) error {
 }
 
 // merging binds what a link of the chain reads and writes.
-func (r *Recorder) merging(k *pipeline.Kernel, parts []MergePart, o *MergeOperands, chain uint32) []pipeline.Access {
+func (r *Recorder) merging(k *pipeline.Kernel, parts []MergePart, o *MergeOperands, chain uint32) ([]pipeline.Access, error) {
 	b := r.bind(k, o.O.Binding)
 	for i := range parts {
 		b.to(mergeBuffers[i][0], parts[i].O.Binding, pipeline.Read)
@@ -202,7 +205,7 @@ func (r *Recorder) merging(k *pipeline.Kernel, parts []MergePart, o *MergeOperan
 		b.to("Sums1", r.Scratch[0], mode)
 		b.to("Statistics", r.Scratch[1], mode)
 	}
-	return b.all
+	return b.done(MergeLabel)
 }
 
 // merging fills in the arguments of a link of the chain.

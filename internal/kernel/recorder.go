@@ -1,6 +1,8 @@
 package kernel
 
 import (
+	"fmt"
+
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/pipeline"
 )
@@ -58,7 +60,7 @@ func (r *Recorder) bind(k *pipeline.Kernel, idle pipeline.Binding) bindings {
 	if r.Count != nil {
 		n-- // bound by Dispatch
 	}
-	b := bindings{k, r.Access[:n]}
+	b := bindings{of: k, all: r.Access[:n]}
 	for i := range b.all {
 		b.all[i] = pipeline.Access{Binding: idle, Mode: pipeline.Unused}
 	}
@@ -67,19 +69,27 @@ func (r *Recorder) bind(k *pipeline.Kernel, idle pipeline.Binding) bindings {
 
 // bindings are those of a kernel's dispatches.
 type bindings struct {
-	of  *pipeline.Kernel
-	all []pipeline.Access
+	of      *pipeline.Kernel
+	all     []pipeline.Access
+	unknown string // a name that the module has no buffer of
 }
 
-// to binds a buffer by its name in GLSL. Where the module has no such buffer, the dispatch is refused, as one of too few bindings.
+// to binds a buffer by its name in GLSL.
 func (b *bindings) to(name string, x pipeline.Binding, mode pipeline.Mode) {
 	at, ok := b.of.Buffer(name)
-	if !ok {
-		b.all = nil
+	if !ok || at >= len(b.all) {
+		b.unknown = name
+		return
 	}
-	if at < len(b.all) {
-		b.all[at] = pipeline.Access{Binding: x, Mode: mode}
+	b.all[at] = pipeline.Access{Binding: x, Mode: mode}
+}
+
+// done gives all of them, or an error that names the buffer which the module lacks.
+func (b *bindings) done(module string) ([]pipeline.Access, error) {
+	if b.unknown != "" {
+		return nil, fmt.Errorf("flash: %s has no buffer %s", module, b.unknown)
 	}
+	return b.all, nil
 }
 
 // Dispatch runs a kernel over a grid, in as many dispatches as the grid has, with r.Push as arguments. baseAt is where the

@@ -55,7 +55,7 @@ func (s *deviceShape) checkGradients(ctx context.Context, last int, blocks *ref.
 			for _, i := range pick(g.nq) {
 				w, pl := g.dq(h, i)
 				want[0], plain[0] = append(want[0], w...), append(plain[0], pl...)
-				got[0] = append(got[0], widened(out[i*g.d:(i+1)*g.d])...)
+				got[0] = append(got[0], ref.Widen(out[i*g.d:(i+1)*g.d])...)
 				res.rows++
 			}
 		}
@@ -69,8 +69,8 @@ func (s *deviceShape) checkGradients(ctx context.Context, last int, blocks *ref.
 		}
 		for _, j := range pick(g.nk) {
 			wk, pk, wv, pv := g.dkdv(j)
-			want[1], plain[1], got[1] = append(want[1], wk...), append(plain[1], pk...), append(got[1], widened(dk[j*g.d:(j+1)*g.d])...)
-			want[2], plain[2], got[2] = append(want[2], wv...), append(plain[2], pv...), append(got[2], widened(dv[j*g.dv:(j+1)*g.dv])...)
+			want[1], plain[1], got[1] = append(want[1], wk...), append(plain[1], pk...), append(got[1], ref.Widen(dk[j*g.d:(j+1)*g.d])...)
+			want[2], plain[2], got[2] = append(want[2], wv...), append(plain[2], pv...), append(got[2], ref.Widen(dv[j*g.dv:(j+1)*g.dv])...)
 			res.rows++
 		}
 	}

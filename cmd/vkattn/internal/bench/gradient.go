@@ -152,11 +152,3 @@ func (s *deviceShape) gradientHead(ctx context.Context, set *tensorSet, n int, s
 	}
 	return g, nil
 }
-
-func widened(x []float32) []float64 {
-	out := make([]float64, len(x))
-	for i, x := range x {
-		out[i] = float64(x)
-	}
-	return out
-}

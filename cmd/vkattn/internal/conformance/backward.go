@@ -139,11 +139,11 @@ func (c *Case) differentiate(random *rand.Rand) error {
 			if err := agree(name, c.vector, d.answers[i]); err != nil {
 				return err
 			}
-			d.answers[i] = widen(c.vector.Answers[name])
+			d.answers[i] = ref.Widen(c.vector.Answers[name])
 		}
 		for _, name := range scoreAnswers {
 			if x := d.others[name]; x[0] != nil {
-				d.others[name] = [2][]float64{widen(c.vector.Answers[name]), x[1]}
+				d.others[name] = [2][]float64{ref.Widen(c.vector.Answers[name]), x[1]}
 			}
 		}
 	}
@@ -325,7 +325,7 @@ func runBackward(ctx context.Context, plan *flash.Plan, b flash.Backward, grads 
 
 // judge compares one gradient.
 func (c *Case) judge(name string, got []float32, right, plain []float64, t ref.DType, r *Result) {
-	v := ref.CheckGradient(widen(got), right, plain, t)
+	v := ref.CheckGradient(ref.Widen(got), right, plain, t)
 	r.note(name, v)
 	if v.Err/v.Bound > r.GradErr/max(r.GradBound, 1e-300) || r.GradBound == 0 {
 		r.GradErr, r.GradBound = v.Err, v.Bound

@@ -153,7 +153,7 @@ func (c *Case) compute() error {
 		if err := errors.Join(agree("o", c.vector, c.o), agree("lse", c.vector, c.lse)); err != nil {
 			return err
 		}
-		c.o, c.lse = widen(c.vector.Answers["o"]), widen(c.vector.Answers["lse"])
+		c.o, c.lse = ref.Widen(c.vector.Answers["o"]), ref.Widen(c.vector.Answers["lse"])
 	}
 	if c.hasGradients() {
 		return c.differentiate(random)
@@ -167,7 +167,7 @@ func (c *Case) pick(values []float32, d int) []float64 {
 	out := make([]float64, 0, len(c.rows)*d)
 	for _, r := range c.rows {
 		at := ((r.B*q.H+r.H)*q.N + r.I) * d
-		out = append(out, widen(values[at:at+d])...)
+		out = append(out, ref.Widen(values[at:at+d])...)
 	}
 	return out
 }
@@ -181,14 +181,6 @@ func flatten(o [][]float64, lse []float64, err error) ([]float64, []float64, err
 		flat = append(flat, row...)
 	}
 	return flat, lse, nil
-}
-
-func widen(x []float32) []float64 {
-	out := make([]float64, len(x))
-	for i, x := range x {
-		out[i] = float64(x)
-	}
-	return out
 }
 
 func tensor(shape [4]int) ref.Tensor { return ref.NewTensor(shape[0], shape[1], shape[2], shape[3]) }

@@ -40,7 +40,7 @@ func (c *Case) move(ctx context.Context, dev *flash.Device) (r Result) {
 		r.fail("%v", err)
 		return r
 	}
-	r.heldTo(of, output, widen(got))
+	r.heldTo(of, output, ref.Widen(got))
 	return r
 }
 

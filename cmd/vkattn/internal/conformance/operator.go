@@ -59,7 +59,7 @@ func (o *operator) presents(r *Result) {
 		if x == nil {
 			continue
 		}
-		r.heldTo(o.of, name, widen(x))
+		r.heldTo(o.of, name, ref.Widen(x))
 	}
 }
 
@@ -80,7 +80,7 @@ func (c *Case) matrix(ctx context.Context, dev *flash.Device, plan *flash.Plan, 
 		if err := w.Download(ctx, got); err != nil {
 			return err
 		}
-		r.heldTo(c.operator.of, "qk_matmul_output", widen(got))
+		r.heldTo(c.operator.of, "qk_matmul_output", ref.Widen(got))
 		return nil
 	}
 	if stage < ref.Masked {
@@ -103,7 +103,7 @@ func (c *Case) matrix(ctx context.Context, dev *flash.Device, plan *flash.Plan, 
 	if err := plan.Scores(ctx, f, got); err != nil {
 		return err
 	}
-	r.heldTo(c.operator.of, "qk_matmul_output", widen(got))
+	r.heldTo(c.operator.of, "qk_matmul_output", ref.Widen(got))
 	return nil
 }
 

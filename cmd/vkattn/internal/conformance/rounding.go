@@ -56,7 +56,7 @@ func (c *Case) beyondRounding(implementation flash.Implementation, values [5][]f
 		if i == 1 {
 			of = ref.F32
 		}
-		if at := ref.Exceeds(widen(values[i]), want, bound, of); at >= 0 {
+		if at := ref.Exceeds(ref.Widen(values[i]), want, bound, of); at >= 0 {
 			return fmt.Sprintf("%s: error %.3g, bound %.3g, at element %d", outputNames[i], math.Abs(float64(values[i][at])-want[at]),
 				bound[at], at), nil
 		}

@@ -146,7 +146,7 @@ func (c *Case) Outputs() (names []string) {
 // The ulp matters in 16 bits, where the program that made the cases rounds scores and weights on its way, as kernels do elsewhere: an rtol
 // of 1e-3 is an ulp of float16, and in bfloat16 a fraction of one, so that of two right results one may be beyond it.
 func (c *Case) Compare(output string, got []float64) ref.Verdict {
-	return c.within(output, got, widen(c.out[output].Floats))
+	return c.within(output, got, ref.Widen(c.out[output].Floats))
 }
 
 // Judge is Compare, but for outputs in bfloat16: the program that made the cases computes these in bfloat16 throughout, so that its own
@@ -161,7 +161,7 @@ func (c *Case) Judge(output string, got []float64) (v ref.Verdict, theirs float6
 	if err != nil {
 		return v, 0, err
 	}
-	right, file := all[output], widen(c.out[output].Floats)
+	right, file := all[output], ref.Widen(c.out[output].Floats)
 	if len(file) != len(right) {
 		return v, 0, fmt.Errorf("onnx: %s has %d elements: it must have %d", output, len(file), len(right))
 	}

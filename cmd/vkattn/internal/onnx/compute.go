@@ -48,8 +48,8 @@ func (c *Case) computeAttention() (map[string][]float64, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := map[string][]float64{"Y": a.Output(o), "qk_matmul_output": m.Data, "present_key": widen(a.Problem.K.Data),
-		"present_value": widen(a.Problem.V.Data)}
+	out := map[string][]float64{"Y": a.Output(o), "qk_matmul_output": m.Data, "present_key": ref.Widen(a.Problem.K.Data),
+		"present_value": ref.Widen(a.Problem.V.Data)}
 	for name := range out {
 		if _, ok := c.out[name]; !ok {
 			delete(out, name)
@@ -64,12 +64,4 @@ func (a *Attention) Output(o ref.Array) []float64 {
 		return flat(o)
 	}
 	return o.Data
-}
-
-func widen(x []float32) []float64 {
-	out := make([]float64, len(x))
-	for i, x := range x {
-		out[i] = float64(x)
-	}
-	return out
 }

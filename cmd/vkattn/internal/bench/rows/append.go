@@ -133,7 +133,7 @@ func prepareAppend(ctx context.Context, w *work, c Case) error {
 				return err
 			}
 			cache := &a.caches[i]
-			model := ref.Array{B: x.B, H: x.H, N: x.N, D: x.D, Data: widened(x.Data)}
+			model := ref.Array{B: x.B, H: x.H, N: x.N, D: x.D, Data: ref.Widen(x.Data)}
 			if cache.turned {
 				if model, err = turned(x, at); err != nil {
 					return err
@@ -186,12 +186,4 @@ func (a *appending) check(ctx context.Context) (agreement, error) {
 		}
 	}
 	return found, nil
-}
-
-func widened(x []float32) []float64 {
-	out := make([]float64, len(x))
-	for i, v := range x {
-		out[i] = float64(v)
-	}
-	return out
 }
