@@ -19,6 +19,10 @@ type Options struct {
 	NoDiskCache bool
 	// CaptureStats asks the driver to keep its statistics of every kernel; see Kernel.Stats. It may cost compile time.
 	CaptureStats bool
+	// CompileOnly makes a context that compiles kernels and makes recordings, to be looked at, and submits nothing: uploads are dropped,
+	// and all else that would submit is ErrCompileOnly. It captures statistics where the device has them, and keeps nothing on disk, so
+	// that every kernel is compiled.
+	CompileOnly bool
 	// Specialize writes the values of a kernel's specialization constants into its module, and leaves out what cannot be reached then,
 	// before the driver and validation layers see it: they take less time where modules are large. What kernels compute does not change. A
 	// module that has what internal/specialize does not handle is an error of Context.Kernel: decorations by groups, switches on 64 bits,
@@ -78,6 +82,9 @@ func New(dev *vk.Device, o Options) (*Context, error) {
 	if o.StagingBytes%4 != 0 {
 		return nil, argErr("New", "StagingBytes", o.StagingBytes, "it must be a multiple of 4")
 	}
+	if o.CompileOnly {
+		o.NoDiskCache, o.CaptureStats = true, dev.Enabled().PipelineExecutableInfo
+	}
 	c := &Context{dev: dev, facts: dev.Facts(), options: o, timestampBits: dev.Queue().TimestampValidBits()}
 	c.memory.labels = map[string]LabelUsage{}
 	c.memory.alive = map[*Buffer]struct{}{}
@@ -107,6 +114,17 @@ func (c *Context) Facts() *vk.Facts {
 
 // Specializes says whether kernels' modules are specialized before the driver sees them (Options.Specialize).
 func (c *Context) Specializes() bool { return c != nil && c.options.Specialize }
+
+// CompileOnly says whether Options.CompileOnly is set.
+func (c *Context) CompileOnly() bool { return c != nil && c.options.CompileOnly }
+
+// runs is ErrCompileOnly where nothing may be submitted.
+func (c *Context) runs() error {
+	if c.options.CompileOnly {
+		return ErrCompileOnly
+	}
+	return nil
+}
 
 // HasTimestamps says whether the queue can time operations.
 func (c *Context) HasTimestamps() bool { return c != nil && c.timestampBits != 0 }

@@ -42,6 +42,9 @@ func (c *Context) NewCopier(n int) (*Copier, error) {
 		return nil, err
 	}
 	defer c.leave()
+	if err := c.runs(); err != nil {
+		return nil, err
+	}
 	p := &Copier{ctx: c, queue: c.dev.Queue()}
 	if q := c.dev.TransferQueues(); len(q) > 0 {
 		p.queue = q[n%len(q)]

@@ -10,6 +10,10 @@ var (
 	ErrClosed = errors.New("pipeline: used after Close")
 	// ErrInFlight is returned when a recording is changed or submitted again before it was waited for.
 	ErrInFlight = errors.New("pipeline: the recording is in flight; wait for its Pending first")
+	// ErrCompileOnly is returned by what would run on the device of a context that compiles alone (Options.CompileOnly).
+	ErrCompileOnly = errors.New("pipeline: the context compiles alone, and nothing runs")
+	// ErrNoStats is returned when statistics of a kernel are asked for and were not captured.
+	ErrNoStats = errors.New("pipeline: no statistics: they were not captured (Options.CaptureStats), or the driver has none")
 	// ErrNoTimestamps is returned when timings are asked for and the recording has none.
 	ErrNoTimestamps = errors.New("pipeline: no timestamps: the recording was made without, the queue has none, or nothing was recorded")
 )

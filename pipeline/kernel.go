@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -45,7 +46,9 @@ type Kernel struct {
 	pushBytes int
 	pipeline  *vk.ComputePipeline
 	ctx       *Context
-	compiled  *compiled // for the account of a test run; nil otherwise
+	compiled  *compiled     // for the account of a test run; nil otherwise
+	took      time.Duration // to make it
+	number    int           // of those that the context made before
 
 	// for listings
 	constants     fmt.Stringer
@@ -68,6 +71,14 @@ func (k *Kernel) CodeHash() [sha256.Size]byte {
 		return [sha256.Size]byte{}
 	}
 	return k.code
+}
+
+// Took is the time that making the kernel took: the driver's, and that of loading and specializing its module.
+func (k *Kernel) Took() time.Duration {
+	if k == nil {
+		return 0
+	}
+	return k.took
 }
 
 // Bindings is the number of storage buffers that a dispatch of the kernel takes.
@@ -95,8 +106,11 @@ func (k *Kernel) PushBytes() int {
 	return k.pushBytes
 }
 
-// Stats returns what the driver tells of the compiled kernel, for example its register count. It needs Options.CaptureStats
-// and VK_KHR_pipeline_executable_properties.
+// Listed describes the kernel as listings do.
+func (k *Kernel) Listed() ListedKernel { return k.listed() }
+
+// Stats returns what the driver tells of the compiled kernel, for example its register count. It needs
+// VK_KHR_pipeline_executable_properties and Options.CaptureStats, without which the error is ErrNoStats.
 func (k *Kernel) Stats() ([]vk.Stat, error) {
 	if k == nil {
 		return nil, ErrClosed
@@ -105,6 +119,9 @@ func (k *Kernel) Stats() ([]vk.Stat, error) {
 		return nil, err
 	}
 	defer k.ctx.leave()
+	if !k.ctx.options.CaptureStats {
+		return nil, ErrNoStats
+	}
 	return k.pipeline.Stats()
 }
 
@@ -340,12 +357,34 @@ func (c *Context) Kernel(i KernelInfo) (*Kernel, error) {
 	} else {
 		e.kernel = &Kernel{
 			name: i.Name, code: code, bindings: i.Bindings, buffers: i.Buffers, pushBytes: i.PushBytes, pipeline: p, ctx: c,
-			compiled:  i.account(time.Since(began)),
+			compiled: i.account(time.Since(began)), took: time.Since(began), number: int(c.made.kernels.Load()),
 			constants: i.Constants, spec: slices.Clone(i.Spec), subgroupSize: i.SubgroupSize, fullSubgroups: i.FullSubgroups,
 		}
 	}
 	close(e.done)
 	return e.kernel, e.err
+}
+
+// Kernels gives the kernels that the context has made, in the order in which they were ready.
+func (c *Context) Kernels() (all []*Kernel) {
+	if err := c.enter(); err != nil {
+		return nil
+	}
+	defer c.leave()
+	t := &c.kernels
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, e := range t.entries {
+		select {
+		case <-e.done:
+			all = append(all, e.kernel)
+		default: // somebody is making it
+		}
+	}
+	slices.SortFunc(all, func(a, b *Kernel) int {
+		return cmp.Or(cmp.Compare(a.number, b.number), strings.Compare(a.name, b.name))
+	})
+	return all
 }
 
 // close waits for running compilations and frees every kernel.

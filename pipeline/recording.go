@@ -497,6 +497,9 @@ func (r *Recording) seal() error {
 			r.listTo(r.listing())
 		}
 	}
+	if err := r.ctx.runs(); err != nil {
+		return err
+	}
 	return r.stream.Err()
 }
 

@@ -83,6 +83,9 @@ func (s *stagingRing) transfer(ctx context.Context, call string, b Binding, data
 	if uint64(len(data)) != b.Size {
 		return argErr(call, "len(data)", len(data), fmt.Sprintf("it must be the binding's size, %d bytes", b.Size))
 	}
+	if s.kind == vk.Upload && s.ctx.options.CompileOnly { // nothing will read it
+		return nil
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.ready(b.Size); err != nil {
