@@ -60,6 +60,7 @@ type deviceOptions struct {
 	tiles     string // a file
 	noCPU     bool
 	copies    bool
+	compile   bool // and do not run
 }
 
 // WithDevice chooses a device by its place in Devices ("0") or by part of its name, whatever the case ("h200", "4090"). One or
@@ -79,6 +80,14 @@ func WithCopyQueues() DeviceOption {
 // whatever it is.
 func WithoutCPU() DeviceOption {
 	return func(o *deviceOptions) error { o.noCPU = true; return nil }
+}
+
+// CompileOnly opens a device for looking at kernels: problems are planned and recorded, so that drivers compile, and nothing is submitted.
+// Uploads are dropped, kernels count as having passed their self-checks, and what would run returns [ErrCompileOnly]. Where a fragment's
+// elements lie, which a device is asked otherwise, is what its driver's source says, if that is known. Nothing is read from disk or kept
+// there, and drivers are asked for statistics ([pipeline.Kernel.Stats]). So a driver without its hardware can be looked at, too.
+func CompileOnly() DeviceOption {
+	return func(o *deviceOptions) error { o.compile = true; return nil }
 }
 
 // WithValidation turns the validation layers on and hands every message to the callback, which may be called from any
@@ -291,7 +300,8 @@ func newDevice(dev *vk.Device, o *deviceOptions) (*Device, error) {
 			return nil, fmt.Errorf("flash: tiles: %w", err)
 		}
 	}
-	options := pipeline.Options{CacheDir: o.cacheDir, NoDiskCache: o.noCache, CacheBytes: o.cacheSize}
+	options := pipeline.Options{CacheDir: o.cacheDir, NoDiskCache: o.noCache, CacheBytes: o.cacheSize,
+		CompileOnly: o.compile}
 	if options.Specialize, err = specializes(); err != nil {
 		return nil, err
 	}
@@ -302,6 +312,7 @@ func newDevice(dev *vk.Device, o *deviceOptions) (*Device, error) {
 	d := &Device{dev: dev, live: map[owned]struct{}{}}
 	d.env = &kernel.Env{Ctx: ctx, Dev: dev, Caps: caps}
 	d.info = describe(&d.env.Caps)
+	d.info.Compiles = o.compile
 	return d, nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/vkattn/vkattn/internal/attn"
+	"github.com/vkattn/vkattn/pipeline"
 )
 
 // Sentinel errors; match them with errors.Is.
@@ -19,6 +20,8 @@ var (
 	ErrUnsupported = errors.New("flash: unsupported on this device")
 	// ErrDeviceLost is sticky: once a device is lost, every later call on it returns an error that matches.
 	ErrDeviceLost = errors.New("flash: device lost")
+	// ErrCompileOnly is returned by what would run on a device that was opened with [CompileOnly].
+	ErrCompileOnly = pipeline.ErrCompileOnly
 	// ErrInFlight is returned when a recording is changed or submitted while the device still runs it.
 	ErrInFlight = errors.New("flash: recording is in flight")
 )

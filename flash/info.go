@@ -21,6 +21,7 @@ type DeviceInfo struct {
 	Driver   string     // name and version of the driver
 	Facts    *vk.Facts  // limits, features, extensions, matrix shapes, memory, queues
 	Attached bool       // by the caller
+	Compiles bool       // and does not run: opened with CompileOnly
 	Chosen   bool       // Open without WithDevice takes this one
 	Reason   string     // why it is, or is not, chosen
 	Tiers    []TierInfo // what each kernel offers, in the order in which Plan prefers them

@@ -101,7 +101,7 @@ func (d *Device) NewMaskBlocks(ctx context.Context, p Problem, captured ...*Tens
 	if m.classifier, err = pass.NewClassifier(d.env, &m.of); err != nil {
 		return nil, d.fail(err)
 	}
-	if err := m.update(ctx, captured); err != nil {
+	if err := m.update(ctx, captured); err != nil && !errors.Is(err, ErrCompileOnly) {
 		return nil, err
 	}
 	return m, nil

@@ -21,3 +21,13 @@ func Compilations(d *flash.Device) pipeline.Compilations {
 // are. A driver then compiles a kernel on matrices in a third to a twelfth of the time (NVIDIA, H100), and validation layers read a tenth
 // of its module. The machine code that comes of it runs as fast, and computes the same.
 const SpecializeEnv = specialize.Env
+
+// Kernels gives the kernels that a device has made so far, in the order in which they were ready: with their constants, the time that it
+// took, and, where the device was opened with [flash.CompileOnly] and its driver has them, statistics of the machine code.
+func Kernels(d *flash.Device) []*pipeline.Kernel {
+	env, err := within.Env(d)
+	if err != nil {
+		return nil
+	}
+	return env.Ctx.Kernels()
+}

@@ -44,7 +44,10 @@ func List[C Commands](d *flash.Device, record func() (C, error)) (_ *pipeline.Li
 	}
 	if err == nil {
 		last.Store(nil)
-		err = errors.Join(commands.Record(cmd.Handle()), cmd.End())
+		if err = commands.Record(cmd.Handle()); errors.Is(err, flash.ErrCompileOnly) { // listed all the same
+			err = nil
+		}
+		err = errors.Join(err, cmd.End())
 	}
 	if err = errors.Join(err, pool.Close()); err != nil {
 		return nil, within.Fail(d, err)
