@@ -23,6 +23,7 @@ import (
 func newInfo() *cobra.Command {
 	var asJSON, measure, links bool
 	var device deviceChoice
+	var compile compileFlags
 	cmd := &cobra.Command{
 		Use:   "info",
 		Short: "List the devices, what each offers attention, and which would be chosen",
@@ -34,10 +35,16 @@ With --measure, each device's ceilings are measured too: fp32 and matrix multipl
 the bandwidth of a large copy; and each kernel's self-check is run.
 
 With --links, how fast bytes move is measured: between the host and each device, and from each GPU to each
-other over memory of the host, as attention over several devices moves them (docs/scale.md).`,
+other over memory of the host, as attention over several devices moves them (docs/scale.md).
+
+With --compile, the driver compiles the kernels of a suite of problems, and nothing runs: kernels count as having
+passed their self-checks. The table has a line for each problem, with the kernel and tile that it gets, and one
+for each kernel below it, with what the driver says of the machine code: registers, spills, shared memory, how
+many subgroups run at once, cycles (docs/devices.md). --against fails where that is worse than a table made before.`,
 		Example: `  vkattn info
   vkattn info --device h200 --measure
   vkattn info --links
+  vkattn info --compile --out table.txt
   vkattn info --json`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -46,6 +53,15 @@ other over memory of the host, as attention over several devices moves them (doc
 					return usage(cmd, errors.New("--links measures every GPU, and links alone: it does not go with --measure and --device"))
 				}
 				return printLinks(cmd, &device, asJSON)
+			}
+			if compile.on {
+				if measure || asJSON {
+					return usage(cmd, errors.New("--compile makes a table of kernels: it does not go with --measure and --json"))
+				}
+				return compile.run(cmd, &device)
+			}
+			if err := compile.without(); err != nil {
+				return usage(cmd, err)
 			}
 			infos, err := deviceInfos(cmd.Context(), cmd.ErrOrStderr(), device, measure)
 			if err != nil {
@@ -73,6 +89,7 @@ other over memory of the host, as attention over several devices moves them (doc
 	cmd.Flags().BoolVar(&measure, "measure", false, "measure the ceilings of each device")
 	cmd.Flags().BoolVar(&links, "links", false, "measure how fast bytes move between the host and each device, and between devices")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	compile.add(cmd)
 	return cmd
 }
 

@@ -121,7 +121,7 @@ func (d *Device) fill(ctx context.Context, all []filled) (err error) {
 		if *t.dst, err = allocate(t.dtype, t.shape[0], t.shape[1], t.shape[2], t.shape[3]); err != nil {
 			return err
 		}
-		if t.bytes == nil {
+		if t.bytes == nil || d.dev.Info().Compiles {
 			continue
 		}
 		if err = (*t.dst).UploadBytes(ctx, t.bytes()); err != nil {

@@ -2,6 +2,7 @@ package result
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -287,6 +288,14 @@ var suites = []Suite{
 			{DTypes: []string{"float32"}, Batch: []int{4}, Heads: []int{16}, Seq: []int{2048}, Causal: no},
 			{Batch: []int{4}, Heads: []int{32}, KVHeads: []int{8}, Seq: []int{4096}, HeadDim: []int{128}, Causal: yes},
 		},
+	},
+	{
+		Name: "compile", About: "every kernel and class of head dimensions once, for 'vkattn info --compile'",
+		Grids: compileCover, CPU: guardedCPU,
+	},
+	{
+		Name: "compile-all", About: "these, and every type, form and option: some minutes to compile",
+		Grids: slices.Concat(compileCover, compileRest), CPU: guardedCPU,
 	},
 }
 

@@ -1,0 +1,106 @@
+package compiled
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
+	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/flash/tune"
+	"github.com/vkattn/vkattn/pipeline"
+)
+
+// Compile makes the kernels of jobs on a device that was opened with flash.CompileOnly: of each job those that a plan takes, and where that
+// are kernels on matrices, those of the scalar tier too. A problem that no kernel takes is a pass that is refused. progress, which may be
+// nil, is told what comes next, and of how many.
+func Compile(ctx context.Context, dev *flash.Device, jobs []result.Job, progress func(i, of int, what string)) (out []Pass, err error) {
+	for i, j := range jobs {
+		if err := ctx.Err(); err != nil {
+			return out, context.Cause(ctx)
+		}
+		if progress != nil {
+			progress(i, len(jobs), j.Case.String())
+		}
+		all, matrices, err := compile(ctx, dev, j, "")
+		if err != nil {
+			return out, err
+		}
+		out = append(out, all...)
+		if matrices {
+			if all, _, err = compile(ctx, dev, j, flash.TierScalar); err != nil {
+				return out, err
+			}
+			out = append(out, all...)
+		}
+	}
+	return out, nil
+}
+
+// compile makes those of one job, on a tier where it names one.
+func compile(ctx context.Context, dev *flash.Device, j result.Job, tier flash.Tier) (out []Pass, matrices bool, err error) {
+	named := j.Case.String()
+	var opts []flash.PlanOption
+	if tier != "" {
+		named += ", " + string(tier)
+		opts = append(opts, flash.WithTier(tier))
+	}
+	passes := j.Passes.OrDefault()
+	listed, err := bench.NewDevice(dev, "", result.Peaks{}, opts...).List(ctx, j)
+	for _, l := range listed {
+		p := Pass{Problem: named + ", " + direction(l.Backward), Kernel: l.Kernel}
+		matrices = matrices || l.Tier == flash.TierMatrix
+		var seen []pipeline.ListedKernel // a long pass is several dispatches
+		for _, o := range l.Operations {
+			if o.Kernel.Name == "" || slices.Contains(seen, o.Kernel) {
+				continue
+			}
+			seen = append(seen, o.Kernel)
+			s, err := stage(dev, o.Kernel)
+			if err != nil {
+				return nil, false, err
+			}
+			p.Stages = append(p.Stages, s)
+		}
+		out = append(out, p)
+	}
+	if err != nil {
+		if fatal(err) {
+			return nil, false, err
+		}
+		out = append(out, Pass{Problem: named + ", " + direction(len(listed) > 0 || !passes.Fwd), Refused: err.Error()})
+	}
+	return out, matrices, nil
+}
+
+// fatal says whether an error is the device's or the caller's, and not of one problem.
+func fatal(err error) bool {
+	return errors.Is(err, flash.ErrDeviceLost) || errors.Is(err, flash.ErrClosed) || errors.Is(err, context.Canceled)
+}
+
+func direction(backward bool) string {
+	if backward {
+		return "backward"
+	}
+	return "forward"
+}
+
+// stage is what the driver says of a kernel that was listed.
+func stage(dev *flash.Device, l pipeline.ListedKernel) (Stage, error) {
+	for _, k := range tune.Kernels(dev) {
+		if k.Listed() != l {
+			continue
+		}
+		s := Stage{Module: l.Name, Seconds: math.Round(100*k.Took().Seconds()) / 100, Stats: StatsOf(nil)}
+		if said, err := k.Stats(); err == nil {
+			s.Stats = StatsOf(said)
+		} else if !errors.Is(err, pipeline.ErrNoStats) {
+			return s, err
+		}
+		return s, nil
+	}
+	return Stage{}, fmt.Errorf("%s was recorded, and the device knows no such kernel", l.Name)
+}
