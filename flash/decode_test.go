@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -14,6 +15,7 @@ import (
 	"github.com/vkattn/vkattn/internal/kernel/pass"
 	"github.com/vkattn/vkattn/internal/kernel/scalar"
 	"github.com/vkattn/vkattn/internal/vktest"
+	"github.com/vkattn/vkattn/vk"
 )
 
 // decodeDevice is a test device that scalar_decode runs on.
@@ -243,14 +245,21 @@ func TestDecodeChoice(t *testing.T) {
 	require.ErrorContains(t, err, "partz")
 }
 
-// TestDecodeTileFitsAnyDevice: on every device with shuffles, few rows have a tile within its limits and the shader's rules, and parts
-// take little memory.
+// TestDecodeTileFitsAnyDevice: on every device with shuffles, and one size of subgroups or a way to require one, few rows have a tile
+// within its limits and the shader's rules, and parts take little memory.
 func TestDecodeTileFitsAnyDevice(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := kerneltest.Draw(t)
 		s := &c.Facts.Subgroup
-		s.Size, s.FullSubgroups, s.RequiredSizeCompute = max(s.Size, 4), true, true
-		c.Enabled.ComputeFullSubgroups, c.Enabled.SubgroupSizeControl, c.Enabled.Storage16 = true, true, true
+		s.Size, c.Enabled.Storage16 = max(s.Size, 4), true
+		s.Min, s.Max = s.Size, s.Size
+		s.FullSubgroups = rapid.Bool().Draw(t, "full")
+		c.Enabled.ComputeFullSubgroups = s.FullSubgroups
+		s.RequiredSizeCompute = rapid.Bool().Draw(t, "required")
+		c.Enabled.SubgroupSizeControl = s.RequiredSizeCompute
+		if s.RequiredSizeCompute && rapid.Bool().Draw(t, "several sizes") {
+			s.Max *= 2
+		}
 		group := rapid.IntRange(1, scalar.DecodeRows).Draw(t, "group")
 		p, err := Problem{Batch: rapid.IntRange(1, 60).Draw(t, "batch"), Heads: group, KeyHeads: 1,
 			QueryLen: rapid.IntRange(1, scalar.DecodeRows/group).Draw(t, "queries"),
@@ -293,4 +302,46 @@ func TestDecodeMasksNaN(t *testing.T) {
 		require.NoError(t, plan.Forward(bg, f))
 		require.False(t, slices.ContainsFunc(s.check(t, plan, f), func(x float32) bool { return x != x }))
 	}
+}
+
+// TestDecodeNeedsOneSizeOfSubgroups: shuffles that reach a row need to know how far, by the device or by what can be required.
+func TestDecodeNeedsOneSizeOfSubgroups(t *testing.T) {
+	c := kerneltest.Hopper()
+	s := &c.Facts.Subgroup
+	s.Compute, s.Ops, s.Min, s.Max = true, vk.SubgroupBasic|vk.SubgroupShuffle, 32, 32
+	p, err := Problem{Batch: 1, Heads: 4, QueryLen: 1, KeyLen: 4096, HeadDim: 64}.Normalize()
+	require.NoError(t, err)
+	require.Empty(t, scalar.Decode.Cannot(c, attnOf(p)), "one size, and nothing that requires it")
+	s.Min = 8
+	require.Equal(t, "the device lacks the feature subgroupSizeControl", scalar.Decode.Cannot(c, attnOf(p)))
+	c.Facts.Features.SubgroupSizeControl, c.Enabled.SubgroupSizeControl = true, true
+	require.Equal(t, "subgroups have 8 to 32 lanes, and no size can be required in compute shaders", scalar.Decode.Cannot(c, attnOf(p)))
+	s.RequiredSizeCompute = true
+	require.Empty(t, scalar.Decode.Cannot(c, attnOf(p)))
+}
+
+// TestDecodeWithoutSizeControl: on a device with subgroups of one size, kernels of whole subgroups run without the features that require
+// them, and prove that their subgroups are full.
+func TestDecodeWithoutSizeControl(t *testing.T) {
+	owner := testDevice(t)
+	e := owner.External()
+	if s := owner.Info().Facts.Subgroup; !s.Single() {
+		t.Skip("the device has subgroups of several sizes")
+	}
+	e.Enabled.SubgroupSizeControl, e.Enabled.ComputeFullSubgroups = false, false
+	d, err := Attach(e, WithoutDiskCache())
+	require.NoError(t, err)
+	defer d.Close()
+	p := Problem{Batch: 1, Heads: 4, KeyHeads: 2, QueryLen: 1, KeyLen: 300, HeadDim: 32}
+	plan, err := d.Plan(p, WithTier(TierScalar))
+	require.NoError(t, err)
+	defer plan.Close()
+	require.Contains(t, plan.Kernel(), scalar.DecodeKernel)
+	self := 0
+	for key := range kernel.Known.Entries {
+		if strings.Contains(key, "scalar_decode.f32") {
+			self++
+		}
+	}
+	require.Positive(t, self, "what the device does not promise is checked")
 }

@@ -145,6 +145,9 @@ type Subgroup struct {
 	MaxWorkgroupSubgroups uint32      // of a pipeline that requires a size; 0 where it cannot
 }
 
+// Single says whether the device has subgroups of one size alone: then they are of that size without a pipeline that requires it.
+func (s *Subgroup) Single() bool { return s.Size > 0 && s.Min == s.Size && s.Max == s.Size }
+
 // Features are the device features that this project knows. In [Facts] they say what is supported, in
 // [Device.Enabled] what the device was created with.
 type Features struct {

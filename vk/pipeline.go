@@ -124,7 +124,7 @@ type PipelineInfo struct {
 	Spec          []SpecConstant // those not given keep the shader's defaults
 	Bindings      int            // storage buffers at bindings 0 to Bindings-1
 	PushBytes     int            // size of the push constant block, a multiple of 4
-	SubgroupSize  uint32         // required subgroup size, a power of two within Subgroup.Min..Max; 0: the driver's choice
+	SubgroupSize  uint32         // required, a power of two within Subgroup.Min..Max; 0: the driver's choice
 	FullSubgroups bool           // require that all subgroups are full
 	Cache         *PipelineCache // may be nil
 	CaptureStats  bool           // so that Stats has something to return
@@ -141,6 +141,11 @@ type ComputePipeline struct {
 	stats     bool
 }
 
+// requiresSubgroups says whether a pipeline can require a subgroup size.
+func (d *Device) requiresSubgroups() bool {
+	return d.enabled.SubgroupSizeControl && d.facts.Subgroup.RequiredSizeCompute
+}
+
 func (d *Device) checkPipeline(i *PipelineInfo) error {
 	const call = "NewComputePipeline"
 	lim, sub := &d.facts.Limits, &d.facts.Subgroup
@@ -152,7 +157,7 @@ func (d *Device) checkPipeline(i *PipelineInfo) error {
 			fmt.Sprintf("it must be between 0 and %d", min(lim.MaxStorageBuffersPerSet, lim.MaxStorageBuffersPerStage)))
 	case i.PushBytes < 0 || i.PushBytes%4 != 0 || uint32(i.PushBytes) > lim.MaxPushConstants:
 		return argErr(call, "PushBytes", i.PushBytes, fmt.Sprintf("it must be a multiple of 4 between 0 and %d", lim.MaxPushConstants))
-	case i.SubgroupSize != 0 && !(d.enabled.SubgroupSizeControl && sub.RequiredSizeCompute):
+	case i.SubgroupSize != 0 && !sub.Single() && !d.requiresSubgroups():
 		return fmt.Errorf("vk: %s: SubgroupSize %d is required, but the device has no subgroup size control for compute: %w", call,
 			i.SubgroupSize, ErrUnsupported)
 	case i.SubgroupSize != 0 && (i.SubgroupSize&(i.SubgroupSize-1) != 0 || i.SubgroupSize < sub.Min || i.SubgroupSize > sub.Max):
@@ -194,6 +199,9 @@ func (d *Device) NewComputePipeline(i PipelineInfo) (*ComputePipeline, error) {
 	info := C.vka_pipeline_info{
 		bindings: C.uint32_t(i.Bindings), push_bytes: C.uint32_t(i.PushBytes), subgroup_size: C.uint32_t(i.SubgroupSize),
 		full_subgroups: cbool(i.FullSubgroups), capture_stats: cbool(i.CaptureStats), declares: C.uint32_t(declared(i.Code)),
+	}
+	if !d.requiresSubgroups() { // the size is the only one then: checkPipeline
+		info.subgroup_size = 0
 	}
 	if i.Cache != nil {
 		// Not alone, and so not through enter: several pipelines may be made with one cache at once.

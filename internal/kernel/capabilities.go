@@ -29,31 +29,43 @@ func lacking(feature string, enabled, supported bool) string {
 	return "the device lacks the feature " + feature
 }
 
+// knownSubgroups says whether all subgroups of a kernel are of one known size: the device has no other, or it can be required.
+func (c *Capabilities) knownSubgroups() bool {
+	s := &c.Facts.Subgroup
+	return s.Single() || c.Enabled.SubgroupSizeControl && s.RequiredSizeCompute
+}
+
+// FullSubgroups says whether a kernel can require that none of its subgroups has lanes to spare.
+func (c *Capabilities) FullSubgroups() bool { return c.Enabled.ComputeFullSubgroups && c.Facts.Subgroup.FullSubgroups }
+
 // SubgroupRows says whether rows can be reduced by shuffles among tx invocations: subgroups must be full, of one known size,
 // and hold whole rows.
-func (c *Capabilities) SubgroupRows(tx, threads int) bool {
+func (c *Capabilities) SubgroupRows(tx, threads int) bool { return c.FullSubgroups() && c.shuffles(tx, threads) }
+
+// shuffles is SubgroupRows where subgroups are full.
+func (c *Capabilities) shuffles(tx, threads int) bool {
 	s := &c.Facts.Subgroup
 	size := int(s.Size)
-	return s.Compute && s.Ops&vk.SubgroupBasic != 0 && s.Ops&vk.SubgroupShuffle != 0 &&
-		c.Enabled.ComputeFullSubgroups && s.FullSubgroups && c.Enabled.SubgroupSizeControl && s.RequiredSizeCompute &&
+	return s.Compute && s.Ops&vk.SubgroupBasic != 0 && s.Ops&vk.SubgroupShuffle != 0 && c.knownSubgroups() &&
 		bits.OnesCount(uint(tx)) == 1 && size%tx == 0 && threads%size == 0 &&
 		(s.MaxWorkgroupSubgroups == 0 || threads <= size*int(s.MaxWorkgroupSubgroups))
 }
 
-// LacksShuffles says what the device lacks for kernels whose rows are spread over a subgroup.
+// LacksShuffles says what the device lacks for kernels whose rows are spread over a subgroup. That subgroups are full they may have to
+// prove.
 func (c *Capabilities) LacksShuffles() string {
 	s := &c.Facts.Subgroup
 	if !s.Compute || s.Ops&vk.SubgroupBasic == 0 || s.Ops&vk.SubgroupShuffle == 0 {
 		return "the device has no subgroup shuffles in compute shaders"
 	}
-	if why := lacking("computeFullSubgroups", c.Enabled.ComputeFullSubgroups, s.FullSubgroups); why != "" {
-		return why
+	if !c.knownSubgroups() {
+		if why := lacking("subgroupSizeControl", c.Enabled.SubgroupSizeControl, c.Facts.Features.SubgroupSizeControl); why != "" {
+			return why
+		}
+		return fmt.Sprintf("subgroups have %d to %d lanes, and no size can be required in compute shaders", s.Min, s.Max)
 	}
-	if why := lacking("subgroupSizeControl", c.Enabled.SubgroupSizeControl, s.RequiredSizeCompute); why != "" {
-		return why
-	}
-	if size := int(s.Size); !c.SubgroupRows(size, size) {
-		return fmt.Sprintf("subgroups of a required size of %d are not offered in compute shaders", size)
+	if size := int(s.Size); !c.shuffles(size, size) {
+		return fmt.Sprintf("workgroups of one subgroup of %d are not offered in compute shaders", size)
 	}
 	return ""
 }

@@ -31,7 +31,7 @@ func (c *Capabilities) LacksMatrix(t attn.DType) string {
 		{"shaderFloat16", e.Float16, f.Float16},
 		{"shaderInt16", e.Int16, f.Int16},
 		{"storageBuffer16BitAccess", e.Storage16, f.Storage16},
-		{"subgroupSizeControl", e.SubgroupSizeControl, f.SubgroupSizeControl},
+		{"subgroupSizeControl", e.SubgroupSizeControl || c.Facts.Subgroup.Single(), f.SubgroupSizeControl},
 		{"computeFullSubgroups", e.ComputeFullSubgroups, f.ComputeFullSubgroups},
 	}
 	if t == attn.BF16 {
@@ -45,8 +45,8 @@ func (c *Capabilities) LacksMatrix(t attn.DType) string {
 	}
 	s := &c.Facts.Subgroup
 	const ops = vk.SubgroupBasic | vk.SubgroupVote | vk.SubgroupShuffle
-	if !s.Compute || s.Ops&ops != ops || !s.FullSubgroups || !s.RequiredSizeCompute {
-		return "the device lacks votes, shuffles or required, full subgroups in compute shaders"
+	if !s.Compute || s.Ops&ops != ops || !s.FullSubgroups || !c.knownSubgroups() {
+		return "the device lacks votes, shuffles or full subgroups of a known size in compute shaders"
 	}
 	if len(c.Fragments(t)) == 0 {
 		return fmt.Sprintf("the device multiplies no %v matrices into fp32 ones in subgroups of %d, of a shape that fits", t, s.Size)

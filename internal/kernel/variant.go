@@ -9,7 +9,7 @@ func (e *Env) Subgroups(needed bool) pipeline.KernelInfo {
 	if !needed {
 		return pipeline.KernelInfo{}
 	}
-	return pipeline.KernelInfo{SubgroupSize: e.Caps.Facts.Subgroup.Size, FullSubgroups: true}
+	return pipeline.KernelInfo{SubgroupSize: e.Caps.Facts.Subgroup.Size, FullSubgroups: e.Caps.FullSubgroups()}
 }
 
 // Variant says which pipeline of a program the tensors at hand need.

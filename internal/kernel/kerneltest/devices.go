@@ -54,7 +54,7 @@ func Draw(t *rapid.T) *kernel.Capabilities {
 	f.Limits.MaxWorkgroupInvocations = uint32(rapid.SampledFrom([]int{128, 256, 1024}).Draw(t, "invocations"))
 	f.Limits.MaxWorkgroupSize = [3]uint32{f.Limits.MaxWorkgroupInvocations, 128, 64}
 	f.Limits.MaxPushConstants = 128
-	f.Subgroup.Size = uint32(rapid.SampledFrom([]int{1, 4, 8, 16, 32, 64}).Draw(t, "subgroup"))
+	f.Subgroup.Size = uint32(rapid.SampledFrom([]int{1, 4, 8, 16, 32, 64, 128}).Draw(t, "subgroup"))
 	f.Subgroup.Compute = true
 	f.Subgroup.Ops = vk.SubgroupBasic | vk.SubgroupShuffle
 	f.Subgroup.FullSubgroups = rapid.Bool().Draw(t, "full")

@@ -66,7 +66,7 @@ func fusedDecode(e *kernel.Env, p *attn.Problem, t *kernel.Tuning) (*pass.Fused,
 		// lanes that take a key together load all queries of the workgroup
 		Moves: traffic.QueriesOutside{Label: DecodeKernel, Rows: tile.Rows, Keys: 1, Batch: tile.batch(), Packed: true, NoneUnseen: true,
 			QReaders: tile.Threads() / tile.LPR, Parts: tile.Parts, Combine: kernel.CombineLabel(tile.Parts)},
-		Trusted: true, Buffers: pass.Views, Constants: tile.Constants, Made: e.Subgroups(true),
+		Trusted: e.Caps.FullSubgroups(), Buffers: pass.Views, Constants: tile.Constants, Made: e.Subgroups(true),
 		SelfCheck: func(p *attn.Problem) attn.Problem { return pass.SelfCheckOfFew(p, tile.W*tile.batch(), tile.Parts) }}, nil
 }
 

@@ -147,6 +147,7 @@ func TestDecodeTiles(t *testing.T) {
 				require.LessOrEqual(t, tile.registers(p), decodeMostSpilled)
 				require.Greater(t, tile.Parts, 8, "%v %v %d: one key head of 65,536 keys", dtype, cache, dim)
 				env, tuning := &kernel.Env{Caps: *kerneltest.Hopper()}, kernel.NewTuning(nil)
+				env.Caps.Facts.Subgroup.FullSubgroups, env.Caps.Enabled.ComputeFullSubgroups = true, true
 				k, err := fusedDecode(env, p, tuning)
 				require.NoError(t, err)
 				made, err := k.Pass(env, p, tuning, pass.Variant{})
