@@ -7,7 +7,7 @@ import (
 
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
-	"github.com/vkattn/vkattn/pipeline"
+	"github.com/vkattn/vkattn/internal/kernel/pass"
 )
 
 // AccumulateRule is what becomes of x and y.
@@ -90,7 +90,7 @@ type Accumulate struct {
 type AccumulatePlan struct {
 	smallPlan
 	problem AccumulateProblem
-	program *kernel.AccumulateProgram
+	program *pass.Accumulate
 	table   []attn.Operand
 }
 
@@ -113,7 +113,7 @@ func (d *Device) PlanAccumulate(p AccumulateProblem) (_ *AccumulatePlan, err err
 	}
 	plan := &AccumulatePlan{problem: p}
 	plan.dev, plan.name, plan.table = d, "AccumulatePlan", plan.problem.operands()
-	plan.program, err = kernel.NewAccumulateProgram(d.env, &kernel.Accumulate{Rule: int(p.Rule), Shape: p.Shape, DType: attn.DType(t),
+	plan.program, err = pass.NewAccumulate(d.env, &kernel.Accumulate{Rule: int(p.Rule), Shape: p.Shape, DType: attn.DType(t),
 		XF32: p.X == F32, YF32: p.Y == F32})
 	if err != nil {
 		return nil, d.fail(err)
@@ -156,8 +156,8 @@ func (p *AccumulatePlan) Close() (err error) {
 // accumulateCommands is what a recording of an [AccumulatePlan] has beside others.
 type accumulateCommands struct {
 	plan *AccumulatePlan
-	ops  kernel.AccumulateOperands
-	all  [5]given
+	all  [len(kernel.AccumulateTensors)]given
+	to   [len(kernel.AccumulateTensors)]*kernel.Operand
 }
 
 // NewRecording makes an empty recording for [Recording.Accumulate].
@@ -178,10 +178,12 @@ func (p *AccumulatePlan) NewRecording(opts ...RecordingOption) (_ *Recording, er
 
 func (p *AccumulatePlan) recording(timestamps bool) (*Recording, error) {
 	c := &accumulateCommands{plan: p}
+	for i := range c.all {
+		c.to[i] = &kernel.Operand{}
+		c.all[i].to = c.to[i]
+	}
 	r := &Recording{dev: p.dev, name: "Recording", first: "Accumulate", adding: c, tensors: make([]*Tensor, len(c.all))}
-	n := p.program.Dispatches()
-	info := pipeline.RecordingInfo{MaxDispatches: n, MaxBindings: p.program.Bindings() * n, Timestamps: timestamps}
-	if err := r.open(info); err != nil {
+	if err := r.open(kernel.RecordingInfo(p.program.Dispatches(), timestamps)); err != nil {
 		return nil, err
 	}
 	return r, nil
@@ -197,8 +199,9 @@ func (r *Recording) Accumulate(a Accumulate) (err error) {
 	defer r.mu.Unlock()
 	r.ready = false
 	c := r.adding
-	o := &c.ops
-	c.all = [...]given{{a.X, &o.X}, {a.Y, &o.Y}, {a.XLSE, &o.XLSE}, {a.YLSE, &o.YLSE}, {a.LSE, &o.NewLSE}}
+	for i, t := range [len(c.all)]*Tensor{a.X, a.Y, a.XLSE, a.YLSE, a.LSE} {
+		c.all[i].tensor = t
+	}
 	if err := place("Accumulate", c.plan.table, c.all[:], r.dev, nil); err != nil {
 		return err
 	}
@@ -211,7 +214,7 @@ func (r *Recording) Accumulate(a Accumulate) (err error) {
 		r.tensors[i] = c.all[i].tensor
 	}
 	if err = r.reset(); err == nil {
-		err = c.plan.program.Record(&r.writer, o)
+		err = c.plan.program.Record(&r.writer, c.to[:])
 	}
 	r.ready = err == nil
 	return r.dev.fail(err)

@@ -8,9 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vkattn/vkattn/flash/score"
-	"github.com/vkattn/vkattn/internal/kernel"
-	"github.com/vkattn/vkattn/internal/kernel/kerneltest"
-	"github.com/vkattn/vkattn/internal/kernel/matrix"
 	"github.com/vkattn/vkattn/internal/vktest"
 )
 
@@ -142,20 +139,4 @@ func TestBiasGradientOnTheWay(t *testing.T) {
 		require.NoError(t, plan.Close())
 	}
 
-	c, f, layout := kerneltest.Hopper(), kernel.Fragment{M: 16, N: 16, K: 16, Lanes: 32}, layoutOf(t, "NVIDIA 16x16x16")
-	for _, dim := range []int{16, 32, 48, 64} {
-		for _, set := range []func(p *Problem){func(p *Problem) {}, func(p *Problem) { p.Causal = CausalBottomRight },
-			func(p *Problem) { p.Dropout = 0.1 },
-			func(p *Problem) { p.Window = SlidingWindow(1024, 0) }} {
-			p := Problem{Batch: 1, Heads: 32, QueryLen: 4096, HeadDim: dim, DType: F16, Bias: PerScore{DType: F16, Batch: 1, Heads: 32,
-				Queries: 4096, Keys: 4096}}
-			set(&p)
-			p, err := p.Normalize()
-			require.NoError(t, err)
-			tile, err := matrix.ChooseBackwardTile(c, attnOf(p), layout, f, kernel.FormRegisters, "q_", kernel.NewBackwardTuning(nil))
-			require.NoError(t, err)
-			tile.DBias = true
-			require.Empty(t, tile.Check("q_", attnOf(p), c), "%v", p)
-		}
-	}
 }

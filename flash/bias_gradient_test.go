@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vkattn/vkattn/internal/kernel"
-	"github.com/vkattn/vkattn/internal/kernel/kerneltest"
 	"github.com/vkattn/vkattn/internal/kernel/matrix"
 	"github.com/vkattn/vkattn/internal/kernel/pass"
 	"github.com/vkattn/vkattn/internal/vktest"
@@ -123,32 +122,4 @@ func TestBiasTier(t *testing.T) {
 	made := choice.program.(*scoreGradients).biases[0].Passes(pass.Variant{})
 	require.Equal(t, "matrix_backward_bias", made.Stages[0].Label, choice.reasons)
 	require.NoError(t, plan.Close())
-}
-
-// TestMatrixBiasTiles: on a large GPU the tile stays one of many keys beside what the gradient leaves through.
-func TestMatrixBiasTiles(t *testing.T) {
-	c, f := kerneltest.Hopper(), kernel.Fragment{M: 16, N: 16, K: 16, Lanes: 32}
-	layout := layoutOf(t, "NVIDIA 16x16x16")
-	for _, dim := range []int{32, 64, 96, 128, 256} {
-		for _, own := range []bool{true, false} {
-			p := Problem{Batch: 1, Heads: 32, QueryLen: 4096, HeadDim: dim, DType: F16, Bias: PerScore{DType: F16, Batch: 1, Heads: 1,
-				Queries: 4096, Keys: 4096}}
-			if own {
-				p.Bias.Heads = 32
-			}
-			p, err := p.Normalize()
-			require.NoError(t, err)
-			tuning := kernel.NewBackwardTuning(nil)
-			q, err := matrix.ChooseBackwardTile(c, attnOf(p), layout, f, kernel.FormRegisters, "q_", tuning)
-			require.NoError(t, err)
-			tile, err := matrix.ChooseBiasTile(c, attnOf(p), layout, f, kernel.FormRegisters, tuning)
-			require.NoError(t, err)
-			require.Equal(t, [2]int{q.W, q.RM}, [2]int{tile.W, tile.RM}, "%d %v", dim, own)
-			if own {
-				require.GreaterOrEqual(t, 2*tile.BC, q.BC, dim)
-			} else {
-				require.Equal(t, tile.CK, tile.BC)
-			}
-		}
-	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/internal/kernel/catalogue"
+	"github.com/vkattn/vkattn/internal/kernel/kerneltest"
 	"github.com/vkattn/vkattn/internal/kernel/matrix"
 	"github.com/vkattn/vkattn/internal/kernel/standard"
 	"github.com/vkattn/vkattn/shaders"
@@ -117,9 +118,9 @@ func eachElsewhere(t *testing.T, d *Device, plan func(g *Device) error) {
 // elsewhere are made-up GPUs with fragments 16 and 8 keys wide and subgroups of 32, which choose kernels and tiles and build nothing.
 func elsewhere(t *testing.T, d *Device) (out []*Device) {
 	t.Helper()
-	for i := range madeUpGPUs {
-		if g := &madeUpGPUs[i]; g.name == "H100 PCIe" || g.name == "T4, an older driver" {
-			e := &kernel.Env{Ctx: d.env.Ctx, Dev: d.env.Dev, Caps: *g.everything(), Modules: func(name string) ([]uint32, error) {
+	for i := range kerneltest.GPUs {
+		if g := &kerneltest.GPUs[i]; g.Name == "H100 PCIe" || g.Name == "T4, an older driver" {
+			e := &kernel.Env{Ctx: d.env.Ctx, Dev: d.env.Dev, Caps: *g.Everything(), Modules: func(name string) ([]uint32, error) {
 				if strings.HasPrefix(name, "matrix_probe") {
 					return shaders.Module(name)
 				}
@@ -128,14 +129,14 @@ func elsewhere(t *testing.T, d *Device) (out []*Device) {
 			e.Caps.Facts.DeviceID = uint32(i + 1) // what is known of one is not known of another
 			e.Caps.Facts.Heaps = []vk.Heap{{Size: 16 << 30, DeviceLocal: true}}
 			e.Caps.Facts.Limits.MaxStorageBufferRange = 1 << 30
-			for _, k := range knownLayouts {
-				if !strings.HasPrefix(k.name, "NVIDIA") {
+			for _, k := range kerneltest.Layouts {
+				if !strings.HasPrefix(k.Name, "NVIDIA") {
 					continue
 				}
 				for _, dtype := range []attn.DType{attn.F16, attn.BF16} {
-					key, err := e.ProbeKey(dtype, k.shape)
+					key, err := e.ProbeKey(dtype, k.Shape)
 					require.NoError(t, err)
-					held, err := json.Marshal([2]kernel.HeldElements{k.acc, k.a})
+					held, err := json.Marshal([2]kernel.HeldElements{k.Acc, k.A})
 					require.NoError(t, err)
 					kernel.Known.Mu.Lock()
 					kernel.Known.Entries[e.Identity()+" "+key] = string(held)

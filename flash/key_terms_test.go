@@ -9,8 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vkattn/vkattn/internal/attn"
-	"github.com/vkattn/vkattn/internal/kernel"
-	"github.com/vkattn/vkattn/internal/kernel/matrix"
 	"github.com/vkattn/vkattn/internal/ref"
 	"github.com/vkattn/vkattn/internal/vktest"
 )
@@ -109,31 +107,6 @@ func TestDecodingKeysOfBlocks(t *testing.T) {
 			most, _ := largeScores(t, p).lseBeside(t, d, x.keys, "matrix_decode", map[string]int{"decode": 1, "w": 2, "parts": 2})
 			require.Less(t, most, 1e-4)
 		})
-	}
-}
-
-// TestKeyTermsOfTypes: keys of blocks are two elements each, and no others; on every device the tile has room for them.
-func TestKeyTermsOfTypes(t *testing.T) {
-	for _, g := range madeUpGPUs {
-		if len(g.fragments) == 0 {
-			continue
-		}
-		c := g.everything()
-		for _, dim := range []int{32, 64, 128, 256} {
-			for _, x := range []struct {
-				dtype, keys DType
-				terms       int
-			}{{BF16, Q8_0, 2}, {BF16, Q4_0, 2}, {BF16, F8E4M3, 1}, {BF16, BF16, 1},
-				{F16, Q8_0, 2}, {F16, Q4_0, 2}, {F16, F8E4M3, 1}, {F16, F16, 1}} {
-				p, err := Problem{Batch: 1, Heads: 16, QueryLen: 1024, HeadDim: dim, DType: x.dtype, KeyType: x.keys}.Normalize()
-				require.NoError(t, err)
-				tile, err := matrix.ChooseTile(c, attnOf(p), c.Fragments(attn.DType(x.dtype))[0], kernel.FormRegisters,
-					kernel.NewTuning(nil))
-				require.NoError(t, err, "%s, D %d", g.name, dim)
-				require.Equal(t, x.terms, tile.KeyTerms, "%s, D %d: %v beside %v", g.name, dim, x.keys, x.dtype)
-				require.Empty(t, tile.Check(dim, dim, c), "%s, D %d: %v beside %v", g.name, dim, x.keys, x.dtype)
-			}
-		}
 	}
 }
 

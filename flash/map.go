@@ -227,8 +227,7 @@ func (p *Plan) newMapRecording(timestamps bool) (*Recording, error) {
 	c := &mapCommands{plan: p, program: program}
 	c.table = mapOperands(c)
 	r := &Recording{dev: p.dev, name: "Recording", first: "Map", mapping: c, tensors: make([]*Tensor, mapHeld)}
-	n := program.Dispatches()
-	if err := r.open(pipeline.RecordingInfo{MaxDispatches: n, MaxBindings: n * program.Bindings(), Timestamps: timestamps}); err != nil {
+	if err := r.open(kernel.RecordingInfo(program.Dispatches(), timestamps)); err != nil {
 		return nil, err
 	}
 	if err := r.workspace(sizes); err != nil {

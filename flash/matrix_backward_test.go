@@ -10,8 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vkattn/vkattn/internal/kernel"
-	"github.com/vkattn/vkattn/internal/kernel/kerneltest"
-	"github.com/vkattn/vkattn/internal/kernel/matrix"
 	"github.com/vkattn/vkattn/internal/vktest"
 )
 
@@ -147,107 +145,4 @@ func skipUnsupported(t *testing.T, err error) {
 		t.Skip(err)
 	}
 	require.NoError(t, err)
-}
-
-// TestMatrixBackwardTiles: two tiles in shared memory and what may be asked for.
-func TestMatrixBackwardTiles(t *testing.T) {
-	c, s := kerneltest.Hopper(), kernel.Fragment{M: 16, N: 16, K: 16, Lanes: 32}
-	layout := layoutOf(t, "NVIDIA 16x16x16")
-	choose := func(p Problem, prefix string, given map[string]int) (matrix.BackwardTile, error) {
-		p.Batch, p.Heads, p.DType = 2, 16, F16
-		p, err := p.Normalize()
-		require.NoError(t, err)
-		return matrix.ChooseBackwardTile(c, attnOf(p), layout, s, kernel.FormRegisters, prefix, kernel.NewTuning(given))
-	}
-	for _, dim := range []int{80, 128} {
-		p := Problem{QueryLen: 8192, HeadDim: dim}
-		kv, err := choose(p, "kv_", nil)
-		require.NoError(t, err)
-		require.Equal(t, 2, kv.Prefetch)
-		p.ValueDim = dim
-		two := kv.Shared(attnOf(p))
-		kv.Prefetch = 1
-		require.Equal(t, 2*kv.BC*2*(dim/8|1), two.Tile)
-		require.Equal(t, 2*kv.BC, two.Stats)
-		require.Equal(t, kv.BC, kv.Shared(attnOf(p)).Stats)
-
-		p.Dropout = 0.1
-		kv, err = choose(p, "kv_", nil)
-		require.NoError(t, err)
-		require.Equal(t, 64, kv.BC, "dropout has tiles of its own")
-	}
-	for _, prefix := range []string{"kv_", "q_"} {
-		tile, err := choose(Problem{QueryLen: 8192, HeadDim: 64, Dropout: 0.1}, prefix, nil)
-		require.NoError(t, err)
-		require.Equal(t, [4]int{4, 2, 64, matrix.DrawBits}, [4]int{tile.W, tile.RM, tile.BC, tile.ByLane})
-	}
-	small, err := choose(Problem{QueryLen: 128, HeadDim: 128}, "kv_", nil)
-	require.NoError(t, err)
-	require.Equal(t, matrix.BackwardTile{Fragment: s, Form: kernel.FormRegisters, Keys: true, W: 4, RM: 1, BC: 32, CK: 32, Prefetch: 2,
-		AReg: 8, BReg: 8, HeadsTogether: 1},
-		small,
-		"fewer rows, and the same columns: of the next tile a chunk at a time is held")
-	for _, given := range []map[string]int{{"kv_prefetch": 3}, {"kv_prefetch": -1}, {"kv_bc": 24}, {"kv_ck": 8},
-		{"kv_bc": 64, "kv_ck": 16, "kv_prefetch": 2}} {
-		_, err := choose(Problem{QueryLen: 8192, HeadDim: 128}, "kv_", given)
-		require.ErrorIs(t, err, ErrArgument, "%v", given)
-	}
-}
-
-// layoutOf gives a layout that TestDecodeLayout knows.
-func layoutOf(t *testing.T, name string) *kernel.FragmentLayout {
-	for _, k := range knownLayouts {
-		if k.name == name {
-			l := kernel.DecodeLayout(k.shape, k.acc, k.a)
-			return &l
-		}
-	}
-	require.Fail(t, "no layout "+name)
-	return nil
-}
-
-// TestDrawsByLane: weights look for what dropout draws as the layout and the tile allow, and in bits for narrow heads.
-func TestDrawsByLane(t *testing.T) {
-	nvidia := layoutOf(t, "NVIDIA 16x16x16")
-	base := func(keys bool) matrix.BackwardTile {
-		return matrix.BackwardTile{Fragment: kernel.Fragment{M: 16, N: 16, K: 16, Lanes: 32}, Form: kernel.FormRegisters, Keys: keys, W: 4,
-			RM: 2, BC: 64, CK: 16}
-	}
-	for _, keys := range []bool{true, false} {
-		p := Problem{Batch: 1, Heads: 1, QueryLen: 512, KeyLen: 512, HeadDim: 64, ValueDim: 64, DType: F16, Dropout: 0.1}
-		tile := base(keys)
-		require.Equal(t, matrix.DrawBits, tile.LaneOfDraws(attnOf(p), nvidia))
-		words := tile.Shared(attnOf(p)).Drop
-		tile.ByLane = matrix.DrawBits
-		require.Equal(t, words, 4*tile.Shared(attnOf(p)).Drop)
-
-		for want, change := range map[int]func(*matrix.BackwardTile, *Problem){
-			matrix.DrawWords: func(_ *matrix.BackwardTile, p *Problem) { p.ValueDim = 65 },
-			matrix.DrawEach:  func(_ *matrix.BackwardTile, p *Problem) { p.Dropout = 0 },
-		} {
-			tile, q := base(keys), p
-			change(&tile, &q)
-			require.Equal(t, want, tile.LaneOfDraws(attnOf(q), nvidia))
-		}
-		tile = base(keys)
-		tile.Form = kernel.FormShared
-		require.Equal(t, matrix.DrawEach, tile.LaneOfDraws(attnOf(p), nvidia))
-		tile = base(keys)
-		tile.W, tile.BC = 3, 48 // 96 keys, or 48
-		require.Equal(t, matrix.DrawEach, tile.LaneOfDraws(attnOf(p), nvidia))
-		tile = base(keys)
-		tile.Fragment, tile.CK = kernel.Fragment{M: 8, N: 8, K: 8, Lanes: 8}, 8
-		require.Equal(t, matrix.DrawEach, tile.LaneOfDraws(attnOf(p), layoutOf(t, "lavapipe")))
-		tile = base(keys)
-		tile.Fragment, tile.CK = kernel.Fragment{M: 8, N: 8, K: 8, Lanes: 32}, 8
-		require.Equal(t, matrix.DrawEach, tile.LaneOfDraws(attnOf(p), nvidia), "a lane has 16 keys of no row")
-	}
-	p := Problem{Batch: 1, Heads: 1, QueryLen: 512, KeyLen: 512, HeadDim: 64, ValueDim: 64, DType: F16, Dropout: 0.1}
-	tile := base(true)
-	tile.W, tile.RM = 4, 3 // 48 keys of a subgroup pass from one group of 64 to another
-	require.Equal(t, matrix.DrawWords, tile.LaneOfDraws(attnOf(p), nvidia))
-	tile = base(true)
-	odd := *nvidia
-	odd.ColOfComp = []int{0, 8, 1, 9, 0, 8, 1, 9}
-	require.Equal(t, matrix.DrawWords, tile.LaneOfDraws(attnOf(p), &odd))
 }

@@ -57,8 +57,8 @@ func TestProbe(t *testing.T) {
 			require.Equal(t, kernel.FormRegisters, l.Form)
 			require.Equal(t, []int{0, 0, 0}, l.RowLane)
 			require.Equal(t, []int{1, 2, 4}, l.ColLane)
-			require.Equal(t, seq(8), l.RowOfComp)
-			require.Equal(t, seq(8), l.AOfComp)
+			require.Equal(t, []int{0, 1, 2, 3, 4, 5, 6, 7}, l.RowOfComp)
+			require.Equal(t, []int{0, 1, 2, 3, 4, 5, 6, 7}, l.AOfComp)
 		}
 		if d.env.Caps.Facts.VendorID == 0x10de && f == (kernel.Fragment{M: 16, N: 16, K: 16, Lanes: 32}) {
 			require.Equal(t, kernel.FormRegisters, l.Form)

@@ -8,7 +8,7 @@ import (
 
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
-	"github.com/vkattn/vkattn/pipeline"
+	"github.com/vkattn/vkattn/internal/kernel/pass"
 )
 
 // MergeProblem puts attention over disjoint keys together. With o_n and lse_n of part n as a forward pass over its keys alone gives them,
@@ -148,7 +148,7 @@ func (d *Device) Merge(ctx context.Context, m Merge) (err error) {
 type MergePlan struct {
 	smallPlan
 	problem MergeProblem
-	program *kernel.MergeProgram
+	program *pass.Merge
 	table   []attn.Operand
 }
 
@@ -179,7 +179,7 @@ func (d *Device) PlanMerge(p MergeProblem) (_ *MergePlan, err error) {
 			return nil, badArgument("MergeProblem", o.Shape(nil), "%s would have more than 2³²−1 elements", o.Name)
 		}
 	}
-	plan.program, err = kernel.NewMergeProgram(d.env, &kernel.Merge{Parts: p.Parts, Stacked: p.Stacked, Batch: p.Batch, Heads: p.Heads,
+	plan.program, err = pass.NewMerge(d.env, &kernel.Merge{Parts: p.Parts, Stacked: p.Stacked, Batch: p.Batch, Heads: p.Heads,
 		QueryLen: p.QueryLen,
 		ValueDim: p.ValueDim, DType: attn.DType(p.DType), PartsF32: p.PartsF32, ResultF32: p.ResultF32})
 	if err != nil {
@@ -234,8 +234,8 @@ func (p *MergePlan) Close() (err error) {
 // mergeCommands is what a recording of a [MergePlan] has beside others.
 type mergeCommands struct {
 	plan *MergePlan
-	ops  kernel.MergeOperands
-	all  []given // in the order of the plan's table
+	all  []given           // in the order of the plan's table
+	to   []*kernel.Operand // in that of the kernel: o and lse, then the parts
 }
 
 // NewRecording makes an empty recording for [Recording.Merge].
@@ -259,17 +259,14 @@ func (p *MergePlan) recording(timestamps bool) (*Recording, error) {
 	if err := p.dev.roomFor("workspace", sizes); err != nil {
 		return nil, err
 	}
-	n := p.problem.tensors()
-	c := &mergeCommands{plan: p, all: make([]given, len(p.table))}
-	c.ops.Parts = make([]kernel.MergePart, n)
-	for i := range c.ops.Parts {
-		c.all[2*i].to, c.all[2*i+1].to = &c.ops.Parts[i].O, &c.ops.Parts[i].LSE
+	n := len(p.table)
+	c := &mergeCommands{plan: p, all: make([]given, n), to: make([]*kernel.Operand, n)}
+	for i := range c.all {
+		c.all[i].to = &kernel.Operand{}
+		c.to[(i+2)%n] = c.all[i].to
 	}
-	c.all[2*n].to, c.all[2*n+1].to = &c.ops.O, &c.ops.LSE
 	r := &Recording{dev: p.dev, name: "Recording", first: "Merge", merging: c, tensors: make([]*Tensor, len(c.all))}
-	dispatches := p.program.Dispatches()
-	if err := r.open(pipeline.RecordingInfo{MaxDispatches: dispatches, MaxBindings: p.program.Bindings() * dispatches,
-		Timestamps: timestamps}); err != nil {
+	if err := r.open(kernel.RecordingInfo(p.program.Dispatches(), timestamps)); err != nil {
 		return nil, err
 	}
 	if err := r.workspace(sizes); err != nil {
@@ -288,7 +285,7 @@ func (r *Recording) Merge(m Merge) (err error) {
 	defer r.mu.Unlock()
 	r.ready = false
 	c := r.merging
-	n := len(c.ops.Parts)
+	n := c.plan.problem.tensors()
 	if len(m.Parts) != n {
 		return badArgument("len(Merge.Parts)", len(m.Parts), "must be %d, as the plan's problem has pairs of tensors", n)
 	}
@@ -305,12 +302,11 @@ func (r *Recording) Merge(m Merge) (err error) {
 			return badArgument(fmt.Sprintf("Merge.Parts[%d].LSE", i), t, "must have the rows of a head one behind the other")
 		}
 	}
-	c.ops.HasLSE = m.LSE != nil
 	for i := range c.all {
 		r.tensors[i] = c.all[i].tensor
 	}
 	if err = r.reset(); err == nil {
-		err = c.plan.program.Record(&r.writer, &c.ops)
+		err = c.plan.program.Record(&r.writer, c.to)
 	}
 	r.ready = err == nil
 	return r.dev.fail(err)

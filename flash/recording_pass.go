@@ -6,7 +6,6 @@ import (
 
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
-	"github.com/vkattn/vkattn/pipeline"
 	"github.com/vkattn/vkattn/vk"
 )
 
@@ -37,7 +36,7 @@ func newRecording(p *Plan, opts recordingOptions) (*Recording, error) {
 	n := needs.Dispatches()
 	r := &Recording{dev: d, name: "Recording", first: "Forward (or Backward)", tensors: make([]*Tensor, mostHeld)}
 	r.pass = &passCommands{plan: p, direction: opts.pass, sizes: needs.Scratch()}
-	err := r.open(pipeline.RecordingInfo{MaxDispatches: n, MaxBindings: n * len(kernel.Recorder{}.Access), Timestamps: opts.timestamps})
+	err := r.open(kernel.RecordingInfo(n, opts.timestamps))
 	if err != nil {
 		return nil, err
 	}

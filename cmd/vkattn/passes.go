@@ -1,8 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
@@ -12,6 +15,7 @@ import (
 
 func newPasses() *cobra.Command {
 	var f benchFlags
+	var beside []string
 	cmd := &cobra.Command{
 		Use:   "passes",
 		Short: "List what a problem's passes do on this device: kernels, constants, workgroups, bindings, barriers",
@@ -25,12 +29,18 @@ one kernel (--tuning) can be compared with diff.
 A problem is named as for 'vkattn bench'; of an axis with several values each has its listing.`,
 		Example: `  vkattn passes --seq 2k --head-dim 128 --causal --pass both
   vkattn passes --impl flash --seq 1k --bias heads > before.txt
+  vkattn passes --q-len 1 --seq 64k --pass fwd --beside append,merge
   diff <(vkattn passes --tuning br=64,bc=64) <(vkattn passes --tuning br=128,bc=64)`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			args = f.axes.argument(cmd, args)
 			g, err := f.axes.grid()
 			if err == nil && len(args) > 0 {
 				err = fmt.Errorf("unexpected argument %q", args[0])
+			}
+			for _, what := range beside {
+				if err == nil && !slices.Contains(bench.Beside, what) {
+					err = fmt.Errorf("--beside %s: must be of %s", what, strings.Join(bench.Beside, ", "))
+				}
 			}
 			var opts []flash.PlanOption
 			if err == nil {
@@ -61,6 +71,15 @@ A problem is named as for 'vkattn bench'; of an axis with several values each ha
 						return e
 					}
 				}
+				for _, what := range beside {
+					var p bench.ListedPass
+					if err == nil {
+						p, err = d.ListBeside(j.Case, what)
+					}
+					if err == nil {
+						err = writePass(to, p)
+					}
+				}
 				if err != nil {
 					return err
 				}
@@ -74,6 +93,8 @@ A problem is named as for 'vkattn bench'; of an axis with several values each ha
 	sizes["impl"] = "flash"
 	f.axes.add(cmd, sizes)
 	deviceFlags(cmd, &f.device)
+	fl.StringSliceVar(&beside, "beside", nil, "`list` of what goes with the passes: append (new rows into a cache), merge (two parts of "+
+		"the keys put together), accumulate (a part joined to a running result)")
 	fl.StringVar(&f.tier, "tier", "", "insist on one kernel `tier`: scalar or matrix (default: the fastest that can)")
 	return cmd
 }
@@ -87,6 +108,7 @@ func writePass(to io.Writer, p bench.ListedPass) error {
 	if p.Backward {
 		direction = "backward"
 	}
+	direction = cmp.Or(p.Beside, direction)
 	bound := map[[2]uint64]uint64{}
 	for _, o := range p.Operations {
 		for _, r := range o.Ranges {

@@ -31,9 +31,25 @@ func TestPasses(t *testing.T) {
 	require.NotContains(t, stdout, ", backward: ")
 }
 
+// TestPassesBeside: what goes with passes is listed behind them, by the same names.
+func TestPassesBeside(t *testing.T) {
+	needDevice(t)
+	status, stdout, stderr := call("passes", "--batch", "1", "--heads", "2", "--q-len", "1", "--seq", "64", "--head-dim", "8", "--causal",
+		"--pass", "fwd", "--tier", "scalar", "--beside", "append,merge,accumulate")
+	require.Zero(t, status, stderr)
+	at := 0
+	for _, text := range []string{", forward: ", ", append: append", "kernel append.f16", "At_", ", merge: merge", "kernel merge.f16",
+		" read Lse1", ", accumulate: accumulate", "kernel accumulate.f16", " write LseOut"} {
+		i := strings.Index(stdout[at:], text)
+		require.Positive(t, i, "%q in %s", text, stdout)
+		at += i
+	}
+}
+
 // TestPassesRefuses: what is no problem, and what no kernel takes, is said, and the status says so too.
 func TestPassesRefuses(t *testing.T) {
-	for _, args := range [][]string{{"passes", "now"}, {"passes", "--seq", "12x"}, {"passes", "--tier", "tensor"}} {
+	for _, args := range [][]string{{"passes", "now"}, {"passes", "--seq", "12x"}, {"passes", "--tier", "tensor"},
+		{"passes", "--beside", "split"}} {
 		status, _, stderr := call(args...)
 		require.Equal(t, exitUsage, status, args)
 		require.Contains(t, stderr, "vkattn passes --help")

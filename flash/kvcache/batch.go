@@ -11,6 +11,7 @@ import (
 	"github.com/vkattn/vkattn/internal/access"
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/internal/kernel/pass"
 	"github.com/vkattn/vkattn/internal/paging"
 	"github.com/vkattn/vkattn/pipeline"
 	"github.com/vkattn/vkattn/vk"
@@ -36,7 +37,7 @@ type Batch struct {
 	cache        *Cache
 	rows, tokens int
 	width        int // entries of a row's table
-	program      *kernel.CacheStep
+	program      *pass.CacheStep
 
 	words                       *flash.Tensor // all that steps edit: the table, then three numbers of each row
 	lengthsAt, atAt, queriesAt  int           // words where those begin
@@ -97,7 +98,8 @@ func (c *Cache) NewBatch(rows, tokens int) (_ *Batch, err error) {
 	if err := b.makeTensors(); err != nil {
 		return nil, err
 	}
-	if b.program, err = kernel.NewCacheStep(c.env, rows, rows*(b.width+3), c.copied()); err != nil {
+	most := kernel.CacheStep{Copies: rows, Edits: rows * (b.width + 3)}
+	if b.program, err = pass.NewCacheStep(c.env, most, c.copied()); err != nil {
 		return nil, within.Fail(c.dev, err)
 	}
 	for i := range b.slots {
@@ -201,19 +203,22 @@ func (b *Batch) own(label string, dtype flash.DType, n int, words []byte) (*flas
 func (b *Batch) makeSlot(s *stepSlot) error {
 	c := b.cache
 	tensors := []*flash.Tensor{b.words}
-	var pools []pipeline.Binding
 	for _, buffer := range c.buffers {
 		tensors = append(tensors, buffer.whole)
-		pools = append(pools, within.Bound(buffer.whole))
 	}
-	info := pipeline.RecordingInfo{MaxDispatches: b.program.Dispatches(), MaxBindings: b.program.Bindings()}
+	operands := []*kernel.Operand{{}}
+	for _, t := range tensors {
+		operands = append(operands, &kernel.Operand{Binding: within.Bound(t)})
+	}
+	info := kernel.RecordingInfo(b.program.Dispatches(), false)
 	rec, err := within.NewRecording(c.dev, access.Commands[*flash.Tensor]{Name: "Batch", Tensors: tensors, Info: info,
 		Write: func(w *kernel.Recorder) (err error) {
 			if s.staging, err = c.env.Ctx.Alloc("cache steps", b.program.Bytes(), vk.Upload); err != nil {
 				return err
 			}
 			w.Rec.Own(s.staging)
-			return b.program.Record(w, s.staging.All(), within.Bound(b.words), pools)
+			operands[0].Binding = s.staging.All()
+			return b.program.Record(w, operands)
 		}}, "")
 	if err != nil {
 		return err

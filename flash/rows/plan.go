@@ -11,7 +11,7 @@ import (
 	"github.com/vkattn/vkattn/internal/access"
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
-	"github.com/vkattn/vkattn/pipeline"
+	"github.com/vkattn/vkattn/internal/kernel/pass"
 )
 
 // Rotation names the tensors of a rotation of rows; they may have any strides whose last is 1.
@@ -28,7 +28,7 @@ type Plan struct {
 	dev         *flash.Device
 	what        string // Rotation or Append
 	rows        kernel.Rows
-	program     *kernel.RowProgram
+	program     *pass.Rows
 	problem     attn.Problem   // of their type
 	table       []attn.Operand // tensors, in the order of Recording.given
 	inPlace     []attn.Operand // of a rotation without Y, of an append without RotatedQ
@@ -116,7 +116,7 @@ func plan(d *flash.Device, what, problem string, r kernel.Rows, by *Rotary) (_ *
 			return nil, badArgument(problem, o.Shape(nil), "%s would have more than 2³²−1 elements", o.Name)
 		}
 	}
-	if p.program, err = kernel.NewRowProgram(env, &r); err != nil {
+	if p.program, err = pass.NewRows(env, &r); err != nil {
 		return nil, within.Fail(d, err)
 	}
 	return p, nil
@@ -261,7 +261,6 @@ func (p *Plan) NewRecording(opts ...flash.RecordingOption) (_ *Recording, err er
 }
 
 func (p *Plan) recording(opts []flash.RecordingOption) (_ *Recording, err error) {
-	n := p.program.Dispatches()
 	r := &Recording{plan: p, tensors: make([]*flash.Tensor, mostGiven, mostGiven+1)}
 	r.placing = r.place
 	if o := &r.ops; p.what == "Rotation" {
@@ -275,7 +274,7 @@ func (p *Plan) recording(opts []flash.RecordingOption) (_ *Recording, err error)
 		r.ops.Frequencies = kernel.Operand{Binding: within.Bound(p.frequencies)}
 	}
 	r.commands, err = within.NewRecording(p.dev, access.Commands[*flash.Tensor]{Name: "Recording", Tensors: r.tensors, Options: opts,
-		Info:  pipeline.RecordingInfo{MaxDispatches: n, MaxBindings: p.program.Bindings() * n},
+		Info:  kernel.RecordingInfo(p.program.Dispatches(), false),
 		Write: func(w *kernel.Recorder) error { return p.program.Record(w, &r.ops) }}, "Rotate or Append")
 	if err != nil {
 		return nil, err
@@ -304,13 +303,11 @@ func (r *Recording) place() error {
 		return err
 	}
 	copy(r.tensors, r.given[:])
-	if p.what == "Rotation" {
-		if o.First, o.InPlace = r.first, r.inPlace; r.inPlace {
-			o.X = o.K
-		}
-		return nil
-	}
-	if o.QueriesInPlace = r.inPlace; r.inPlace {
+	o.First, o.InPlace = r.first, r.inPlace
+	switch {
+	case r.inPlace && p.what == "Rotation":
+		o.X = o.K
+	case r.inPlace:
 		o.Z = o.Q
 	}
 	if p.rows.Packed {

@@ -38,7 +38,7 @@ func TestUsed(t *testing.T) {
 			require.NoError(t, r.commands.Close())
 			var commands *pipeline.Recording
 			r.commands, err = within.NewRecording(d, access.Commands[*flash.Tensor]{Name: "Recording", Tensors: r.tensors,
-				Info: pipeline.RecordingInfo{MaxDispatches: plan.program.Dispatches(), MaxBindings: plan.program.Bindings()},
+				Info: kernel.RecordingInfo(plan.program.Dispatches(), false),
 				Write: func(w *kernel.Recorder) error {
 					commands = w.Rec
 					return plan.program.Record(w, &r.ops)

@@ -8,9 +8,7 @@ import (
 	"math/bits"
 	"slices"
 
-	"github.com/vkattn/vkattn/flash/score"
 	"github.com/vkattn/vkattn/internal/attn"
-	"github.com/vkattn/vkattn/pipeline"
 	"github.com/vkattn/vkattn/shaders"
 )
 
@@ -65,23 +63,24 @@ type RowOperands struct {
 	Table, Starts, Counts  Operand
 	KeyScales, ValueScales Operand
 	First                  int32 // position of row 0 of rows that stay
-	InPlace                bool  // K is X
-	QueriesInPlace         bool  // Q is Z
+	InPlace                bool  // of rows that stay K is X, of others Q is Z
 }
 
-// RowProgram is the kernel that moves rows, fitted to them.
-type RowProgram struct {
-	env    *Env
-	rows   Rows
-	grid   Grid
-	kernel *pipeline.Kernel
+// RowTensors are the tensors, and List has them in this order.
+var RowTensors = [...]attn.Operand{{Name: "K"}, {Name: "V"}, {Name: "X"}, {Name: "Y"}, {Name: "At"}, {Name: "Positions"}, {Name: "Cos"},
+	{Name: "Sin"}, {Name: "Frequencies"}, {Name: "Q"}, {Name: "Z"}, {Name: "Table"}, {Name: "Starts"}, {Name: "Counts"},
+	{Name: "KeyScales"}, {Name: "ValueScales"}}
+
+func (o *RowOperands) List() [len(RowTensors)]*Operand {
+	return [...]*Operand{&o.K, &o.V, &o.X, &o.Y, &o.At, &o.Positions, &o.Cos, &o.Sin, &o.Frequencies, &o.Q, &o.Z, &o.Table, &o.Starts,
+		&o.Counts, &o.KeyScales, &o.ValueScales}
 }
 
 // RowsLabel is the label of its dispatches, and the beginning of its modules' names.
 const RowsLabel = "append"
 
-// module is the name of the module for rows of a type.
-func (r *Rows) module() string {
+// Module is the name of the module for rows of a type.
+func (r *Rows) Module() string {
 	if r.Quantised() {
 		return RowsLabel + "_quantised." + r.DType.Suffix()
 	}
@@ -90,7 +89,7 @@ func (r *Rows) module() string {
 
 // bindings is the number of buffers that the module binds; 0, and then Layouts or Build says why, where there is no module.
 func (r *Rows) bindings() int {
-	info, err := shaders.Describe(r.module())
+	info, err := shaders.Describe(r.Module())
 	if err != nil {
 		return 0
 	}
@@ -140,8 +139,8 @@ func (r *Rows) wide() bool {
 
 // lie says whether the tensors of wide rows lie as the kernel reads and writes them.
 func (r *Rows) lie(o *RowOperands) bool {
-	return (o.InPlace || o.K.Aligned) && o.X.Aligned && (r.ValueDim == 0 || o.V.Aligned && o.Y.Aligned) &&
-		(r.QueryHeads == 0 || (o.QueriesInPlace || o.Q.Aligned) && o.Z.Aligned)
+	return o.K.Aligned && o.X.Aligned && (r.ValueDim == 0 || o.V.Aligned && o.Y.Aligned) &&
+		(r.QueryHeads == 0 || o.Q.Aligned && o.Z.Aligned)
 }
 
 // ofWide is the columns that an invocation has of wide rows.
@@ -207,21 +206,15 @@ func columnsOfUnit(t attn.DType) int {
 	return 2
 }
 
-// NewRowProgram builds it.
-func NewRowProgram(e *Env, r *Rows) (*RowProgram, error) {
-	p := &RowProgram{env: e, rows: *r}
+// Grid shares the rows out.
+func (r *Rows) Grid(e *Env) (Grid, error) {
 	w := r.work()
 	over, groups := bits.Mul64(r.tokens(), uint64(w.parts))
 	if over > 0 || groups > MaxGroups {
-		return nil, attn.BadArgument("Problem", r.tokens(), "rows of that size take more than %d workgroups", uint64(MaxGroups))
+		return Grid{}, attn.BadArgument("Problem", r.tokens(), "rows of that size take more than %d workgroups", uint64(MaxGroups))
 	}
-	var err error
 	// A few operations a pair of columns: reckon with 64.
-	if p.grid, err = GridFor(e, groups, 64*float64(r.tokens())*float64(w.steps*w.threads), ScalarPace, NewTuning(nil)); err != nil {
-		return nil, err
-	}
-	p.kernel, err = e.Build(r.module(), RowConstants(r), pipeline.KernelInfo{}, score.Code{})
-	return p, err
+	return GridFor(e, groups, 64*float64(r.tokens())*float64(w.steps*w.threads), ScalarPace, NewTuning(nil))
 }
 
 // RowConstants are its specialization constants.
@@ -243,54 +236,10 @@ func RowConstants(r *Rows) Constants {
 	return c
 }
 
-// Dispatches is the number of its dispatches, and Bindings that of the buffers that each binds.
-func (p *RowProgram) Dispatches() int { return p.grid.Dispatches() }
-func (p *RowProgram) Bindings() int   { return p.kernel.Bindings() }
-
-// Record writes them. In steady state that allocates nothing.
-func (p *RowProgram) Record(r *Recorder, o *RowOperands) error {
-	n, b := &p.rows, r.bind(p.kernel, o.X.Binding)
-	bind := func(name string, x *Operand, in bool, mode pipeline.Mode) {
-		if in {
-			b.to(name, x.Binding, mode)
-		}
-	}
-	read := func(name string, x *Operand, in bool) { bind(name, x, in, pipeline.Read) }
-	tabled, written, queries := n.Turn == ByTable || n.Turn == ByToken, pipeline.Write, pipeline.Read
-	if n.Scattered || o.InPlace { // most of a cache stays as it is
-		written = pipeline.ReadWrite
-	}
-	if o.QueriesInPlace {
-		queries = pipeline.Unused
-	}
-	read("K_", &o.K, !o.InPlace)
-	read("V_", &o.V, n.ValueDim > 0)
-	bind("X_", &o.X, true, written)
-	bind("Y_", &o.Y, n.ValueDim > 0, pipeline.ReadWrite)
-	read("At_", &o.At, n.Scattered)
-	read("Positions_", &o.Positions, n.Positions)
-	read("Cos_", &o.Cos, tabled)
-	read("Frequencies_", &o.Frequencies, n.Turn == ByFrequencies)
-	read("Sin_", &o.Sin, tabled)
-	bind("Q_", &o.Q, n.QueryHeads > 0, queries)
-	bind("Z_", &o.Z, n.QueryHeads > 0, pipeline.ReadWrite) // rows that no token of an entry names stay as they are
-	read("PageTable_", &o.Table, !n.Pages.None())
-	read("PageStarts_", &o.Starts, n.Pages.Compressed())
-	read("Counts_", &o.Counts, n.Counts)
-	read("KeyScales_", &o.KeyScales, n.KeyType == attn.F8E4M3)
-	read("ValueScales_", &o.ValueScales, n.ValueType == attn.F8E4M3)
-	access, err := b.done(RowsLabel)
-	if err != nil {
-		return err
-	}
-	return r.Dispatch(p.kernel, access, r.Push.moving(n, o), p.grid, p.grid.Total, RowsLabel)
-}
-
-// moving fills in the arguments.
-func (p *Pushes) moving(n *Rows, o *RowOperands) (baseAt int) {
+// Rows fills in the arguments.
+func (p *Pushes) Rows(n *Rows, o *RowOperands) (baseAt int) {
 	l := &PassArgs().Rows
-	p.layout, p.n = l, l.Size()
-	clear(p.data[:p.n])
+	p.start(l)
 	p.PutInt(ArgRows, n.Rows)
 	p.PutInt(argBatch, n.Batch)
 	switch {

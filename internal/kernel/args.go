@@ -194,10 +194,15 @@ func (p *Pushes) Strides(a argument, o *Operand) {
 	}
 }
 
-// Begin starts the arguments of a pass with what every kernel has: sizes, mask, dropout. The rest is 0.
-func (p *Pushes) Begin(l *ArgsLayout, pr *attn.Problem, d *Draw) (baseAt int) {
+// start begins arguments, all of them 0.
+func (p *Pushes) start(l *ArgsLayout) {
 	p.layout, p.n = l, l.Size()
 	clear(p.data[:p.n])
+}
+
+// Begin starts the arguments of a pass with what every kernel has: sizes, mask, dropout. The rest is 0.
+func (p *Pushes) Begin(l *ArgsLayout, pr *attn.Problem, d *Draw) (baseAt int) {
+	p.start(l)
 	p.PutInt(argQueries, pr.QueryLen)
 	p.PutInt(argKeys, pr.KeyLen)
 	p.shifts(pr)

@@ -3,9 +3,7 @@ package kernel
 import (
 	"encoding/binary"
 
-	"github.com/vkattn/vkattn/flash/score"
 	"github.com/vkattn/vkattn/internal/attn"
-	"github.com/vkattn/vkattn/pipeline"
 )
 
 // CachePools are pools of a cache that are alike and lie in one buffer, one behind another.
@@ -14,19 +12,8 @@ type CachePools struct {
 	PageBytes, PoolBytes uint64 // multiples of PoolUnit
 }
 
-// CacheStep is the kernel that brings a step over a cache to the device: shaders/cache/cache_step.comp says what it does.
-type CacheStep struct {
-	copies, edits int // the most of a step
-	edit          *pipeline.Kernel
-	groups        uint32
-	pools         []poolCopy
-}
-
-// poolCopy copies pages of the pools of a buffer.
-type poolCopy struct {
-	kernel *pipeline.Kernel
-	groups [3]uint32
-}
+// CacheStep is the most of a step that is brought to the device: shaders/cache/cache_step.comp says what it does.
+type CacheStep struct{ Copies, Edits int }
 
 const (
 	// PoolUnit is the bytes that are copied at a time.
@@ -45,27 +32,15 @@ const (
 	mostCopiesAtOnce = 16
 )
 
-// NewCacheStep builds it, for steps of so many copies and edits at most.
-func NewCacheStep(e *Env, copies, edits int, of []CachePools) (*CacheStep, error) {
-	s := &CacheStep{copies: copies, edits: edits, groups: uint32(min(attn.CeilDiv(edits, cacheStepThreads), mostEditGroups))}
-	build := func(p *CachePools) (*pipeline.Kernel, error) {
-		return e.Build(CacheStepModule, CacheStepConstants(copies, p), pipeline.KernelInfo{}, score.Code{})
-	}
-	var err error
-	if s.edit, err = build(nil); err != nil {
-		return nil, err
-	}
-	for i := range of {
-		p := &of[i]
-		k, err := build(p)
-		if err != nil {
-			return nil, err
-		}
-		x := int(min((p.PageBytes/PoolUnit+cacheStepThreads-1)/cacheStepThreads, mostPageGroups))
-		z := min(max(mostCopyGroups/(x*p.Pools), 1), mostCopiesAtOnce, copies)
-		s.pools = append(s.pools, poolCopy{k, [3]uint32{uint32(x), uint32(p.Pools), uint32(z)}})
-	}
-	return s, nil
+// EditGroups are the workgroups that make edits.
+func (s *CacheStep) EditGroups() [3]uint32 {
+	return [3]uint32{uint32(min(attn.CeilDiv(s.Edits, cacheStepThreads), mostEditGroups)), 1, 1}
+}
+
+// CopyGroups are those that copy pages of pools.
+func (s *CacheStep) CopyGroups(p *CachePools) [3]uint32 {
+	x := int(min((p.PageBytes/PoolUnit+cacheStepThreads-1)/cacheStepThreads, mostPageGroups))
+	return [3]uint32{uint32(x), uint32(p.Pools), uint32(min(max(mostCopyGroups/(x*p.Pools), 1), mostCopiesAtOnce, s.Copies))}
 }
 
 // CacheStepConstants are its specialization constants: where it copies pages in pools, else where it makes edits.
@@ -78,35 +53,7 @@ func CacheStepConstants(copies int, p *CachePools) Constants {
 }
 
 // Bytes is the size of the memory that a step is written to.
-func (s *CacheStep) Bytes() uint64 { return editBytes * (1 + uint64(s.copies) + uint64(s.edits)) }
-
-// Dispatches is the number of its dispatches, Bindings that of their bindings.
-func (s *CacheStep) Dispatches() int { return 1 + len(s.pools) }
-func (s *CacheStep) Bindings() int   { return s.edit.Bindings() * s.Dispatches() }
-
-// Record writes the commands for the step that lies in memory, with the words that are edited and the buffers of pools.
-func (s *CacheStep) Record(r *Recorder, step, words pipeline.Binding, pools []pipeline.Binding) error {
-	b := r.bind(s.edit, step)
-	b.to("Step_", step, pipeline.Read)
-	b.to("Words_", words, pipeline.Write)
-	access, err := b.done(CacheStepModule)
-	if err != nil {
-		return err
-	}
-	if err := r.Rec.Dispatch(s.edit, access, nil, [3]uint32{s.groups, 1, 1}, CacheStepModule); err != nil {
-		return err
-	}
-	for i := range s.pools {
-		b.to("Pools_", pools[i], pipeline.ReadWrite)
-		if access, err = b.done(CacheStepModule); err != nil {
-			return err
-		}
-		if err := r.Rec.Dispatch(s.pools[i].kernel, access, nil, s.pools[i].groups, CacheStepModule); err != nil {
-			return err
-		}
-	}
-	return nil
-}
+func (s *CacheStep) Bytes() uint64 { return editBytes * (1 + uint64(s.Copies) + uint64(s.Edits)) }
 
 // StepWriter writes a step into memory of Bytes, from the front to the back of edits and copies, and reads nothing: it may be uncached.
 type StepWriter struct {
@@ -117,7 +64,7 @@ type StepWriter struct {
 
 // Write begins a step.
 func (s *CacheStep) Write(to []byte) StepWriter {
-	return StepWriter{to: to, first: editBytes * (1 + s.copies)}
+	return StepWriter{to: to, first: editBytes * (1 + s.Copies)}
 }
 
 // pair writes two words.

@@ -48,3 +48,26 @@ func (g Grid) Size(base uint32) [3]uint32 {
 	y := max((n+maxGroupsX-1)/maxGroupsX, 1)
 	return [3]uint32{(n + y - 1) / y, y, 1}
 }
+
+// Pieces are rows of numbers, cut so that an invocation has one number or, where rows lie aligned, 16 bytes of them.
+type Pieces struct {
+	Items uint32
+	Grid  Grid
+}
+
+// PieceThreads is the number of invocations of a workgroup; every device allows it.
+const PieceThreads = 128
+
+// PiecesOf cuts rows of so many columns, unaligned and aligned, of which a number is read so many times.
+func PiecesOf(e *Env, rows uint64, columns int, t attn.DType, reads int) (all [2]Pieces, err error) {
+	for i, own := range [2]int{1, 16 / t.Size()} {
+		items := rows * uint64(attn.CeilDiv(columns, own))
+		all[i].Items = uint32(items)
+		const operations = 16 // to reckon with for each number, since there is little but memory
+		if all[i].Grid, err = GridFor(e, (items+PieceThreads-1)/PieceThreads, operations*float64(items)*float64(own)*float64(reads),
+			ScalarPace, NewTuning(nil)); err != nil {
+			return all, err
+		}
+	}
+	return all, nil
+}

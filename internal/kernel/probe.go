@@ -149,7 +149,7 @@ func (e *Env) probe(t attn.DType, s Fragment) ([]uint32, error) {
 
 // Once records, submits and waits.
 func (e *Env) Once(record func(*pipeline.Recording) error, dispatches int) error {
-	rec, err := e.Ctx.NewRecording(pipeline.RecordingInfo{MaxDispatches: dispatches, MaxBindings: dispatches * len(Recorder{}.Access)})
+	rec, err := e.Ctx.NewRecording(RecordingInfo(dispatches, false))
 	if err != nil {
 		return err
 	}

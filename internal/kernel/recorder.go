@@ -1,8 +1,6 @@
 package kernel
 
 import (
-	"fmt"
-
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/pipeline"
 )
@@ -54,42 +52,9 @@ type Recorder struct {
 	Count   *CountingBuilds
 }
 
-// bind begins the bindings of a kernel's dispatches: idle stands in all places, untouched, until to binds another.
-func (r *Recorder) bind(k *pipeline.Kernel, idle pipeline.Binding) bindings {
-	n := k.Bindings()
-	if r.Count != nil {
-		n-- // bound by Dispatch
-	}
-	b := bindings{of: k, all: r.Access[:n]}
-	for i := range b.all {
-		b.all[i] = pipeline.Access{Binding: idle, Mode: pipeline.Unused}
-	}
-	return b
-}
-
-// bindings are those of a kernel's dispatches.
-type bindings struct {
-	of      *pipeline.Kernel
-	all     []pipeline.Access
-	unknown string // a name that the module has no buffer of
-}
-
-// to binds a buffer by its name in GLSL.
-func (b *bindings) to(name string, x pipeline.Binding, mode pipeline.Mode) {
-	at, ok := b.of.Buffer(name)
-	if !ok || at >= len(b.all) {
-		b.unknown = name
-		return
-	}
-	b.all[at] = pipeline.Access{Binding: x, Mode: mode}
-}
-
-// done gives all of them, or an error that names the buffer which the module lacks.
-func (b *bindings) done(module string) ([]pipeline.Access, error) {
-	if b.unknown != "" {
-		return nil, fmt.Errorf("flash: %s has no buffer %s", module, b.unknown)
-	}
-	return b.all, nil
+// RecordingInfo is the room that so many dispatches of any kernels need.
+func RecordingInfo(dispatches int, timestamps bool) pipeline.RecordingInfo {
+	return pipeline.RecordingInfo{MaxDispatches: dispatches, MaxBindings: dispatches * len(Recorder{}.Access), Timestamps: timestamps}
 }
 
 // Dispatch runs a kernel over a grid, in as many dispatches as the grid has, with r.Push as arguments. baseAt is where the

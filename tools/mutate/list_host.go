@@ -119,13 +119,13 @@ var hostMutants = []Mutant{
 		ID: "tiles-family", File: "internal/tiles/tiles.go",
 		Old: "n > most {", New: "most < 0 && n >= 0 {",
 		Breaks: "the first family of tiles that suits a device has it, and not the one that asks the most of it",
-		Kill:   []Killer{in("./flash", "TestFamilies")},
+		Kill:   []Killer{in("./internal/kernel/catalogue", "TestFamilies")},
 	},
 	{
 		ID: "tiles-order", File: "internal/tiles/tiles.go",
 		Old: "f.all = append(f.all, from.all...)", New: "f.all = append(slices.Clone(from.all), f.all...)",
 		Breaks: "inherited rows of tiles go before a family's own",
-		Kill:   []Killer{in("./flash", "TestFamilies", "TestTilesStay"), in("./internal/tiles", "TestOver")},
+		Kill:   []Killer{in("./internal/kernel/catalogue", "TestFamilies", "TestTilesStay"), in("./internal/tiles", "TestOver")},
 	},
 	{
 		ID: "tiles-keys", File: "internal/tiles/row.go",

@@ -73,7 +73,7 @@ var partsMutants = []Mutant{
 	},
 	{
 		ID: "merge-row-strides", File: "internal/kernel/merge.go",
-		Old: "p.Set(l.at[argRowStrides]+8*i+4, parts[i].LSE.Strides[1])", New: "p.Set(l.at[argRowStrides]+8*i+4, uint32(m.QueryLen))",
+		Old: "p.Set(l.at[argRowStrides]+8*i+4, lse.Strides[1])", New: "p.Set(l.at[argRowStrides]+8*i+4, uint32(m.QueryLen))",
 		Breaks: "lse of parts is read in row-major order whatever its strides",
 		Kill:   []Killer{mergeTests, in("./flash", "TestCascade")},
 	},

@@ -1,10 +1,19 @@
 package catalogue
 
 import (
+	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"github.com/vkattn/vkattn/internal/attn"
+	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/internal/kernel/kerneltest"
+	"github.com/vkattn/vkattn/internal/kernel/matrix"
+	"github.com/vkattn/vkattn/internal/kernel/scalar"
+	"github.com/vkattn/vkattn/internal/kernel/standard"
+	"pgregory.net/rapid"
 )
 
 // TestParametersInTiles: what tune measured must be parameters of the kernel, within their ranges; the error names the line.
@@ -27,4 +36,88 @@ func TestParametersInTiles(t *testing.T) {
 			require.NoError(t, err)
 		}
 	}
+}
+
+// TestForeignTiles: whatever numbers the rows of somebody's file have, a kernel takes a tile within the device's limits, or none.
+func TestForeignTiles(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		number := rapid.OneOf(rapid.IntRange(0, 17), rapid.SampledFrom([]int{24, 31, 32, 33, 48, 64, 100, 128, 256, 1000, 1024}))
+		row := func(names ...string) string {
+			text := "any :"
+			for _, name := range names {
+				text += fmt.Sprintf(" %s=%d", name, number.Draw(t, name))
+			}
+			return text + "\n"
+		}
+		text := "family mine\ndevice any\n"
+		add := func(kernel string, names ...string) { // rows that may not be are for the parser's tests
+			more := text + "kernel " + kernel + " derived\n" + row(names...)
+			if _, err := ParseTiles("f.tiles", more); err == nil {
+				text = more
+			}
+		}
+		for range 6 {
+			add("matrix_forward", "w", "rm", "bc", "ck", "prefetch", "q_reg", "heads_together")
+			add("matrix_flash1", "w", "rm", "bc", "ck", "prefetch")
+			add("matrix_backward_kv", "w", "rm", "bc", "ck", "prefetch", "a_reg")
+			add("matrix_backward_q", "w", "rm", "bc", "ck", "b_reg")
+			for _, kernel := range []string{"scalar_forward", "scalar_flash1", "scalar_backward_kv", "scalar_backward_q"} {
+				add(kernel, "br", "bc", "mr", "mc")
+			}
+			add("scalar_forward", "br", "bc", "mr", "mc", "dk", "pc")
+			add("scalar_backward_q", "br", "bc", "mr", "mc", "vc")
+			add("scalar_decode", "w", "lpr", "u", "registers", "in_flight", "beside", "part_keys", "shared_kib")
+			add("standard_scores_matrix", "wr", "rows", "columns", "run")
+			add("standard_product_matrix", "wr", "wc", "rows", "keys")
+			add("standard_scalar", "br", "bc", "mr", "mc", "dk", "product_bc")
+			add("standard_softmax", "pieces")
+		}
+		file, err := ParseTiles("f.tiles", text)
+		require.NoError(t, err)
+		g := &kerneltest.GPUs[rapid.IntRange(0, len(kerneltest.GPUs)-1).Draw(t, "device")]
+		c := g.Caps()
+		c.Tiles, err = file.Over(c.TilesDevice())
+		require.NoError(t, err)
+		p := kerneltest.DrawProblem(t)
+		if rapid.Bool().Draw(t, "blocks") {
+			p.Blocks = attn.Blocks{Queries: 48, Keys: 32}
+		}
+		fits := func(name string, err error, why func() string) {
+			var no *kernel.Declined
+			if err == nil && why() != "" || err != nil && !errors.As(err, &no) {
+				t.Fatalf("%s: %v, %v\n%s", name, why(), err, text)
+			}
+		}
+		limits, elem := &c.Facts.Limits, p.DType.Size()
+		inFP32, err := scalar.ChooseForwardTile(c, p, kernel.NewTuning(nil))
+		fits("scalar_forward", err, func() string { return inFP32.Check(p.HeadDim, p.ValueDim, elem, limits) })
+		flash1, err := scalar.ChooseFlash1Tile(c, p, kernel.NewTuning(nil))
+		fits("scalar_flash1", err, func() string { return flash1.Check(p.HeadDim, p.ValueDim, elem, limits) })
+		inThree, err := standard.ChooseScalarTile(c, p, kernel.NewTuning(nil))
+		fits("standard_scalar", err, func() string { return inThree.Check(p, limits) })
+		decode, err := scalar.ChooseDecodeTile(c, p, kernel.NewTuning(nil))
+		fits("scalar_decode", err, func() string { _, why := decode.Check(p, limits); return why })
+		for _, prefix := range []string{"kv_", "q_"} {
+			tile, err := scalar.ChooseBackwardTile(c, p, prefix, kernel.NewBackwardTuning(nil))
+			fits("scalar_backward", err, func() string { return tile.Check(prefix, max(p.HeadDim, p.ValueDim), elem, limits) })
+		}
+		if len(g.Fragments) == 0 {
+			return
+		}
+		f := c.Fragments(p.DType)[0]
+		for _, choose := range []func(*kernel.Capabilities, *attn.Problem, kernel.Fragment, int, *kernel.Tuning) (matrix.Tile,
+			error){matrix.ChooseTile, matrix.ChooseBlockTile, matrix.ChooseFlash1Tile} {
+			tile, err := choose(c, p, f, g.Form, kernel.NewTuning(nil))
+			fits("matrix_forward", err, func() string { return tile.Check(p.HeadDim, p.ValueDim, c) })
+		}
+		for _, prefix := range []string{"kv_", "q_"} {
+			tile, err := matrix.ChooseBackwardTile(c, p, &kernel.FragmentLayout{Form: g.Form}, f, g.Form, prefix,
+				kernel.NewBackwardTuning(nil))
+			fits("matrix_backward", err, func() string { return tile.Check(prefix, p, c) })
+		}
+		products, err := standard.ChooseMatrixTile(c, p, f, kernel.NewTuning(nil))
+		fits("standard_matrix", err, func() string { return products.Check(p, c) })
+		_, err = standard.ChooseMatrixGradients(c, p, f, kernel.NewBackwardTuning(nil))
+		fits("standard_backward_matrix", err, func() string { return "" })
+	})
 }

@@ -248,3 +248,28 @@ func TestTuningErrors(t *testing.T) {
 	require.Equal(t, 3, tile.W)
 	require.Equal(t, 3, tn.Effect["w"])
 }
+
+// TestKeyTermsOfTypes: keys of blocks are two elements each, and no others; on every device the tile has room for them.
+func TestKeyTermsOfTypes(t *testing.T) {
+	for _, g := range kerneltest.GPUs {
+		if len(g.Fragments) == 0 {
+			continue
+		}
+		c := g.Everything()
+		for _, dim := range []int{32, 64, 128, 256} {
+			for _, x := range []struct {
+				dtype, keys attn.DType
+				terms       int
+			}{{attn.BF16, attn.Q8_0, 2}, {attn.BF16, attn.Q4_0, 2}, {attn.BF16, attn.F8E4M3, 1}, {attn.BF16, attn.BF16, 1},
+				{attn.F16, attn.Q8_0, 2}, {attn.F16, attn.Q4_0, 2}, {attn.F16, attn.F8E4M3, 1}, {attn.F16, attn.F16, 1}} {
+				p := kerneltest.Problem(attn.Problem{Heads: 16, KeyHeads: 16, QueryLen: 1024, HeadDim: dim, DType: x.dtype,
+					KeyType: x.keys})
+				tile, err := ChooseTile(c, p, c.Fragments(x.dtype)[0], kernel.FormRegisters,
+					kernel.NewTuning(nil))
+				require.NoError(t, err, "%s, D %d", g.Name, dim)
+				require.Equal(t, x.terms, tile.KeyTerms, "%s, D %d: %v beside %v", g.Name, dim, x.keys, x.dtype)
+				require.Empty(t, tile.Check(dim, dim, c), "%s, D %d: %v beside %v", g.Name, dim, x.keys, x.dtype)
+			}
+		}
+	}
+}

@@ -78,3 +78,24 @@ func TestWideTileFitsAnyDevice(t *testing.T) {
 		}
 	})
 }
+
+// TestWideCandidatesFit: of MLA's dimensions, every tile of Hopper's own that tune measures fits an H200, and those
+// of four subgroups leave room for a second workgroup: the driver gives a multiprocessor some 49 KiB.
+func TestWideCandidatesFit(t *testing.T) {
+	c, f, l := kerneltest.Hopper(), kernel.Fragment{M: 16, N: 16, K: 16, Lanes: 32}, kerneltest.LayoutOf(t, "NVIDIA 16x16x16")
+	p := kerneltest.Problem(attn.Problem{Heads: 16, KeyHeads: 16, QueryLen: 4096, HeadDim: 576, ValueDim: 512, DType: attn.F16,
+		Causal: attn.CausalBottomRight})
+	for _, row := range c.Family().Own() {
+		if row.Kernel != "matrix_forward_wide" {
+			continue
+		}
+		tile, err := ChooseWideTile(c, p, f, l, kernel.FormRegisters, kernel.NewTuning(row.Values))
+		require.NoError(t, err, row.Place())
+		require.True(t, tile.Words)
+		bytes := tile.Shared(p.HeadDim, p.ValueDim).Bytes()
+		t.Logf("%v: %v, %d bytes", row, &tile, bytes)
+		if tile.W == 4 {
+			require.LessOrEqual(t, bytes, 49<<10/2, row.Place())
+		}
+	}
+}

@@ -218,9 +218,6 @@ func (m *MapProgram) Dispatches() int {
 	return 2*int(2*math.Ceil(seconds/kernel.SecondsPerDispatch)+2) + m.tables.Dispatches() + ends
 }
 
-// Bindings is the most that a dispatch binds.
-func (m *MapProgram) Bindings() int { return len(kernel.Recorder{}.Access) }
-
 // Record writes a map's dispatches. o.Pieces is workspace of Pieces bytes, if any. In steady state that allocates nothing.
 func (m *MapProgram) Record(r *kernel.Recorder, of *kernel.Map, o *kernel.MapOperands) error {
 	if err := m.tables.maps(r, &kernel.MapStage{Operands: o}); err != nil {

@@ -16,7 +16,7 @@ import (
 // Pass computes one problem, for tensors of one variant.
 type Pass struct {
 	Problem  *attn.Problem
-	Operands []attn.Operand // attn.ForwardOperands or attn.BackwardOperands
+	Operands []attn.Operand // attn.ForwardOperands, attn.BackwardOperands or those of a kernel beside attention
 	Scratch  []Scratch
 	Stages   []Stage
 	Captured int            // the tensor among those that functions capture that DCaptured is about
@@ -41,6 +41,7 @@ type Stage struct {
 	Again     int                 // its pipeline is that of the stage so many before; 0: it has its own
 
 	Grid   kernel.Grid // zero: one workgroup; of AsMap that of the recording
+	Groups [3]uint32   // workgroups of AsNothing
 	Counts Counts      // where the device has counted the workgroups of each dispatch; zero: all of the grid's run
 	Total  uint32      // what the kernel is told of its work, in items of its own; 0: the workgroups of the grid
 	Args   Args
@@ -57,7 +58,7 @@ type Counts struct {
 // Bind binds a buffer of a module.
 type Bind struct {
 	Name string // of the buffer, in GLSL
-	To   string // an operand, Blocks, More, DCaptured, Cells, Kept, or a name of scratch
+	To   string // an operand, Blocks, More, DCaptured, Cells, Kept, a tensor of parts, or a name of scratch
 	Mode pipeline.Mode
 	May  bool // the module may not have it
 	// it is bound only where a recording is given the tensor; elsewhere what is idle stands in its place
@@ -79,6 +80,11 @@ type Args struct {
 	X, Y    string // operands that the arguments are of beside those of the pass, "" for none
 	Slab    Slab   // of AsScores, AsRows, AsProduct and AsWeights
 	Pitch   int    // elements from row to row of its matrices
+
+	Merge      *kernel.Merge // of AsMerge
+	Link       int           // of its chain
+	Accumulate *kernel.Accumulate
+	Rows       *kernel.Rows
 }
 
 // ArgsAs is which push constants they are.
@@ -94,6 +100,10 @@ const (
 	AsProduct                // of a product of a slab, or of a slab turned over, by X, which gives Y
 	AsWeights                // of the backward kernel that makes a slab of P and dS, and writes the gradient Y
 	AsMap                    // of kernels of maps, for the rectangle of a recording
+	AsMerge                  // of a link of a merge's chain
+	AsAdding                 // of Accumulate
+	AsMoving                 // of Rows on their way
+	AsNothing                // none
 )
 
 // Bytes are the sizes of scratch.
@@ -145,7 +155,7 @@ type Variant struct {
 	Aligned    bool // rows can be moved 16 bytes at a time
 	Output     bool // of forward passes with keys in parts o's rows can; of backward passes those of o and do, which δ is made of
 	LSE        bool // lse is written; of backward passes, its gradient is given
-	Accumulate bool // gradients are added to what is there
+	Accumulate bool // gradients are added to what is there; rows are turned in place
 
 	DBias        bool // of kernels with Fitted.DBias: the gradient with respect to the bias is wanted
 	AlignedDBias bool // and can be written 16 bytes at a time
@@ -190,8 +200,13 @@ func (p *Pass) source(name string) (source, error) {
 	case Cells:
 		return source{of: fromCells}, nil
 	}
-	if at, ok := keptAt(name); ok {
+	if at, ok := numbered(name, kept); ok {
 		return source{fromKept, at}, nil
+	}
+	for i, of := range [...]string{partOs, partLSEs} { // behind o and lse of all
+		if at, ok := numbered(name, of); ok {
+			return source{fromOperand, 2 + 2*at + i}, nil
+		}
 	}
 	if at := slices.IndexFunc(p.Scratch, func(s Scratch) bool { return s.Name == name }); at >= 0 {
 		return source{fromScratch, at}, nil

@@ -68,6 +68,15 @@ func (s *program) fit(k *Fitted) {
 	s.scratch, s.dispatches = s.first.Bytes(), s.first.Dispatches()
 }
 
+// begin is fit, unless there is an error already, and plan: of kernels beside attention, which all trust.
+func (s *program) begin(k *Fitted, err error) error {
+	if err != nil {
+		return err
+	}
+	s.fit(k)
+	return s.plan()
+}
+
 // Dense says whether rows of dense tensors of the dimension of heads, and of that of values, can be moved 16 bytes at a time.
 func Dense(p *attn.Problem) (heads, values bool) {
 	size := p.DType.Size()
@@ -125,6 +134,15 @@ func (s *program) make(v Variant, of *Pass) (*ready, error) {
 	}
 	s.made[v.index()].Store(p)
 	return p, nil
+}
+
+// recordAs writes the dispatches with the pipelines of a variant.
+func (s *program) recordAs(r *kernel.Recorder, v Variant, t *tensors) error {
+	p, err := s.ready(v)
+	if err != nil {
+		return err
+	}
+	return p.record(r, t)
 }
 
 // Ready makes the pipelines of a variant, and lets them prove themselves.

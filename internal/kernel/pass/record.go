@@ -161,6 +161,7 @@ type tensors struct {
 	forward  *kernel.Operands
 	backward *kernel.Gradients
 	mapped   *kernel.MapStage
+	moving   *kernel.RowOperands
 }
 
 func (p *ready) forward(r *kernel.Recorder, f *kernel.Operands) error {
@@ -226,6 +227,9 @@ func (s *readyStage) record(r *kernel.Recorder, t *tensors) error {
 		access[s.bindings-s.captured+i] = pipeline.Access{Binding: t.scores.Captured[i], Mode: pipeline.Read}
 	}
 	at := s.push(&r.Push, t)
+	if s.Args.As == AsNothing {
+		return r.Rec.Dispatch(s.kernel, access, nil, s.Groups, s.Label)
+	}
 	if s.Args.As == AsMap {
 		return r.Dispatch(s.kernel, access, at, t.mapped.Grid, t.mapped.Grid.Total, s.Label)
 	}
@@ -289,6 +293,14 @@ func (s *readyStage) push(to *kernel.Pushes, t *tensors) (baseAt int) {
 		return s.Args.OfSlab(to, x, y, t.draw())
 	case AsMap:
 		return to.Map(p, t.mapped)
+	case AsMerge:
+		return to.Merge(s.Args.Merge, s.Args.Link, t.operands)
+	case AsAdding:
+		return to.Accumulate(s.Args.Accumulate, t.operands)
+	case AsMoving:
+		return to.Rows(s.Args.Rows, t.moving)
+	case AsNothing:
+		return 0
 	}
 	return to.Forward(p, t.forward)
 }

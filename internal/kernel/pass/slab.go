@@ -14,15 +14,19 @@ type Slab struct {
 	Row0, Rows   int
 }
 
-const kept = "kept "
+const kept, partOs, partLSEs = "kept ", "o of part ", "lse of part "
 
 // Kept is what Bind.To calls matrix i of those that a forward pass keeps for the backward pass, or, where nobody wants them, has in its
 // scratch memory i.
 func Kept(i int) string { return kept + strconv.Itoa(i) }
 
-// keptAt is the matrix that a name of Kept is of.
-func keptAt(name string) (i int, ok bool) {
-	number, ok := strings.CutPrefix(name, kept)
+// partO and partLSE are what it calls the tensors of pair i of those that are merged.
+func partO(i int) string   { return partOs + strconv.Itoa(i) }
+func partLSE(i int) string { return partLSEs + strconv.Itoa(i) }
+
+// numbered is the number behind the rest of a name.
+func numbered(name, rest string) (i int, ok bool) {
+	number, ok := strings.CutPrefix(name, rest)
 	if ok {
 		i, err := strconv.Atoi(number)
 		return i, err == nil

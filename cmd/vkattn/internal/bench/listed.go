@@ -72,6 +72,7 @@ func (p *readied) close() {
 type ListedPass struct {
 	Case      result.Case
 	Backward  bool
+	Beside    string // what it is of Beside; "": a pass
 	Kernel    string // with its tile
 	Tier      flash.Tier
 	Workspace uint64 // bytes beyond inputs and outputs

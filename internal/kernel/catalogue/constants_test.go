@@ -1,4 +1,4 @@
-package flash
+package catalogue
 
 import (
 	"encoding/binary"
@@ -24,75 +24,75 @@ import (
 // not depend on values.
 func hostConstants(t *testing.T) map[string]kernel.Constants {
 	c := kerneltest.Hopper()
-	p, err := Problem{Batch: 1, Heads: 2, QueryLen: 64, KeyLen: 64, HeadDim: 64, DType: F16}.Normalize()
-	require.NoError(t, err)
+	p := kerneltest.Problem(attn.Problem{KeyHeads: 2, DType: attn.F16})
 	fragment, layout, v := kernel.Fragment{M: 16, N: 16, K: 16, Lanes: 32}, kernel.FragmentLayout{}, kernel.Variant{LSE: true}
-	parts := &kernel.Combiner{Problem: p.attn()}
+	parts := &kernel.Combiner{Problem: *p}
 
-	inFP32, err := scalar.ChooseForwardTile(c, attnOf(p), kernel.NewTuning(nil))
+	inFP32, err := scalar.ChooseForwardTile(c, p, kernel.NewTuning(nil))
 	require.NoError(t, err)
-	flash1, err := scalar.ChooseFlash1Tile(c, attnOf(p), kernel.NewTuning(nil))
+	flash1, err := scalar.ChooseFlash1Tile(c, p, kernel.NewTuning(nil))
 	require.NoError(t, err)
-	onMatrices, err := matrix.ChooseTile(c, attnOf(p), fragment, kernel.FormRegisters, kernel.NewTuning(nil))
+	onMatrices, err := matrix.ChooseTile(c, p, fragment, kernel.FormRegisters, kernel.NewTuning(nil))
 	require.NoError(t, err)
-	scalarOf := func(p Problem, parts *kernel.Combiner) kernel.Constants {
+	scalarOf := func(p *attn.Problem, parts *kernel.Combiner) kernel.Constants {
 		tile := inFP32
 		if tile.Parts = 1; parts != nil {
 			tile.Parts = 2
 		}
-		return tile.Constants(attnOf(p), v)
+		return tile.Constants(p, v)
 	}
-	matrixOf := func(p Problem, parts *kernel.Combiner) kernel.Constants {
+	matrixOf := func(p *attn.Problem, parts *kernel.Combiner) kernel.Constants {
 		tile := onMatrices
 		if tile.Parts = 1; parts != nil {
 			tile.Parts = 2
 		}
-		return tile.Constants(attnOf(p), &layout, v)
+		return tile.Constants(p, &layout, v)
 	}
 	ahead := onMatrices
 	ahead.Ahead = true
 	splitOf := func(parts *kernel.Combiner) kernel.Constants {
-		p := p
-		p.DType = F32
-		tile, err := matrix.ChooseSplitTile(c, attnOf(p), 2, true, fragment, kernel.FormRegisters, kernel.NewTuning(nil))
+		p := *p
+		p.DType = attn.F32
+		tile, err := matrix.ChooseSplitTile(c, &p, 2, true, fragment, kernel.FormRegisters, kernel.NewTuning(nil))
 		require.NoError(t, err)
 		if tile.Parts = 1; parts != nil {
 			tile.Parts = 2
 		}
-		return tile.Constants(attnOf(p), &layout, v)
+		return tile.Constants(&p, &layout, v)
 	}
-	wideOf := func(p Problem, parts *kernel.Combiner) kernel.Constants {
-		tile, err := matrix.ChooseWideTile(c, attnOf(p), fragment, &layout, kernel.FormRegisters, kernel.NewTuning(nil))
+	wideOf := func(p *attn.Problem, parts *kernel.Combiner) kernel.Constants {
+		tile, err := matrix.ChooseWideTile(c, p, fragment, &layout, kernel.FormRegisters, kernel.NewTuning(nil))
 		require.NoError(t, err)
 		if tile.Parts = 1; parts != nil {
 			tile.Parts = 2
 		}
-		return tile.Constants(attnOf(p), &layout, v)
+		return tile.Constants(p, &layout, v)
 	}
-	scalarFlash1 := flash1.Constants(attnOf(p), v, 1)
-	cached := p
-	cached.Pages = Pages{Size: 16, Count: 9, PerSequence: 4}
-	decodeOf := func(p Problem) kernel.Constants {
-		return (&scalar.DecodeTile{Lanes: 32, LPR: 8}).Constants(attnOf(p), v)
+	scalarFlash1 := flash1.Constants(p, v, 1)
+	inPages := *p
+	inPages.Pages = attn.Pages{Size: 16, Count: 9, PerSequence: 4}
+	cached := &inPages
+	decodeOf := func(p *attn.Problem) kernel.Constants {
+		return (&scalar.DecodeTile{Lanes: 32, LPR: 8}).Constants(p, v)
 	}
-	fewOf := func(p Problem) kernel.Constants {
-		return (&matrix.DecodeTile{Fragment: fragment, Rows: 1, W: 2, Keys: 16}).Constants(attnOf(p), &layout, v)
+	fewOf := func(p *attn.Problem) kernel.Constants {
+		return (&matrix.DecodeTile{Fragment: fragment, Rows: 1, W: 2, Keys: 16}).Constants(p, &layout, v)
 	}
 	back := &scalar.BackwardTile{BR: 32, BC: 32, MR: 4, MC: 4, DK: 16, VC: 16, PC: 16}
 	backTile := func(prefix string) matrix.BackwardTile {
-		tile, err := matrix.ChooseBackwardTile(c, attnOf(p), &layout, fragment, kernel.FormRegisters, prefix, kernel.NewBackwardTuning(nil))
+		tile, err := matrix.ChooseBackwardTile(c, p, &layout, fragment, kernel.FormRegisters, prefix, kernel.NewBackwardTuning(nil))
 		require.NoError(t, err)
 		return tile
 	}
 	backKeys, backQueries := backTile("kv_"), backTile("q_")
-	weights, _, err := matrix.ChooseWeights(c, attnOf(p), &layout, fragment, kernel.FormRegisters, kernel.NewBackwardTuning(nil))
+	weights, _, err := matrix.ChooseWeights(c, p, &layout, fragment, kernel.FormRegisters, kernel.NewBackwardTuning(nil))
 	require.NoError(t, err)
-	inThree, err := standard.ChooseScalarTile(c, attnOf(p), kernel.NewTuning(nil))
+	inThree, err := standard.ChooseScalarTile(c, p, kernel.NewTuning(nil))
 	require.NoError(t, err)
-	standardMatrix, err := standard.ChooseMatrixTile(c, attnOf(p), fragment, kernel.NewTuning(nil))
+	standardMatrix, err := standard.ChooseMatrixTile(c, p, fragment, kernel.NewTuning(nil))
 	require.NoError(t, err)
 	product := func(name string) kernel.Constants {
-		return standardMatrix.Kernel(name, &standardMatrix.ProductTile, 64, 1, attnOf(p), true, false, false).Constants
+		return standardMatrix.Kernel(name, &standardMatrix.ProductTile, 64, 1, p, true, false, false).Constants
 	}
 	mapTile := scalar.TileOfMaps(c)
 	matrixMap, err := matrix.TileOfMaps(c, fragment, 64)
@@ -106,44 +106,44 @@ func hostConstants(t *testing.T) map[string]kernel.Constants {
 		"scalar_flash1": scalarFlash1, "scalar_flash1_subgroup": scalarFlash1,
 		"scalar_decode": decodeOf(p), "scalar_decode_cache": decodeOf(cached), "combine_parts": parts.Constants(v),
 		"matrix_decode": fewOf(p), "matrix_decode_cache": fewOf(cached),
-		"matrix_forward_bias": ahead.Constants(attnOf(p), &layout, v),
+		"matrix_forward_bias": ahead.Constants(p, &layout, v),
 		"matrix_forward":      matrixOf(p, nil), "matrix_forward_parts": matrixOf(p, parts),
 		"matrix_forward_split": splitOf(nil), "matrix_forward_split_parts": splitOf(parts),
 		"matrix_forward_wide": wideOf(p, nil), "matrix_forward_wide_parts": wideOf(p, parts),
-		"matrix_flash1":      onMatrices.Flash1Constants(attnOf(p), &layout, v, 1),
-		"backward_delta":     (&kernel.DeltaProgram{Problem: attnOf(p)}).Constants(true, true),
-		"scalar_backward_kv": back.Constants(attnOf(p), true, true, false), "scalar_backward_q": back.Constants(attnOf(p), false,
+		"matrix_flash1":      onMatrices.Flash1Constants(p, &layout, v, 1),
+		"backward_delta":     (&kernel.DeltaProgram{Problem: p}).Constants(true, true),
+		"scalar_backward_kv": back.Constants(p, true, true, false), "scalar_backward_q": back.Constants(p, false,
 			true, false),
-		"matrix_backward_kv":       backKeys.Constants(attnOf(p), &layout, overwriting, 3),
-		"matrix_backward_q":        backQueries.Constants(attnOf(p), &layout, overwriting, 3),
-		"matrix_backward_weights":  weights.Constants(attnOf(p), overwriting, 2, 64),
-		"matrix_backward_bias":     matrix.BiasConstants(attnOf(p), &backQueries, &layout, pass.Variant{Aligned: true, AlignedDBias: true}),
-		"scalar_backward_bias":     scalar.BiasConstants(attnOf(p), &attnOf(p).Bias, back, true, false),
-		"scalar_backward_captured": scalar.CapturedConstants(attnOf(p), back, true, true, 64, 3, false),
+		"matrix_backward_kv":       backKeys.Constants(p, &layout, overwriting, 3),
+		"matrix_backward_q":        backQueries.Constants(p, &layout, overwriting, 3),
+		"matrix_backward_weights":  weights.Constants(p, overwriting, 2, 64),
+		"matrix_backward_bias":     matrix.BiasConstants(p, &backQueries, &layout, pass.Variant{Aligned: true, AlignedDBias: true}),
+		"scalar_backward_bias":     scalar.BiasConstants(p, &p.Bias, back, true, false),
+		"scalar_backward_captured": scalar.CapturedConstants(p, back, true, true, 64, 3, false),
 		"backward_captured":        scalar.CapturedEndsConstants(true, false, 64, 3),
 		"append":                   kernel.RowConstants(&kernel.Rows{Dim: 64, ValueDim: 64}),
 		"append_quantised":         kernel.RowConstants(&kernel.Rows{Dim: 64, ValueDim: 64, KeyType: attn.Q8_0}),
 		"cache_step":               kernel.CacheStepConstants(2, &kernel.CachePools{Pools: 2, PageBytes: 32, PoolBytes: 256}),
-		"scalar_map":               mapTile.Constants(attnOf(p), kernel.MapVariant{}), "scalar_map_cache": mapTile.Constants(attnOf(cached),
+		"scalar_map":               mapTile.Constants(p, kernel.MapVariant{}), "scalar_map_cache": mapTile.Constants(cached,
 			kernel.MapVariant{}),
-		"matrix_map":       matrixMap.Constants(attnOf(p), &kernel.FragmentLayout{}, kernel.MapVariant{}),
+		"matrix_map":       matrixMap.Constants(p, &kernel.FragmentLayout{}, kernel.MapVariant{}),
 		"map_ends":         kernel.MapEndsConstants(false),
 		"merge":            kernel.MergeConstants(&kernel.Merge{ValueDim: 64}, true, 2),
-		"mask_classes":     kernel.ClassConstants(attnOf(p)),
-		"row_table":        kernel.RowTableConstants(attnOf(p), kernel.RowBlocks{Rows: 64, Columns: 64}, 128),
-		"backward_sinks":   pass.SinkGradientConstants(attnOf(p), false),
-		"standard_scores":  inThree.Scores(attnOf(p), true).Constants,
-		"standard_softmax": inThree.Softmax(attnOf(p), true).Constants,
+		"mask_classes":     kernel.ClassConstants(p),
+		"row_table":        kernel.RowTableConstants(p, kernel.RowBlocks{Rows: 64, Columns: 64}, 128),
+		"backward_sinks":   pass.SinkGradientConstants(p, false),
+		"standard_scores":  inThree.Scores(p, true).Constants,
+		"standard_softmax": inThree.Softmax(p, true).Constants,
 		"accumulate": kernel.AccumulateConstants(&kernel.Accumulate{Rule: kernel.AccumulateJoin, Shape: [4]int{1, 1, 1, 64}},
 			true),
-		"standard_product":                   inThree.Product(attnOf(p), true).Constants,
-		"standard_backward_product":          inThree.Sums("", attnOf(p), 64, true, false, true).Constants,
-		"standard_scores_matrix":             standardMatrix.Scores(attnOf(p), true).Constants,
-		"standard_softmax_subgroup":          standardMatrix.Softmax(attnOf(p), true).Constants,
+		"standard_product":                   inThree.Product(p, true).Constants,
+		"standard_backward_product":          inThree.Sums("", p, 64, true, false, true).Constants,
+		"standard_scores_matrix":             standardMatrix.Scores(p, true).Constants,
+		"standard_softmax_subgroup":          standardMatrix.Softmax(p, true).Constants,
 		"standard_product_matrix":            product("standard_product_matrix"),
 		"standard_backward_product_matrix":   product("standard_backward_product_matrix"),
-		"standard_backward_softmax":          standard.BackwardSoftmaxSpec(attnOf(p), kernel.GradientVariant{}, 32, 1, 64, 0),
-		"standard_backward_softmax_subgroup": standard.BackwardSoftmaxSpec(attnOf(p), kernel.GradientVariant{}, 32, 1, 64, 32),
+		"standard_backward_softmax":          standard.BackwardSoftmaxSpec(p, kernel.GradientVariant{}, 32, 1, 64, 0),
+		"standard_backward_softmax_subgroup": standard.BackwardSoftmaxSpec(p, kernel.GradientVariant{}, 32, 1, 64, 32),
 		"matrix_probe":                       kernel.ProbeConstants(fragment),
 		"measure_fma":                        {"WG": 1},
 		"measure_copy":                       {"WG": 1},
@@ -251,9 +251,8 @@ func TestPushConstantsOfAPass(t *testing.T) {
 
 // TestPushConstantsAreWritten: what a pass fills in lies where its modules look, and no word is left out.
 func TestPushConstantsAreWritten(t *testing.T) {
-	p, err := Problem{Batch: 2, Heads: 6, KeyHeads: 3, QueryLen: 5, KeyLen: 9, HeadDim: 64, DType: F16, Causal: CausalBottomRight,
-		Window: SlidingWindow(6, -1), Dropout: 0.25}.Normalize()
-	require.NoError(t, err)
+	p := kerneltest.Problem(attn.Problem{Batch: 2, Heads: 6, KeyHeads: 3, QueryLen: 5, KeyLen: 9, DType: attn.F16,
+		Causal: attn.CausalBottomRight, Window: attn.NewWindow(6, -1), Dropout: 0.25})
 	next := uint32(1)
 	tensor := func() kernel.Operand {
 		next += 10
@@ -284,17 +283,17 @@ func TestPushConstantsAreWritten(t *testing.T) {
 	all, err := kernel.Layouts()
 	require.NoError(t, err)
 	var w kernel.Pushes
-	at := w.Forward(attnOf(p), &f)
+	at := w.Forward(p, &f)
 	check(&all.Forward, at, &w, map[string]uint32{
 		"offsets": 11 | 21<<8 | 31<<16 | 41<<24, "bytes": 64 | 51<<8 | 2<<16,
 		"score_scale": math.Float32bits(float32(p.Scale * math.Log2E)),
 	}, map[string]*kernel.Operand{"q": &f.Q, "k": &f.K, "v": &f.V, "o": &f.O})
-	at = w.Backward(attnOf(p), &g, &delta, &g.DK, &g.DV)
+	at = w.Backward(p, &g, &delta, &g.DK, &g.DV)
 	check(&all.Backward, at, &w, map[string]uint32{
 		"offsets": 61 | 71<<8 | 81<<16 | 101<<24, "more_offsets": 91 | 131<<8 | 111<<16 | 121<<24, "bytes": 64 | 2<<16,
 		"scale": math.Float32bits(float32(p.Scale)),
 	}, map[string]*kernel.Operand{"q": &g.Q, "k": &g.K, "v": &g.V, "g": &g.DO, "x": &g.DK, "y": &g.DV})
-	rows := pass.Args{As: pass.AsRows, Problem: attnOf(p), Slab: pass.Slab{Head0: 2, Heads: 3, Row0: 4, Rows: 1}, Pitch: 16}
+	rows := pass.Args{As: pass.AsRows, Problem: p, Slab: pass.Slab{Head0: 2, Heads: 3, Row0: 4, Rows: 1}, Pitch: 16}
 	var none kernel.Operand
 	at = rows.OfSlab(&w, &f.LSE, &none, &d)
 	check(&all.Standard, at, &w, map[string]uint32{

@@ -1,4 +1,4 @@
-package flash
+package catalogue
 
 import (
 	"flag"
@@ -12,8 +12,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
-	"github.com/vkattn/vkattn/internal/kernel/catalogue"
 	"github.com/vkattn/vkattn/internal/kernel/kerneltest"
 	"github.com/vkattn/vkattn/internal/kernel/matrix"
 	"github.com/vkattn/vkattn/internal/kernel/scalar"
@@ -53,23 +53,22 @@ func goldenDevices() map[string]goldenDevice {
 }
 
 // goldenProblems go through what rows of the tables are for.
-func goldenProblems(t *testing.T) []Problem {
+func goldenProblems() []*attn.Problem {
 	type shape struct{ batch, heads, keyHeads, queries, keys int }
-	var out []Problem
+	var out []*attn.Problem
 	for _, dim := range [][2]int{{8, 8}, {32, 32}, {64, 64}, {72, 72}, {96, 96}, {128, 128}, {192, 192}, {256, 256}, {64, 128}} {
 		for _, s := range []shape{
 			{16, 32, 32, 1024, 1024}, {4, 16, 16, 4096, 4096}, {16, 16, 16, 512, 512}, {1, 8, 8, 1024, 1024}, {1, 4, 4, 16384, 16384},
 			{2, 16, 4, 300, 333},
 			{1, 8, 8, 100, 5000}, {1, 16, 16, 24, 24}, {1, 32, 8, 1, 16384}, {2, 16, 16, 8, 2000},
 		} {
-			for _, causal := range []Causal{CausalNone, CausalBottomRight} {
-				for _, p := range []Problem{{DType: F16}, {DType: BF16}, {DType: F32}, {DType: F16, Dropout: 0.1},
-					{DType: F16, Blocks: Blocks{Queries: 128, Keys: 128}}, {DType: BF16, Blocks: Blocks{Queries: 32, Keys: 64}}} {
+			for _, causal := range []attn.Causal{attn.CausalNone, attn.CausalBottomRight} {
+				for _, p := range []attn.Problem{{DType: attn.F16}, {DType: attn.BF16}, {DType: attn.F32}, {DType: attn.F16, Dropout: 0.1},
+					{DType: attn.F16, Blocks: attn.Blocks{Queries: 128, Keys: 128}},
+					{DType: attn.BF16, Blocks: attn.Blocks{Queries: 32, Keys: 64}}} {
 					p.Batch, p.Heads, p.KeyHeads, p.QueryLen, p.KeyLen = s.batch, s.heads, s.keyHeads, s.queries, s.keys
 					p.HeadDim, p.ValueDim, p.Causal = dim[0], dim[1], causal
-					p, err := p.Normalize()
-					require.NoError(t, err)
-					out = append(out, p)
+					out = append(out, kerneltest.Problem(p))
 				}
 			}
 		}
@@ -77,13 +76,12 @@ func goldenProblems(t *testing.T) []Problem {
 	for _, dim := range [][2]int{{576, 512}, {320, 320}, {288, 272}} {
 		for _, s := range []shape{{1, 16, 16, 4096, 4096}, {4, 128, 1, 1, 8192}, {1, 16, 1, 1, 32768}, {2, 4, 1, 1, 300},
 			{1, 8, 8, 24, 24}} {
-			for _, p := range []Problem{{DType: F16}, {DType: BF16, Causal: CausalBottomRight}, {DType: F32}, {DType: F16, Dropout: 0.1},
-				{DType: F16, Blocks: Blocks{Queries: 128, Keys: 128}}} {
+			for _, p := range []attn.Problem{{DType: attn.F16}, {DType: attn.BF16, Causal: attn.CausalBottomRight}, {DType: attn.F32},
+				{DType: attn.F16, Dropout: 0.1},
+				{DType: attn.F16, Blocks: attn.Blocks{Queries: 128, Keys: 128}}} {
 				p.Batch, p.Heads, p.KeyHeads, p.QueryLen, p.KeyLen = s.batch, s.heads, s.keyHeads, s.queries, s.keys
 				p.HeadDim, p.ValueDim = dim[0], dim[1]
-				p, err := p.Normalize()
-				require.NoError(t, err)
-				out = append(out, p)
+				out = append(out, kerneltest.Problem(p))
 			}
 		}
 	}
@@ -91,7 +89,7 @@ func goldenProblems(t *testing.T) []Problem {
 }
 
 // choices gives for each kernel that could run a problem the tile chosen, and its numbers by name.
-func (g *goldenDevice) choices(t *testing.T, p *Problem) map[string]string {
+func (g *goldenDevice) choices(t *testing.T, p *attn.Problem) map[string]string {
 	out := map[string]string{}
 	note := func(kernel string, tile fmt.Stringer, tn *kernel.Tuning, err error) {
 		if err != nil {
@@ -104,34 +102,34 @@ func (g *goldenDevice) choices(t *testing.T, p *Problem) map[string]string {
 		}
 		out[kernel] = tile.String() + ": " + strings.Join(numbers, " ")
 	}
-	c, layout := g.caps, layoutOf(t, g.layout)
-	masked, wide := p.Blocks != (Blocks{}), max(p.HeadDim, p.ValueDim) > kernel.PlainDims
+	c, layout := g.caps, kerneltest.LayoutOf(t, g.layout)
+	masked, wide := !p.Blocks.None(), max(p.HeadDim, p.ValueDim) > kernel.PlainDims
 	tn := kernel.NewTuning(nil)
-	inFP32, err := scalar.ChooseForwardTile(c, attnOf(*p), tn)
+	inFP32, err := scalar.ChooseForwardTile(c, p, tn)
 	note("scalar_forward", &inFP32, tn, err)
 	if wide {
-		if p.QueryLen*p.attn().Group() <= scalar.DecodeRows && p.attn().Features() == 0 {
+		if p.QueryLen*p.Group() <= scalar.DecodeRows && p.Features() == 0 {
 			tn := kernel.NewTuning(nil)
-			tile, err := scalar.ChooseDecodeTile(c, attnOf(*p), tn)
+			tile, err := scalar.ChooseDecodeTile(c, p, tn)
 			note("scalar_decode", &tile, tn, err)
 		}
 		for _, form := range []int{kernel.FormRegisters, kernel.FormShared} {
-			if p.DType == F32 || matrix.ForwardWide.Can&p.attn().Features() != p.attn().Features() {
+			if p.DType == attn.F32 || matrix.ForwardWide.Can&p.Features() != p.Features() {
 				continue
 			}
 			tn := kernel.NewTuning(nil)
-			tile, err := matrix.ChooseWideTile(c, attnOf(*p), g.fragment, layout, form, tn)
+			tile, err := matrix.ChooseWideTile(c, p, g.fragment, layout, form, tn)
 			note(fmt.Sprintf("matrix_forward_wide form %d", form), &tile, tn, err)
 		}
 		return out
 	}
-	if p.DType != F32 {
+	if p.DType != attn.F32 {
 		for _, form := range []int{kernel.FormRegisters, kernel.FormShared} {
 			tn, choose, name := kernel.NewTuning(nil), matrix.ChooseTile, "matrix_forward"
 			if masked {
 				choose, name = matrix.ChooseBlockTile, "matrix_forward_blocks"
 			}
-			tile, err := choose(c, attnOf(*p), g.fragment, form, tn)
+			tile, err := choose(c, p, g.fragment, form, tn)
 			note(fmt.Sprintf("%s form %d", name, form), &tile, tn, err)
 		}
 	}
@@ -140,38 +138,38 @@ func (g *goldenDevice) choices(t *testing.T, p *Problem) map[string]string {
 	}
 	for _, prefix := range []string{"kv_", "q_"} {
 		tn := kernel.NewBackwardTuning(nil)
-		tile, err := scalar.ChooseBackwardTile(c, attnOf(*p), prefix, tn)
+		tile, err := scalar.ChooseBackwardTile(c, p, prefix, tn)
 		note("scalar_backward "+prefix, &tile, tn, err)
 	}
 	tn = kernel.NewTuning(nil)
-	flash1, err := scalar.ChooseFlash1Tile(c, attnOf(*p), tn)
+	flash1, err := scalar.ChooseFlash1Tile(c, p, tn)
 	note("scalar_flash1", &flash1, tn, err)
 	tn = kernel.NewTuning(nil)
-	inThree, err := standard.ChooseScalarTile(c, attnOf(*p), tn)
+	inThree, err := standard.ChooseScalarTile(c, p, tn)
 	note("standard_scalar", &inThree, tn, err)
-	if p.QueryLen*p.attn().Group() <= scalar.DecodeRows && p.attn().Features() == 0 {
+	if p.QueryLen*p.Group() <= scalar.DecodeRows && p.Features() == 0 {
 		tn := kernel.NewTuning(nil)
-		tile, err := scalar.ChooseDecodeTile(c, attnOf(*p), tn)
+		tile, err := scalar.ChooseDecodeTile(c, p, tn)
 		note("scalar_decode", &tile, tn, err)
 	}
-	if p.DType == F32 {
+	if p.DType == attn.F32 {
 		tn := kernel.NewTuning(nil)
-		tile, err := matrix.ChooseSplitTile(c, attnOf(*p), 3, false, g.fragment, kernel.FormRegisters, tn)
+		tile, err := matrix.ChooseSplitTile(c, p, 3, false, g.fragment, kernel.FormRegisters, tn)
 		note("matrix_forward_split", &tile, tn, err)
 		return out
 	}
 	for _, form := range []int{kernel.FormRegisters, kernel.FormShared} {
 		tn := kernel.NewTuning(nil)
-		tile, err := matrix.ChooseFlash1Tile(c, attnOf(*p), g.fragment, form, tn)
+		tile, err := matrix.ChooseFlash1Tile(c, p, g.fragment, form, tn)
 		note(fmt.Sprintf("matrix_flash1 form %d", form), &tile, tn, err)
 		for _, prefix := range []string{"kv_", "q_"} {
 			tn := kernel.NewBackwardTuning(nil)
-			tile, err := matrix.ChooseBackwardTile(c, attnOf(*p), layout, g.fragment, form, prefix, tn)
+			tile, err := matrix.ChooseBackwardTile(c, p, layout, g.fragment, form, prefix, tn)
 			note(fmt.Sprintf("matrix_backward %s form %d", prefix, form), &tile, tn, err)
 		}
 	}
 	tn = kernel.NewBackwardTuning(nil)
-	weights, taken, err := matrix.ChooseWeights(c, attnOf(*p), layout, g.fragment, kernel.FormRegisters, tn)
+	weights, taken, err := matrix.ChooseWeights(c, p, layout, g.fragment, kernel.FormRegisters, tn)
 	if err == nil {
 		tn.Get(kernel.SlabsParameter, kernel.BoolInt(taken))
 		note("matrix_backward_weights", &weights.Tile, tn, err)
@@ -179,10 +177,10 @@ func (g *goldenDevice) choices(t *testing.T, p *Problem) map[string]string {
 		note("matrix_backward_weights", nil, tn, err)
 	}
 	tn = kernel.NewTuning(nil)
-	products, err := standard.ChooseMatrixTile(c, attnOf(*p), g.fragment, tn)
+	products, err := standard.ChooseMatrixTile(c, p, g.fragment, tn)
 	note("standard_matrix", &products, tn, err)
 	tn = kernel.NewBackwardTuning(nil)
-	gradients, err := standard.ChooseMatrixGradients(c, attnOf(*p), g.fragment, tn)
+	gradients, err := standard.ChooseMatrixGradients(c, p, g.fragment, tn)
 	note("standard_backward_matrix", gradients, tn, err)
 	return out
 }
@@ -190,12 +188,12 @@ func (g *goldenDevice) choices(t *testing.T, p *Problem) map[string]string {
 // TestTilesStay: on the devices that tiles were measured on, every kernel takes the tile that testdata/tiles has for it. After a change
 // that is meant to choose others, -update-tiles writes the files anew.
 func TestTilesStay(t *testing.T) {
-	problems := goldenProblems(t)
+	problems := goldenProblems()
 	for name, g := range goldenDevices() {
 		t.Run(name, func(t *testing.T) {
 			chosen := map[string]map[string][]int{} // kernel, tile, numbers of problems
 			for i := range problems {
-				for kernel, tile := range g.choices(t, &problems[i]) {
+				for kernel, tile := range g.choices(t, problems[i]) {
 					if chosen[kernel] == nil {
 						chosen[kernel] = map[string][]int{}
 					}
@@ -209,15 +207,14 @@ func TestTilesStay(t *testing.T) {
 					fmt.Fprintf(&b, "  %s\n   %s\n", tile, ranges(chosen[kernel][tile]))
 				}
 			}
-			for _, k := range catalogue.Forward {
+			for _, k := range Forward {
 				for _, queries := range []int{1, 4, 600} {
 					if k.Candidates == nil || k.MostRows > 0 && queries > k.MostRows {
 						continue
 					}
-					p, err := Problem{Batch: 1, Heads: 4, QueryLen: queries, HeadDim: 64, DType: F16}.Normalize()
-					require.NoError(t, err)
+					p := kerneltest.Problem(attn.Problem{Heads: 4, KeyHeads: 4, QueryLen: queries, DType: attn.F16})
 					fmt.Fprintf(&b, "candidates of %s, %d queries\n", k.Name, queries)
-					for _, m := range k.Candidates(g.caps, attnOf(p)) {
+					for _, m := range k.Candidates(g.caps, p) {
 						fmt.Fprintf(&b, "  %v\n", m)
 					}
 				}
