@@ -134,6 +134,11 @@ func TestUsageErrors(t *testing.T) {
 		{"bench --append=perhaps", `--append "perhaps": it must be true or false`},
 		{"compare a b --fail-above x", `--fail-above "x": it must be a number`},
 		{"report a --out=", "--out is empty"},
+		{"doctor now", `unexpected argument "now"`},
+		{"doctor --limit 0s", "--limit is 0s: it must be more than 0"},
+		{"doctor --limit soon", `--limit "soon": it must be a time with its unit`},
+		{"doctor --force", "--force is about the --out file, and there is none"},
+		{"doctor --out=", "--out is empty"},
 		{"version now", `unexpected argument "now"`},
 		{"verify --tuning fm", `--tuning "fm": it must be a comma list of name=number`},
 		{"bench --impl standard,flash --tuning br=64,colour=3",
@@ -233,8 +238,8 @@ func TestHelp(t *testing.T) {
 	status, bare, _ := call()
 	require.Zero(t, status)
 	require.Contains(t, bare, "Available Commands:")
-	for _, args := range [][]string{{"--help"}, {"bench", "--help"}, {"info", "--help"}, {"verify", "--help"}, {"tune", "--help"},
-		{"help", "bench"}} {
+	for _, args := range [][]string{{"--help"}, {"bench", "--help"}, {"info", "--help"}, {"doctor", "--help"}, {"verify", "--help"},
+		{"tune", "--help"}, {"help", "bench"}} {
 		status, stdout, stderr := call(args...)
 		require.Zero(t, status, args)
 		require.Empty(t, stderr)

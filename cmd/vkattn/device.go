@@ -62,7 +62,7 @@ func closeDevice(stderr io.Writer, dev *flash.Device) {
 
 // helpWithDrivers says where a Vulkan driver comes from, for who has none.
 func helpWithDrivers(w io.Writer) {
-	fmt.Fprintln(w, "\nvkattn needs a Vulkan loader and a driver:")
+	fmt.Fprintln(w, "vkattn needs a Vulkan loader and a driver:")
 	switch runtime.GOOS {
 	case "windows":
 		fmt.Fprintln(w, "  both come with the GPU's driver: install or update that")

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,12 +9,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/jedib0t/go-pretty/v6/text"
 	"github.com/spf13/cobra"
 
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
-	"github.com/vkattn/vkattn/cmd/vkattn/internal/report"
 	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/flash/tune"
 )
@@ -80,7 +77,7 @@ many subgroups run at once, cycles (docs/devices.md). --against fails where that
 				if i > 0 {
 					fmt.Fprintln(cmd.OutOrStdout())
 				}
-				d.print(cmd.OutOrStdout(), colored(cmd.OutOrStdout()))
+				d.print(namedFor(cmd.OutOrStdout()))
 			}
 			return nil
 		},
@@ -209,17 +206,7 @@ func deviceInfos(ctx context.Context, stderr io.Writer, device deviceChoice, mea
 		infos = infos[want : want+1]
 	}
 	for _, info := range infos {
-		d := deviceJSON{Header: bench.DescribeDevice(info), Index: info.Index, Kind: info.Facts.Type.String(), Chosen: info.Chosen,
-			Reason: info.Reason, Timestamps: info.Timestamps(), Memory: info.DeviceMemory(), Tiles: info.Tiles, facts: info}
-		d.VKAttn = version()
-		for _, t := range info.Tiers {
-			k := tierJSON{Impl: t.Implementation.String(), Tier: string(t.Tier), Kernel: t.Kernel, DTypes: []string{}, Missing: t.Missing,
-				Features: t.Features, Needs: t.Needs, MinDim: t.MinDim, MaxDim: t.MaxDim, MostRows: t.MostRows, Backward: t.Backward}
-			for _, dtype := range t.DTypes {
-				k.DTypes = append(k.DTypes, dtype.String())
-			}
-			d.Kernels = append(d.Kernels, k)
-		}
+		d := describeForJSON(info)
 		if measure {
 			if err := d.measure(ctx, stderr, device.tiles); err != nil {
 				return nil, err
@@ -230,6 +217,22 @@ func deviceInfos(ctx context.Context, stderr io.Writer, device deviceChoice, mea
 	return out, nil
 }
 
+// describeForJSON is a device as its driver describes it.
+func describeForJSON(info flash.DeviceInfo) deviceJSON {
+	d := deviceJSON{Header: bench.DescribeDevice(info), Index: info.Index, Kind: info.Facts.Type.String(), Chosen: info.Chosen,
+		Reason: info.Reason, Timestamps: info.Timestamps(), Memory: info.DeviceMemory(), Tiles: info.Tiles, facts: info}
+	d.VKAttn = version()
+	for _, t := range info.Tiers {
+		k := tierJSON{Impl: t.Implementation.String(), Tier: string(t.Tier), Kernel: t.Kernel, DTypes: []string{}, Missing: t.Missing,
+			Features: t.Features, Needs: t.Needs, MinDim: t.MinDim, MaxDim: t.MaxDim, MostRows: t.MostRows, Backward: t.Backward}
+		for _, dtype := range t.DTypes {
+			k.DTypes = append(k.DTypes, dtype.String())
+		}
+		d.Kernels = append(d.Kernels, k)
+	}
+	return d
+}
+
 func (d *deviceJSON) measure(ctx context.Context, stderr io.Writer, tiles string) error {
 	choice := deviceChoice{fmt.Sprint(d.Index), tiles}
 	dev, err := choice.open()
@@ -237,165 +240,29 @@ func (d *deviceJSON) measure(ctx context.Context, stderr io.Writer, tiles string
 		return err
 	}
 	defer closeDevice(stderr, dev)
-	p, err := tune.MeasurePeaks(ctx, dev)
-	if err != nil {
+	if err := d.measurePeaks(ctx, dev); err != nil {
 		return fmt.Errorf("%s: %w", d.Device, err)
 	}
-	d.Peaks, d.matrixShape = bench.PeaksOf(p), p.MatrixShape
-	verdicts, err := tune.SelfCheck(ctx, dev, nil, nil)
-	if err != nil {
+	if err := d.selfCheck(ctx, dev, nil, nil); err != nil {
 		return fmt.Errorf("%s: %w", d.Device, err)
-	}
-	for _, v := range verdicts {
-		d.SelfChecks = append(d.SelfChecks, checkJSON{v.Implementation.String(), string(v.Tier), v.DType.String(), v.Kernel, v.Pass, v.Why})
 	}
 	return nil
 }
 
-func (d *deviceJSON) print(w io.Writer, color bool) {
-	bold := func(s string) string {
-		if color {
-			return text.Bold.Sprint(s)
-		}
-		return s
+// measurePeaks adds the device's ceilings.
+func (d *deviceJSON) measurePeaks(ctx context.Context, dev *flash.Device) error {
+	p, err := measurePeaks(ctx, dev)
+	if err == nil {
+		d.Peaks, d.matrixShape = bench.PeaksOf(p), p.MatrixShape
 	}
-	f := d.facts.Facts
-	width := min(cmp.Or(widthOf(w), readable), readable)
-	line := func(name, format string, a ...any) {
-		fmt.Fprintln(w, report.Fold(fmt.Sprintf("  %-11s %s", name, fmt.Sprintf(format, a...)), width, strings.Repeat(" ", 2+11+1+2)))
-	}
-
-	fmt.Fprintf(w, "%s\n", bold(fmt.Sprintf("%d  %s", d.Index, d.Device)))
-	chosen := "not chosen"
-	if d.Chosen {
-		chosen = "chosen"
-	}
-	line("choice", "%s: %s", chosen, d.Reason)
-	line("kind", "%s · %s · Vulkan %s", d.Kind, d.Driver, f.EffectiveVersion)
-	line("memory", "%s on the device · %s the largest allocation · %s the largest binding",
-		bytesText(d.Memory), bytesText(f.Limits.MaxAllocationSize), bytesText(f.Limits.MaxStorageBufferRange))
-	side := ""
-	if f.Multiprocessors > 0 {
-		side = fmt.Sprintf(" · %d multiprocessors", f.Multiprocessors)
-	}
-	line("workgroup", "%s shared memory · %d invocations · subgroups of %s%s",
-		bytesText(uint64(f.Limits.MaxSharedMemory)), f.Limits.MaxWorkgroupInvocations,
-		subgroups(f.Subgroup.Min, f.Subgroup.Size, f.Subgroup.Max), side)
-	line("tiles", "%s", strings.Join(d.Tiles, ", then "))
-	line("timestamps", "%s", timestampText(d.facts))
-	var types []string
-	for _, t := range []struct {
-		name string
-		has  bool
-	}{{"fp16", f.Features.Float16}, {"16-bit storage", f.Features.Storage16}, {"bf16", f.Features.BFloat16Type},
-		{"cooperative matrices", f.Features.CooperativeMatrix}, {"bf16 matrices", f.Features.BFloat16CooperativeMatrix}} {
-		mark := "no "
-		if t.has {
-			mark = ""
-		}
-		types = append(types, mark+t.name)
-	}
-	line("features", "%s", strings.Join(types, " · "))
-	if len(d.Matrices) > 0 {
-		for i, m := range shortMatrices(d.Matrices) {
-			name := ""
-			if i == 0 {
-				name = "matrices"
-			}
-			line(name, "%s", m)
-		}
-	}
-	if p := d.Peaks; p != (result.Peaks{}) {
-		parts := []string{}
-		matrix, fp32 := report.PeakRates(d.CPU, p)
-		if matrix != "" {
-			parts = append(parts, fmt.Sprintf("matrix %s (%s, f16 into f32)", matrix, d.matrixShape))
-		}
-		parts = append(parts, "fp32 "+fp32, fmt.Sprintf("copy %.4g GB/s", p.CopyGBps))
-		line("measured", "%s", strings.Join(parts, " · "))
-	}
-	every := ofEvery(d.Kernels)
-	for i, k := range d.Kernels {
-		name := ""
-		if i == 0 {
-			name = "attention"
-		}
-		dtypes := strings.Join(k.DTypes, " ")
-		if dtypes == "" {
-			dtypes = "none"
-		}
-		line(name, "%-8s  %-6s  %-21s  %s", k.Impl, k.Tier, k.Kernel, dtypes)
-		line("", "  %s", k.offers(every))
-	}
-	if len(every) > 0 {
-		line("every one", "%s", strings.Join(every, " · "))
-	}
-	for i, reason := range whyNot(d.Kernels) {
-		name := ""
-		if i == 0 {
-			name = "not"
-		}
-		line(name, "%s", reason)
-	}
-	for i, c := range d.SelfChecks {
-		name, word := "", "pass"
-		if i == 0 {
-			name = "self-check"
-		}
-		if !c.Pass {
-			word = "FAIL"
-		}
-		line(name, "%-8s  %-6s  %-8s  %s  %s", c.Impl, c.Tier, c.DType, word, strings.TrimSpace(c.Kernel+"  "+c.Why))
-	}
+	return err
 }
 
-func subgroups(low, size, high uint32) string {
-	if low < high {
-		return fmt.Sprintf("%d (%d to %d)", size, low, high)
+// selfCheck adds what the kernels of these implementations and tiers (none: all) give on small problems.
+func (d *deviceJSON) selfCheck(ctx context.Context, dev *flash.Device, impls []flash.Implementation, tiers []flash.Tier) error {
+	verdicts, err := tune.SelfCheck(ctx, dev, impls, tiers)
+	for _, v := range verdicts {
+		d.SelfChecks = append(d.SelfChecks, checkJSON{v.Implementation.String(), string(v.Tier), v.DType.String(), v.Kernel, v.Pass, v.Why})
 	}
-	return fmt.Sprint(size)
-}
-
-func timestampText(info flash.DeviceInfo) string {
-	if !info.Timestamps() {
-		return "none: times will be the host's"
-	}
-	bits := uint32(0)
-	for _, q := range info.Facts.Queues {
-		bits = max(bits, q.TimestampValidBits)
-	}
-	return fmt.Sprintf("%d bits, a tick is %g ns", bits, info.Facts.Limits.TimestampPeriod)
-}
-
-// shortMatrices groups matrix shapes by their types, so that a device with a
-// dozen does not fill the screen: "f16·f16+f32→f32 subgroup: 16x16x16, 16x8x16".
-func shortMatrices(all []string) []string {
-	var order []string
-	sizes := map[string][]string{}
-	for _, m := range all {
-		size, types, _ := strings.Cut(m, " ")
-		if _, ok := sizes[types]; !ok {
-			order = append(order, types)
-		}
-		sizes[types] = append(sizes[types], size)
-	}
-	var out []string
-	for _, types := range order {
-		out = append(out, types+": "+strings.Join(sizes[types], ", "))
-	}
-	return out
-}
-
-// bytesText is a size with a binary unit: 48 KiB, 139.8 GiB.
-func bytesText(n uint64) string {
-	units := []string{"B", "KiB", "MiB", "GiB", "TiB"}
-	v, i := float64(n), 0
-	for v >= 1024 && i < len(units)-1 {
-		v /= 1024
-		i++
-	}
-	if v >= 100 || v == float64(int(v)) {
-		return fmt.Sprintf("%.0f %s", v, units[i])
-	}
-	return fmt.Sprintf("%.1f %s", v, units[i])
+	return err
 }

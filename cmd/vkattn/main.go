@@ -67,6 +67,7 @@ func run(args []string, stdout, stderr io.Writer) (status int) {
 	}
 	fmt.Fprintf(stderr, "vkattn: %s\n", plain(err.Error()))
 	if errors.Is(err, flash.ErrNoDevice) {
+		fmt.Fprintln(stderr)
 		helpWithDrivers(stderr)
 	}
 	return exitFailure
@@ -89,6 +90,7 @@ Environment:
   NO_COLOR         no colours on the terminal`,
 		Example: `  vkattn bench                      a first look: standard against flash
   vkattn bench --suite papers       the FlashAttention papers' grid
+  vkattn doctor                     does it work here, and how fast?
   vkattn verify                     is every kernel right on this device?
   vkattn info                       devices, tiers, limits
   vkattn map --random --out a.png   what attends to what, as a picture`,
@@ -122,8 +124,8 @@ Environment:
 			return cmd.Help()
 		},
 	})
-	root.AddCommand(newBench(), newRows(), newMap(), newReport(), newCompare(), newAnalyze(), newPasses(), newInfo(), newTune(),
-		newVerify(), newView(), newVersion())
+	root.AddCommand(newBench(), newRows(), newMap(), newReport(), newCompare(), newAnalyze(), newPasses(), newInfo(), newDoctor(),
+		newTune(), newVerify(), newView(), newVersion())
 	for _, cmd := range root.Commands() {
 		refuseEmptyItems(cmd)
 	}

@@ -1,7 +1,10 @@
 package main
 
 import (
+	"errors"
+	"fmt"
 	"io"
+	"os"
 
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 )
@@ -57,4 +60,20 @@ func linesTo(stdout io.Writer, asJSON bool, path string, force bool) (lines io.W
 		sinks = append(sinks, file)
 	}
 	return io.MultiWriter(sinks...), close, nil
+}
+
+// refuseOut says why the --out file cannot be written, before anything is measured; "" is none.
+func refuseOut(path string, force bool) error {
+	info, err := os.Stat(path)
+	switch {
+	case path == "" || errors.Is(err, os.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	case info.IsDir():
+		return fmt.Errorf("--out %s is a folder: it must be a file", path)
+	case !force:
+		return fmt.Errorf("%s exists already: replace it with --force, or name another file", path)
+	}
+	return nil
 }

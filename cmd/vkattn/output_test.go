@@ -47,7 +47,7 @@ func commandsOnADevice(t *testing.T) [][]string {
 	if !haveDevice(t) {
 		return nil
 	}
-	return [][]string{{"info"}, {"info", "--json"}, tiny("--impl", "flash", "--tier", "scalar", "--seq", "16"),
+	return [][]string{{"info"}, {"info", "--json"}, {"doctor", "--quiet"}, tiny("--impl", "flash", "--tier", "scalar", "--seq", "16"),
 		tiny("--impl", "flash", "--tier", "scalar", "--seq", "16", "--format", "jsonl"),
 		{"verify", "--impl", "standard", "--tier", "scalar", "--run", "^core/one/f", "--summary"}}
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -74,7 +73,7 @@ func runRows(cmd *cobra.Command, f *rowsFlags) (err error) {
 	if f.force && f.out == "" {
 		return usage(cmd, errors.New("--force is about the --out file, and there is none"))
 	}
-	if err := f.refuseOut(); err != nil {
+	if err := refuseOut(f.out, f.force); err != nil {
 		return err
 	}
 	ctx, stdout, stderr := cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr()
@@ -130,22 +129,6 @@ func runRows(cmd *cobra.Command, f *rowsFlags) (err error) {
 	case failed > 0:
 		fmt.Fprintf(stderr, "vkattn: %s of %d failed\n", count(failed, "row"), len(results))
 		return errSilent
-	}
-	return nil
-}
-
-// refuseOut says why the --out file cannot be written, before anything is measured.
-func (f *rowsFlags) refuseOut() error {
-	info, err := os.Stat(f.out)
-	switch {
-	case f.out == "" || errors.Is(err, os.ErrNotExist):
-		return nil
-	case err != nil:
-		return err
-	case info.IsDir():
-		return fmt.Errorf("--out %s is a folder: it must be a file", f.out)
-	case !f.force:
-		return fmt.Errorf("%s exists already: replace it with --force, or name another file", f.out)
 	}
 	return nil
 }

@@ -5,7 +5,7 @@
 //     the user's tuning file ([File], [Stored], [Remove]), and [ExportTiles] writes them for other devices like it ([flash.WithTiles]).
 //   - [TimeRuns] times recordings, [MeasurePeaks] the ceilings of a device.
 //   - A [Model] counts the operations and bytes of a kernel for any problem.
-//   - [SelfCheck] compares each kernel with attention computed on the host.
+//   - [SelfCheck] compares each kernel with attention computed on the host; [StoredVerdicts] are those that plans remember.
 package tune
 
 import (

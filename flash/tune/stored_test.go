@@ -46,6 +46,7 @@ func TestNoDevice(t *testing.T) {
 			"ExportTiles":        func() error { _, err := ExportTiles(d); return err }(),
 			"MeasurePeaks":       func() error { _, err := MeasurePeaks(bg, d); return err }(),
 			"TimeRuns":           func() error { _, err := TimeRuns[Commands](bg, d, nil, 1); return err }(),
+			"StoredVerdicts":     func() error { _, err := StoredVerdicts(d); return err }(),
 			"SelfCheck":          func() error { _, err := SelfCheck(bg, d, nil, nil); return err }(),
 		} {
 			require.ErrorIs(t, err, flash.ErrArgument, name)
