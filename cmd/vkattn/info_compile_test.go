@@ -27,7 +27,7 @@ func TestInfoCompile(t *testing.T) {
 	status, stdout, stderr := call("info", "--compile", "--out", table)
 	require.Zero(t, status, stderr)
 	require.Empty(t, stdout)
-	require.Contains(t, stderr, "8 of 8: flash2 float16 B8 H32/8 Nq1 N8192 D128 page 16 q8_0")
+	require.Contains(t, stderr, "8 of 8: flash2 float16 B4 H32/8 Nq1 N8192 D128 page 16 q8_0")
 	text, err := os.ReadFile(table)
 	require.NoError(t, err)
 	require.Regexp(t, `(?m)^flash2 float16 B4 H16 N2048 D64, forward: \w+ \d+x\d+.*\n  \w+\.f16 `, string(text))

@@ -36,11 +36,15 @@ func (c *Capabilities) knownSubgroups() bool {
 }
 
 // FullSubgroups says whether a kernel can require that none of its subgroups has lanes to spare.
-func (c *Capabilities) FullSubgroups() bool { return c.Enabled.ComputeFullSubgroups && c.Facts.Subgroup.FullSubgroups }
+func (c *Capabilities) FullSubgroups() bool {
+	return c.Enabled.ComputeFullSubgroups && c.Facts.Subgroup.FullSubgroups
+}
 
 // SubgroupRows says whether rows can be reduced by shuffles among tx invocations: subgroups must be full, of one known size,
 // and hold whole rows.
-func (c *Capabilities) SubgroupRows(tx, threads int) bool { return c.FullSubgroups() && c.shuffles(tx, threads) }
+func (c *Capabilities) SubgroupRows(tx, threads int) bool {
+	return c.FullSubgroups() && c.shuffles(tx, threads)
+}
 
 // shuffles is SubgroupRows where subgroups are full.
 func (c *Capabilities) shuffles(tx, threads int) bool {

@@ -17,7 +17,8 @@ func (c *Capabilities) Family() *tiles.Family {
 func (c *Capabilities) TilesDevice() tiles.Device {
 	f := c.Facts
 	d := tiles.Device{Vendor: f.VendorID, ID: f.DeviceID, Type: f.Type.String(), Multiprocessors: int(f.Multiprocessors),
-		Subgroups: int(f.MultiprocessorSubgroups), SharedKiB: int(f.Limits.MaxSharedMemory >> 10), Lanes: int(f.Subgroup.Size)}
+		Subgroups: int(f.MultiprocessorSubgroups), SharedKiB: int(f.Limits.MaxSharedMemory >> 10), Lanes: int(f.Subgroup.Size),
+		LeastLanes: int(f.Subgroup.Min)}
 	for _, s := range c.Fragments(attn.F16) {
 		d.Fragments = append(d.Fragments, [3]int{s.M, s.N, s.K})
 	}

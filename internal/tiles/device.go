@@ -16,6 +16,7 @@ type Device struct {
 	Subgroups       int      // that a multiprocessor holds at most; 0 where the driver does not say
 	SharedKiB       int      // that a workgroup may have
 	Lanes           int      // of a subgroup
+	LeastLanes      int      // of the smallest subgroups that the device can be made to have
 	Fragments       [][3]int // M, N, K of matrices of fp16 that are multiplied into fp32; none without a matrix unit
 }
 
@@ -106,7 +107,7 @@ type fact struct {
 }
 
 // factNames lists what a selector can ask, in the order in which it is written.
-var factNames = []string{"vendor", "id", "type", "multiprocessors", "subgroups", "shared", "lanes", "matrix"}
+var factNames = []string{"vendor", "id", "type", "multiprocessors", "subgroups", "shared", "lanes", "least_lanes", "matrix"}
 
 func parseFact(name, value string) (f fact, err error) {
 	f = fact{name: name, text: value}
@@ -125,7 +126,7 @@ func parseFact(name, value string) (f fact, err error) {
 		if value != "none" {
 			f.frag, err = parseFragment(value)
 		}
-	case "id", "multiprocessors", "subgroups", "shared", "lanes":
+	case "id", "multiprocessors", "subgroups", "shared", "lanes", "least_lanes":
 		f.span, err = parseSpan(value)
 	default:
 		err = fmt.Errorf("unknown fact %q of a device: %s", name, strings.Join(factNames, ", "))
@@ -149,6 +150,8 @@ func (f *fact) holds(d *Device) bool {
 		return f.span.has(d.SharedKiB)
 	case "lanes":
 		return f.span.has(d.Lanes)
+	case "least_lanes":
+		return f.span.has(d.LeastLanes)
 	}
 	if f.frag == ([3]int{}) {
 		return len(d.Fragments) == 0

@@ -17,9 +17,10 @@
 // kernel has no choice for; switches, and what the kernel chooses by itself, may be left out.
 //
 // Facts of a device: vendor (nvidia, amd, intel, apple, mesa or a number), id (PCI), type (cpu, integrated, discrete, virtual, other),
-// multiprocessors, subgroups (that a multiprocessor holds at most), shared (KiB that a workgroup may have), lanes (of a subgroup) and
-// matrix (a fragment of fp16 into fp32, 16x16x16, or none). Numbers may be ranges: 112.., ..64, 8..16. "device any" is every device. Of
-// several families that a device suits, the one that names the most facts has it.
+// multiprocessors, subgroups (that a multiprocessor holds at most), shared (KiB that a workgroup may have), lanes (of a subgroup),
+// least_lanes (of the smallest that the device can be made to have) and matrix (a fragment of fp16 into fp32, 16x16x16, or none). Numbers
+// may be ranges: 112.., ..64, 8..16. "device any" is every device. Of several families that a device suits, the one that names the most
+// facts has it.
 //
 // Conditions of a row: dim<= (the larger of D and Dv), head_dim=, value_dim=, queries<= and >=, keys<= and >=, mask=causal or none,
 // dtype=f32, f16 or bf16, dropout (its draws take shared memory and registers), plain (neither dropout nor a block mask), scored (functions

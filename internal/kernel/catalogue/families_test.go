@@ -1,7 +1,6 @@
 package catalogue
 
 import (
-	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -54,6 +53,16 @@ func TestFamilies(t *testing.T) {
 			for j := range problems {
 				requireTiles(t, g, c, problems[j], reached)
 			}
+			for _, cache := range []attn.DType{attn.Q8_0, attn.Q4_0, attn.F8E4M3} { // rows for decoding from quantised caches
+				p := kerneltest.Problem(attn.Problem{Heads: 8, KeyHeads: 2, QueryLen: 1, KeyLen: 8192, HeadDim: 128, DType: attn.F16,
+					KeyType: cache, ValueType: cache})
+				tn := kernel.NewTuning(nil)
+				tile, err := scalar.ChooseDecodeTile(c, p, tn)
+				require.NoError(t, err)
+				_, why := tile.Check(p, &c.Facts.Limits)
+				require.Empty(t, why)
+				reached[tn.Rows[0]] = true
+			}
 		})
 	}
 	for _, f := range tiles.Families() {
@@ -78,14 +87,9 @@ func requireTiles(t *testing.T, g *kerneltest.GPU, c *kernel.Capabilities, p *at
 			if masked && r.Family == "generic" { // of all rows, one that lies in a block goes first
 				continue
 			}
-			if slices.ContainsFunc(c.Family().Own(), func(o *tiles.Row) bool {
-				return o.Kernel == r.Kernel &&
-					o.Source != tiles.Candidate
-			}) {
-				require.Equal(t, g.Family, r.Family, "%s for %v is from %s", r.Kernel, p, r.Place())
-			} else {
-				require.Equal(t, "generic", r.Family, r.Place())
-			}
+			// Of the family and those whose rows follow, the first that has rows for the kernel.
+			rows := append(c.Family().Rows(r.Kernel), c.Family().Tuned(r.Kernel)...)
+			require.Equal(t, rows[0].Family, r.Family, "%s for %v is from %s", r.Kernel, p, r.Place())
 		}
 		require.Len(t, tn.Rows, len(kernels))
 	}

@@ -38,13 +38,17 @@ var GPUs = []GPU{
 	{"T4", "turing", 0x10de, 40, 32, 48, 32, 1024, [][3]int{{16, 8, 8}, {16, 16, 16}}, kernel.FormRegisters, 1, 255, 256},
 	{"T4, an older driver", "turing", 0x10de, 40, 32, 48, 32, 1024, [][3]int{{16, 8, 8}}, kernel.FormRegisters, 1, 255, 256},
 	{"GTX 1080", "turing", 0x10de, 20, 64, 48, 32, 1024, nil, 0, 1, 0, 0},
-	{"RX 7900 XTX, Mesa", "rdna", 0x1002, 96, 0, 64, 64, 1024, cube, kernel.FormRows, 4, 256, 256},
-	{"RX 7600, AMD", "rdna", 0x1002, 32, 0, 32, 32, 1024, cube, kernel.FormRows, 2, 256, 256},
+	{"RX 7900 XTX, Mesa", "rdna3", 0x1002, 96, 0, 64, 64, 1024, cube, kernel.FormRows, 4, 256, 256},
+	{"RX 7600, AMD", "rdna3", 0x1002, 32, 0, 32, 32, 1024, cube, kernel.FormRows, 2, 256, 256},
 	{"A770, 8 lanes", "arc", 0x8086, 0, 0, 64, 8, 1024, [][3]int{{8, 8, 16}}, kernel.FormShared, 1, 128, 64},
 	{"A770, 16 lanes", "arc", 0x8086, 0, 0, 64, 16, 1024, [][3]int{{8, 16, 16}}, kernel.FormShared, 1, 64, 64},
 	{"A770, 32 lanes", "arc", 0x8086, 0, 0, 64, 32, 1024, [][3]int{{8, 16, 16}}, kernel.FormShared, 1, 32, 64},
 	{"M2", "apple", 0x106b, 0, 0, 32, 32, 1024, nil, 0, 1, 0, 0},
-	{"RX 6800", "generic", 0x1002, 60, 0, 64, 64, 1024, nil, 0, 1, 0, 0},
+	{"M1, Honeykrisp", "apple", 0x10005, 0, 0, 32, 32, 1024, nil, 0, 1, 0, 0},
+	{"RX 9070 XT", "rdna4", 0x1002, 64, 0, 64, 64, 1024, cube, kernel.FormRows, 1, 256, 256},
+	{"RX 6800", "rdna2", 0x1002, 60, 0, 64, 64, 1024, nil, 0, 1, 0, 0},
+	{"Vega 64", "gcn", 0x1002, 64, 0, 64, 64, 1024, nil, 0, 1, 0, 0},
+	{"Adreno 740", "adreno", 0x5143, 0, 0, 32, 128, 2048, nil, 0, 1, 0, 0},
 	{"Mali", "generic", 0x13b5, 10, 0, 32, 16, 512, nil, 0, 1, 0, 0},
 	{"UHD 770", "generic", 0x8086, 0, 0, 64, 32, 1024, nil, 0, 1, 0, 0},
 	{"the least that Vulkan asks", "generic", 0xffff, 0, 0, 16, 4, 128, nil, 0, 1, 0, 0},
@@ -58,6 +62,19 @@ func (g *GPU) Caps() *kernel.Capabilities {
 	f.Limits.MaxSharedMemory, f.Limits.MaxWorkgroupInvocations = g.SharedKiB<<10, g.Invocations
 	f.Limits.MaxWorkgroupSize = [3]uint32{g.Invocations, g.Invocations, 64}
 	f.Subgroup.Size, f.Subgroup.MaxWorkgroupSubgroups = g.Lanes, g.Invocations/g.Lanes
+	f.Subgroup.Min, f.Subgroup.Max = g.Lanes, g.Lanes
+	switch g.Family {
+	case "rdna2", "rdna3", "rdna4":
+		f.Subgroup.Min = 32
+	case "adreno":
+		f.Subgroup.Min = 64
+	}
+	if g.Family == "rdna4" {
+		f.DeviceID = 0x7550
+	}
+	if g.Family == "apple" {
+		f.Type = vk.DeviceIntegrated
+	}
 	f.Subgroup.Compute, f.Subgroup.FullSubgroups, f.Subgroup.RequiredSizeCompute = true, true, true
 	f.Subgroup.Ops = vk.SubgroupBasic | vk.SubgroupVote | vk.SubgroupShuffle
 	for _, s := range g.Fragments {

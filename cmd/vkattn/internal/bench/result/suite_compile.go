@@ -6,7 +6,7 @@ import "slices"
 var compileBase = Grid{Impls: []string{"flash2"}, Batch: []int{4}, Heads: []int{16}, Seq: []int{2048}, Causal: yes, Passes: both}
 
 // compileDecode is one query of 32 heads on 8.
-var compileDecode = Grid{Impls: []string{"flash2"}, Batch: []int{8}, Heads: []int{32}, KVHeads: []int{8}, QueryLen: []int{1},
+var compileDecode = Grid{Impls: []string{"flash2"}, Batch: []int{4}, Heads: []int{32}, KVHeads: []int{8}, QueryLen: []int{1},
 	Seq: []int{8192}, Causal: no}
 
 // compileCover are every kernel and every class of head dimensions once: what a check has time for.
