@@ -10,7 +10,6 @@ import (
 	"github.com/vkattn/vkattn/internal/kernel/kerneltest"
 	"github.com/vkattn/vkattn/internal/kernel/matrix"
 	"github.com/vkattn/vkattn/internal/kernel/scalar"
-	"github.com/vkattn/vkattn/internal/kernel/standard"
 	"github.com/vkattn/vkattn/internal/tiles"
 )
 
@@ -78,113 +77,42 @@ func TestFamilies(t *testing.T) {
 // requireTiles checks the tiles of every kernel for a problem, and notes the rows that they are from.
 func requireTiles(t *testing.T, g *kerneltest.GPU, c *kernel.Capabilities, p *attn.Problem, reached map[*tiles.Row]bool) {
 	t.Helper()
-	masked, wide := !p.Blocks.None(), max(p.HeadDim, p.ValueDim) > kernel.PlainDims
-	own := func(tn *kernel.Tuning, err error, kernels ...string) {
-		t.Helper()
-		require.NoError(t, err, "%v: %v", kernels, p)
+	single := *p
+	single.DType = attn.F32
+	for _, k := range choosers() {
+		q, f := p, kernel.Fragment{}
+		if k.name == "matrix_forward_split" {
+			q = &single
+		}
+		if !k.takes(q) || k.on != anywhere && len(g.Fragments) == 0 {
+			continue
+		}
+		if k.on != anywhere {
+			f = c.Fragments(max(q.DType, attn.F16))[0]
+		}
+		tn := k.tuning()
+		got := k.choose(&place{c, f, &kernel.FragmentLayout{Form: g.Form}, g.Form}, q, tn)
+		if q == &single && got.err != nil && max(p.HeadDim, p.ValueDim) > 128 { // three terms of 16 keys of 256 columns are 50 KiB
+			require.ErrorContains(t, got.err, "bytes of shared memory pass")
+			continue
+		}
+		require.NoError(t, got.err, "%s: %v", k.name, q)
+		require.Empty(t, got.why, "%s: %v", k.name, q)
 		for _, r := range tn.Rows {
 			reached[r] = true
-			if masked && r.Family == "generic" { // of all rows, one that lies in a block goes first
+			if !p.Blocks.None() && r.Family == "generic" { // of all rows, one that lies in a block goes first
 				continue
 			}
 			// Of the family and those whose rows follow, the first that has rows for the kernel.
 			rows := append(c.Family().Rows(r.Kernel), c.Family().Tuned(r.Kernel)...)
 			require.Equal(t, rows[0].Family, r.Family, "%s for %v is from %s", r.Kernel, p, r.Place())
 		}
-		require.Len(t, tn.Rows, len(kernels))
-	}
-	fits := func(why string) {
-		t.Helper()
-		require.Empty(t, why, "%v", p)
-	}
-	limits, elem := &c.Facts.Limits, p.DType.Size()
-
-	tn := kernel.NewTuning(nil)
-	inFP32, err := scalar.ChooseForwardTile(c, p, tn)
-	own(tn, err, "scalar_forward")
-	fits(inFP32.Check(p.HeadDim, p.ValueDim, elem, limits))
-	if !masked && !wide {
-		for _, prefix := range []string{"kv_", "q_"} {
-			tn = kernel.NewBackwardTuning(nil)
-			tile, err := scalar.ChooseBackwardTile(c, p, prefix, tn)
-			own(tn, err, "scalar_backward_"+prefix)
-			fits(tile.Check(prefix, max(p.HeadDim, p.ValueDim), elem, limits))
+		if k.rows > 0 {
+			require.Len(t, tn.Rows, k.rows, k.name)
 		}
-		tn = kernel.NewTuning(nil)
-		flash1, err := scalar.ChooseFlash1Tile(c, p, tn)
-		own(tn, err, "scalar_flash1")
-		fits(flash1.Check(p.HeadDim, p.ValueDim, elem, limits))
-		tn = kernel.NewTuning(nil)
-		inThree, err := standard.ChooseScalarTile(c, p, tn)
-		own(tn, err, "standard_scalar")
-		fits(inThree.Check(p, limits))
-	}
-	if !masked && p.QueryLen*p.Group() <= scalar.DecodeRows && p.Features() == 0 {
-		tn = kernel.NewTuning(nil)
-		tile, err := scalar.ChooseDecodeTile(c, p, tn)
-		own(tn, err, scalar.DecodeKernel)
-		_, why := tile.Check(p, limits)
-		fits(why)
-	}
-	if len(g.Fragments) > 0 && !masked && !wide {
-		single := *p
-		single.DType = attn.F32
-		tn = kernel.NewTuning(nil)
-		split, err := matrix.ChooseSplitTile(c, &single, 2, g.Form != kernel.FormShared, c.Fragments(attn.F16)[0], g.Form, tn)
-		// two terms of 16 keys of 256 columns are 33 KiB
-		if err != nil && limits.MaxSharedMemory < 40<<10 && max(p.HeadDim, p.ValueDim) > 128 {
-			require.ErrorContains(t, err, "bytes of shared memory pass")
-		} else {
-			own(tn, err, "matrix_forward_split")
-			fits(split.Check(p.HeadDim, p.ValueDim, c))
+		if k.name == "matrix_forward" && max(p.HeadDim, p.ValueDim) <= g.WordsUpTo {
+			require.LessOrEqual(t, wordsOf(g, got.tile.(*matrix.Tile), p), g.Words, "%v: words in a lane of %v, %+v", p,
+				tn.Rows[0].Place(), got.tile)
 		}
 	}
-	if len(g.Fragments) == 0 || p.DType == attn.F32 {
-		return
-	}
-	f := c.Fragments(p.DType)[0]
-	if wide {
-		if masked || p.Dropout > 0 { // left to the scalar tier
-			return
-		}
-		tn = kernel.NewTuning(nil)
-		tile, err := matrix.ChooseWideTile(c, p, f, &kernel.FragmentLayout{Form: g.Form}, g.Form, tn)
-		own(tn, err, "matrix_forward_wide")
-		fits(tile.Check(p.HeadDim, p.ValueDim, c))
-		return
-	}
-	tn = kernel.NewTuning(nil)
-	choose := matrix.ChooseTile
-	if masked {
-		choose = matrix.ChooseBlockTile
-	}
-	tile, err := choose(c, p, f, g.Form, tn)
-	own(tn, err, "matrix_forward")
-	fits(tile.Check(p.HeadDim, p.ValueDim, c))
-	if masked {
-		return
-	}
-	if n := wordsOf(g, &tile, p); max(p.HeadDim, p.ValueDim) <= g.WordsUpTo && n > g.Words {
-		t.Fatalf("%v: %d words in a lane pass %d: %v, %+v", p, n, g.Words, tn.Rows[0].Place(), tile)
-	}
-	tn = kernel.NewTuning(nil)
-	flash1, err := matrix.ChooseFlash1Tile(c, p, f, g.Form, tn)
-	own(tn, err, "matrix_flash1")
-	fits(flash1.Check(p.HeadDim, p.ValueDim, c))
-	for _, prefix := range []string{"kv_", "q_"} {
-		tn = kernel.NewBackwardTuning(nil)
-		tile, err := matrix.ChooseBackwardTile(c, p, &kernel.FragmentLayout{Form: g.Form}, f, g.Form, prefix, tn)
-		own(tn, err, "matrix_backward_"+prefix)
-		fits(tile.Check(prefix, p, c))
-	}
-	tn = kernel.NewBackwardTuning(nil)
-	weights, _, err := matrix.ChooseWeights(c, p, &kernel.FragmentLayout{Form: g.Form}, f, g.Form, tn)
-	own(tn, err, "matrix_backward_weights")
-	fits(weights.Tile.Check("weights_", p, c))
-	tn = kernel.NewTuning(nil)
-	inThree, err := standard.ChooseMatrixTile(c, p, f, tn)
-	own(tn, err, "standard_scores_matrix", "standard_product_matrix")
-	fits(inThree.Check(p, c))
-	_, err = standard.ChooseMatrixGradients(c, p, f, kernel.NewBackwardTuning(nil))
-	require.NoError(t, err)
 }

@@ -15,9 +15,6 @@ import (
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/internal/kernel/kerneltest"
-	"github.com/vkattn/vkattn/internal/kernel/matrix"
-	"github.com/vkattn/vkattn/internal/kernel/scalar"
-	"github.com/vkattn/vkattn/internal/kernel/standard"
 	"github.com/vkattn/vkattn/vk"
 )
 
@@ -91,97 +88,31 @@ func goldenProblems() []*attn.Problem {
 // choices gives for each kernel that could run a problem the tile chosen, and its numbers by name.
 func (g *goldenDevice) choices(t *testing.T, p *attn.Problem) map[string]string {
 	out := map[string]string{}
-	note := func(kernel string, tile fmt.Stringer, tn *kernel.Tuning, err error) {
-		if err != nil {
-			out[kernel] = "none: " + err.Error()
-			return
+	for _, k := range choosers() {
+		if !k.takes(p) {
+			continue
 		}
-		var numbers []string
-		for _, name := range slices.Sorted(maps.Keys(tn.Effect)) {
-			numbers = append(numbers, fmt.Sprintf("%s=%d", name, tn.Effect[name]))
+		forms := []int{kernel.FormRegisters}
+		if k.on == everyForm {
+			forms = append(forms, kernel.FormShared)
 		}
-		out[kernel] = tile.String() + ": " + strings.Join(numbers, " ")
-	}
-	c, layout := g.caps, kerneltest.LayoutOf(t, g.layout)
-	masked, wide := !p.Blocks.None(), max(p.HeadDim, p.ValueDim) > kernel.PlainDims
-	tn := kernel.NewTuning(nil)
-	inFP32, err := scalar.ChooseForwardTile(c, p, tn)
-	note("scalar_forward", &inFP32, tn, err)
-	if wide {
-		if p.QueryLen*p.Group() <= scalar.DecodeRows && p.Features() == 0 {
-			tn := kernel.NewTuning(nil)
-			tile, err := scalar.ChooseDecodeTile(c, p, tn)
-			note("scalar_decode", &tile, tn, err)
-		}
-		for _, form := range []int{kernel.FormRegisters, kernel.FormShared} {
-			if p.DType == attn.F32 || matrix.ForwardWide.Can&p.Features() != p.Features() {
+		for _, form := range forms {
+			name, tn := k.name, k.tuning()
+			if k.on == everyForm {
+				name = fmt.Sprintf("%s form %d", name, form)
+			}
+			got := k.choose(&place{g.caps, g.fragment, kerneltest.LayoutOf(t, g.layout), form}, p, tn)
+			if got.err != nil {
+				out[name] = "none: " + got.err.Error()
 				continue
 			}
-			tn := kernel.NewTuning(nil)
-			tile, err := matrix.ChooseWideTile(c, p, g.fragment, layout, form, tn)
-			note(fmt.Sprintf("matrix_forward_wide form %d", form), &tile, tn, err)
-		}
-		return out
-	}
-	if p.DType != attn.F32 {
-		for _, form := range []int{kernel.FormRegisters, kernel.FormShared} {
-			tn, choose, name := kernel.NewTuning(nil), matrix.ChooseTile, "matrix_forward"
-			if masked {
-				choose, name = matrix.ChooseBlockTile, "matrix_forward_blocks"
+			var numbers []string
+			for _, name := range slices.Sorted(maps.Keys(tn.Effect)) {
+				numbers = append(numbers, fmt.Sprintf("%s=%d", name, tn.Effect[name]))
 			}
-			tile, err := choose(c, p, g.fragment, form, tn)
-			note(fmt.Sprintf("%s form %d", name, form), &tile, tn, err)
+			out[name] = got.tile.String() + ": " + strings.Join(numbers, " ")
 		}
 	}
-	if masked {
-		return out
-	}
-	for _, prefix := range []string{"kv_", "q_"} {
-		tn := kernel.NewBackwardTuning(nil)
-		tile, err := scalar.ChooseBackwardTile(c, p, prefix, tn)
-		note("scalar_backward "+prefix, &tile, tn, err)
-	}
-	tn = kernel.NewTuning(nil)
-	flash1, err := scalar.ChooseFlash1Tile(c, p, tn)
-	note("scalar_flash1", &flash1, tn, err)
-	tn = kernel.NewTuning(nil)
-	inThree, err := standard.ChooseScalarTile(c, p, tn)
-	note("standard_scalar", &inThree, tn, err)
-	if p.QueryLen*p.Group() <= scalar.DecodeRows && p.Features() == 0 {
-		tn := kernel.NewTuning(nil)
-		tile, err := scalar.ChooseDecodeTile(c, p, tn)
-		note("scalar_decode", &tile, tn, err)
-	}
-	if p.DType == attn.F32 {
-		tn := kernel.NewTuning(nil)
-		tile, err := matrix.ChooseSplitTile(c, p, 3, false, g.fragment, kernel.FormRegisters, tn)
-		note("matrix_forward_split", &tile, tn, err)
-		return out
-	}
-	for _, form := range []int{kernel.FormRegisters, kernel.FormShared} {
-		tn := kernel.NewTuning(nil)
-		tile, err := matrix.ChooseFlash1Tile(c, p, g.fragment, form, tn)
-		note(fmt.Sprintf("matrix_flash1 form %d", form), &tile, tn, err)
-		for _, prefix := range []string{"kv_", "q_"} {
-			tn := kernel.NewBackwardTuning(nil)
-			tile, err := matrix.ChooseBackwardTile(c, p, layout, g.fragment, form, prefix, tn)
-			note(fmt.Sprintf("matrix_backward %s form %d", prefix, form), &tile, tn, err)
-		}
-	}
-	tn = kernel.NewBackwardTuning(nil)
-	weights, taken, err := matrix.ChooseWeights(c, p, layout, g.fragment, kernel.FormRegisters, tn)
-	if err == nil {
-		tn.Get(kernel.SlabsParameter, kernel.BoolInt(taken))
-		note("matrix_backward_weights", &weights.Tile, tn, err)
-	} else {
-		note("matrix_backward_weights", nil, tn, err)
-	}
-	tn = kernel.NewTuning(nil)
-	products, err := standard.ChooseMatrixTile(c, p, g.fragment, tn)
-	note("standard_matrix", &products, tn, err)
-	tn = kernel.NewBackwardTuning(nil)
-	gradients, err := standard.ChooseMatrixGradients(c, p, g.fragment, tn)
-	note("standard_backward_matrix", gradients, tn, err)
 	return out
 }
 

@@ -10,9 +10,6 @@ import (
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/internal/kernel/kerneltest"
-	"github.com/vkattn/vkattn/internal/kernel/matrix"
-	"github.com/vkattn/vkattn/internal/kernel/scalar"
-	"github.com/vkattn/vkattn/internal/kernel/standard"
 	"pgregory.net/rapid"
 )
 
@@ -82,42 +79,18 @@ func TestForeignTiles(t *testing.T) {
 		if rapid.Bool().Draw(t, "blocks") {
 			p.Blocks = attn.Blocks{Queries: 48, Keys: 32}
 		}
-		fits := func(name string, err error, why func() string) {
+		for _, k := range choosers() {
+			if k.on != anywhere && len(g.Fragments) == 0 {
+				continue
+			}
+			at := place{c: c, layout: &kernel.FragmentLayout{Form: g.Form}, form: g.Form}
+			if k.on != anywhere {
+				at.fragment = c.Fragments(p.DType)[0]
+			}
 			var no *kernel.Declined
-			if err == nil && why() != "" || err != nil && !errors.As(err, &no) {
-				t.Fatalf("%s: %v, %v\n%s", name, why(), err, text)
+			if got := k.choose(&at, p, k.tuning()); got.why != "" || got.err != nil && !errors.As(got.err, &no) {
+				t.Fatalf("%s: %v, %v\n%s", k.name, got.why, got.err, text)
 			}
 		}
-		limits, elem := &c.Facts.Limits, p.DType.Size()
-		inFP32, err := scalar.ChooseForwardTile(c, p, kernel.NewTuning(nil))
-		fits("scalar_forward", err, func() string { return inFP32.Check(p.HeadDim, p.ValueDim, elem, limits) })
-		flash1, err := scalar.ChooseFlash1Tile(c, p, kernel.NewTuning(nil))
-		fits("scalar_flash1", err, func() string { return flash1.Check(p.HeadDim, p.ValueDim, elem, limits) })
-		inThree, err := standard.ChooseScalarTile(c, p, kernel.NewTuning(nil))
-		fits("standard_scalar", err, func() string { return inThree.Check(p, limits) })
-		decode, err := scalar.ChooseDecodeTile(c, p, kernel.NewTuning(nil))
-		fits("scalar_decode", err, func() string { _, why := decode.Check(p, limits); return why })
-		for _, prefix := range []string{"kv_", "q_"} {
-			tile, err := scalar.ChooseBackwardTile(c, p, prefix, kernel.NewBackwardTuning(nil))
-			fits("scalar_backward", err, func() string { return tile.Check(prefix, max(p.HeadDim, p.ValueDim), elem, limits) })
-		}
-		if len(g.Fragments) == 0 {
-			return
-		}
-		f := c.Fragments(p.DType)[0]
-		for _, choose := range []func(*kernel.Capabilities, *attn.Problem, kernel.Fragment, int, *kernel.Tuning) (matrix.Tile,
-			error){matrix.ChooseTile, matrix.ChooseBlockTile, matrix.ChooseFlash1Tile} {
-			tile, err := choose(c, p, f, g.Form, kernel.NewTuning(nil))
-			fits("matrix_forward", err, func() string { return tile.Check(p.HeadDim, p.ValueDim, c) })
-		}
-		for _, prefix := range []string{"kv_", "q_"} {
-			tile, err := matrix.ChooseBackwardTile(c, p, &kernel.FragmentLayout{Form: g.Form}, f, g.Form, prefix,
-				kernel.NewBackwardTuning(nil))
-			fits("matrix_backward", err, func() string { return tile.Check(prefix, p, c) })
-		}
-		products, err := standard.ChooseMatrixTile(c, p, f, kernel.NewTuning(nil))
-		fits("standard_matrix", err, func() string { return products.Check(p, c) })
-		_, err = standard.ChooseMatrixGradients(c, p, f, kernel.NewBackwardTuning(nil))
-		fits("standard_backward_matrix", err, func() string { return "" })
 	})
 }

@@ -81,10 +81,10 @@ type Args struct {
 	Slab    Slab   // of AsScores, AsRows, AsProduct and AsWeights
 	Pitch   int    // elements from row to row of its matrices
 
-	Merge      *kernel.Merge // of AsMerge
-	Link       int           // of its chain
-	Accumulate *kernel.Accumulate
-	Rows       *kernel.Rows
+	Merge      *kernel.Merge      // of AsMerge,
+	Link       int                // a link of its chain
+	Accumulate *kernel.Accumulate // of AsAdding
+	Rows       *kernel.Rows       // of AsMoving
 }
 
 // ArgsAs is which push constants they are.

@@ -68,7 +68,7 @@ func (s *program) fit(k *Fitted) {
 	s.scratch, s.dispatches = s.first.Bytes(), s.first.Dispatches()
 }
 
-// begin is fit, unless there is an error already, and plan: of kernels beside attention, which all trust.
+// begin is fit and plan, unless there is an error already: of kernels beside attention, none of which proves itself.
 func (s *program) begin(k *Fitted, err error) error {
 	if err != nil {
 		return err
