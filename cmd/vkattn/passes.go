@@ -10,18 +10,21 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/compiled"
 	"github.com/vkattn/vkattn/flash"
 )
 
 func newPasses() *cobra.Command {
 	var f benchFlags
 	var beside []string
+	var compile bool
 	cmd := &cobra.Command{
 		Use:   "passes",
 		Short: "List what a problem's passes do on this device: kernels, constants, workgroups, bindings, barriers",
 		Long: `List what the passes of a problem do on this device: each dispatch with its module, specialization constants,
 workgroups, push constants and bindings by their names in GLSL, copies and fills, and the barriers between
-them. Nothing runs but the self-checks of the kernels.
+them. Nothing runs but the self-checks of the kernels; with --compile these do not run either, and below each
+pass stands what the driver says of its kernels' machine code, as in the table of 'vkattn info --compile'.
 
 The text names no handle, address or time: that of two versions of a program, two devices, or two tilings of
 one kernel (--tuning) can be compared with diff.
@@ -53,7 +56,11 @@ A problem is named as for 'vkattn bench'; of an axis with several values each ha
 			if err != nil {
 				return usage(cmd, err)
 			}
-			dev, err := f.device.open()
+			var how []flash.DeviceOption
+			if compile {
+				how = append(how, flash.CompileOnly())
+			}
+			dev, err := f.device.open(how...)
 			if err != nil {
 				return err
 			}
@@ -63,12 +70,22 @@ A problem is named as for 'vkattn bench'; of an axis with several values each ha
 			if _, err := fmt.Fprintf(to, "%s, %s\n", info.Name, info.Driver); err != nil {
 				return err
 			}
+			if compile {
+				if _, err := fmt.Fprintln(to, "Kernels are compiled, and have not proved that they are right: nothing runs."); err != nil {
+					return err
+				}
+			}
 			d := bench.NewDevice(dev, version(), result.Peaks{}, opts...)
 			for _, j := range result.JobsOf(cases, g.Passes) {
 				passes, err := d.List(cmd.Context(), j)
 				for _, p := range passes {
 					if e := writePass(to, p); e != nil {
 						return e
+					}
+					if compile {
+						if e := writeCompiled(to, dev, p); e != nil {
+							return e
+						}
 					}
 				}
 				for _, what := range beside {
@@ -93,6 +110,7 @@ A problem is named as for 'vkattn bench'; of an axis with several values each ha
 	sizes["impl"] = "flash"
 	f.axes.add(cmd, sizes)
 	deviceFlags(cmd, &f.device)
+	fl.BoolVar(&compile, "compile", false, "leave self-checks out, and print what the driver says of the kernels' machine code")
 	fl.StringSliceVar(&beside, "beside", nil, "`list` of what goes with the passes: append (new rows into a cache), merge (two parts of "+
 		"the keys put together), accumulate (a part joined to a running result)")
 	fl.StringVar(&f.tier, "tier", "", "insist on one kernel `tier`: scalar or matrix (default: the fastest that can)")
@@ -126,4 +144,16 @@ func writePass(to io.Writer, p bench.ListedPass) error {
 	}
 	_, err := p.WriteTo(to)
 	return err
+}
+
+// writeCompiled writes what the driver says of a pass's kernels.
+func writeCompiled(to io.Writer, dev *flash.Device, p bench.ListedPass) error {
+	stages, err := compiled.Stages(dev, p.Listing)
+	if err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintln(to); err != nil {
+		return err
+	}
+	return compiled.WriteStages(to, stages)
 }

@@ -60,3 +60,11 @@ func TestPassesRefuses(t *testing.T) {
 	require.Equal(t, exitFailure, status)
 	require.Contains(t, stderr, "supported on no device")
 }
+
+func TestPassesCompile(t *testing.T) {
+	needDevice(t)
+	status, stdout, stderr := call("passes", "--compile", "--seq", "64", "--head-dim", "16", "--heads", "2", "--pass", "fwd")
+	require.Zero(t, status, stderr)
+	require.Contains(t, stdout, "have not proved that they are right: nothing runs.")
+	require.Regexp(t, `(?m)^# stage +registers  spills  scratch  shared  occupancy  instructions  cycles  throughput  seconds\n  \w+\.f16 `, stdout)
+}

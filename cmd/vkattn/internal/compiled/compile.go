@@ -49,29 +49,20 @@ func compile(ctx context.Context, dev *flash.Device, j result.Job, tier flash.Ti
 		opts = append(opts, flash.WithTier(tier))
 	}
 	passes := j.Passes.OrDefault()
-	listed, err := bench.NewDevice(dev, "", result.Peaks{}, opts...).List(ctx, j)
+	listed, failure := bench.NewDevice(dev, "", result.Peaks{}, opts...).List(ctx, j)
 	for _, l := range listed {
 		p := Pass{Problem: named + ", " + direction(l.Backward), Kernel: l.Kernel}
 		matrices = matrices || l.Tier == flash.TierMatrix
-		var seen []pipeline.ListedKernel // a long pass is several dispatches
-		for _, o := range l.Operations {
-			if o.Kernel.Name == "" || slices.Contains(seen, o.Kernel) {
-				continue
-			}
-			seen = append(seen, o.Kernel)
-			s, err := stage(dev, o.Kernel)
-			if err != nil {
-				return nil, false, err
-			}
-			p.Stages = append(p.Stages, s)
+		if p.Stages, err = Stages(dev, l.Listing); err != nil {
+			return nil, false, err
 		}
 		out = append(out, p)
 	}
-	if err != nil {
-		if fatal(err) {
-			return nil, false, err
+	if failure != nil {
+		if fatal(failure) {
+			return nil, false, failure
 		}
-		out = append(out, Pass{Problem: named + ", " + direction(len(listed) > 0 || !passes.Fwd), Refused: err.Error()})
+		out = append(out, Pass{Problem: named + ", " + direction(len(listed) > 0 || !passes.Fwd), Refused: failure.Error()})
 	}
 	return out, matrices, nil
 }
@@ -86,6 +77,23 @@ func direction(backward bool) string {
 		return "backward"
 	}
 	return "forward"
+}
+
+// Stages are the kernels that a listing dispatches, each once: a long pass is several dispatches of one.
+func Stages(dev *flash.Device, l *pipeline.Listing) (out []Stage, err error) {
+	var seen []pipeline.ListedKernel
+	for _, o := range l.Operations {
+		if o.Kernel.Name == "" || slices.Contains(seen, o.Kernel) {
+			continue
+		}
+		seen = append(seen, o.Kernel)
+		s, err := stage(dev, o.Kernel)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, s)
+	}
+	return out, nil
 }
 
 // stage is what the driver says of a kernel that was listed.

@@ -48,36 +48,54 @@ const (
 // Write writes passes as text that Read takes.
 func Write(to io.Writer, passes []Pass) error {
 	w := bufio.NewWriter(to)
-	width := 0
+	var all []Stage
 	for _, p := range passes {
-		for _, s := range p.Stages {
-			width = max(width, len(s.Module))
-		}
+		all = append(all, p.Stages...)
 	}
-	fmt.Fprintf(w, "# %-*s", width, "stage")
-	for _, c := range columns {
-		fmt.Fprintf(w, "  %s", c.title)
-	}
-	fmt.Fprintln(w)
+	width := writeTitles(w, all)
 	for _, p := range passes {
 		if p.Kernel == "" {
 			fmt.Fprintf(w, "%s: %s%s\n", p.Problem, refused, strings.Join(strings.Fields(p.Refused), " "))
 			continue
 		}
 		fmt.Fprintf(w, "%s: %s\n", p.Problem, p.Kernel)
-		for _, s := range p.Stages {
-			fmt.Fprintf(w, "%s%-*s", indent, width, s.Module)
-			for _, c := range columns {
-				text := "-"
-				if v := *c.of(&s); v >= 0 {
-					text = strconv.FormatFloat(v, 'f', -1, 64)
-				}
-				fmt.Fprintf(w, "  %*s", len(c.title), text)
-			}
-			fmt.Fprintln(w)
-		}
+		writeStages(w, width, p.Stages)
 	}
 	return w.Flush()
+}
+
+// WriteStages writes the lines of one pass under their titles.
+func WriteStages(to io.Writer, stages []Stage) error {
+	w := bufio.NewWriter(to)
+	writeStages(w, writeTitles(w, stages), stages)
+	return w.Flush()
+}
+
+// writeTitles gives the width of the first column.
+func writeTitles(w io.Writer, stages []Stage) (width int) {
+	for _, s := range stages {
+		width = max(width, len(s.Module))
+	}
+	fmt.Fprintf(w, "# %-*s", width, "stage")
+	for _, c := range columns {
+		fmt.Fprintf(w, "  %s", c.title)
+	}
+	fmt.Fprintln(w)
+	return width
+}
+
+func writeStages(w io.Writer, width int, stages []Stage) {
+	for _, s := range stages {
+		fmt.Fprintf(w, "%s%-*s", indent, width, s.Module)
+		for _, c := range columns {
+			text := "-"
+			if v := *c.of(&s); v >= 0 {
+				text = strconv.FormatFloat(v, 'f', -1, 64)
+			}
+			fmt.Fprintf(w, "  %*s", len(c.title), text)
+		}
+		fmt.Fprintln(w)
+	}
 }
 
 // Read reads what Write wrote; lines that begin with # are comments.
