@@ -25,12 +25,19 @@ func Compile(ctx context.Context, dev *flash.Device, jobs []result.Job, progress
 		if progress != nil {
 			progress(i, len(jobs), j.Case.String())
 		}
-		all, matrices, err := compile(ctx, dev, j, "")
+		tier := flash.Tier("")
+		if j.Case.Tuning != "" { // a form, which matrices alone have
+			if len(dev.Info().Facts.Matrices) == 0 {
+				continue
+			}
+			tier = flash.TierMatrix
+		}
+		all, matrices, err := compile(ctx, dev, j, tier)
 		if err != nil {
 			return out, err
 		}
 		out = append(out, all...)
-		if matrices {
+		if matrices && tier == "" {
 			if all, _, err = compile(ctx, dev, j, flash.TierScalar); err != nil {
 				return out, err
 			}
