@@ -5,13 +5,14 @@
 # make build    bin/vkattn
 # make test-view  tests of windows, on displays of their own (sets up X11's headers, Xvfb, xdotool and twm on Debian and Ubuntu)
 # make test-mpi   tests of ranks that are processes, joined by MPI (sets up Open MPI on Debian and Ubuntu)
+# make test-swiftshader  fp32 of both passes, masks, decoding and parts on SwiftShader, another CPU driver, a minute (Debian only)
 # make view     bin/vkattn with its window, and bin/viewer: `tools/run.sh bin/vkattn view` (sets up X11's headers on Debian and Ubuntu)
 # make shaders  compile the GLSL again (fetches a shader compiler where there is none new enough)
 # make lint     gofmt and go vet
 # make windows  go vet for Windows, and bin/vkattn.exe: needs a C compiler for it, MinGW's (gcc-mingw-w64-x86-64 on Debian and Ubuntu)
 # make clean    remove what make built here (not the cache in ~/.cache/vkattn)
 
-.PHONY: build view bench test test-all test-view test-mpi race shaders lint windows clean
+.PHONY: build view bench test test-all test-view test-mpi test-swiftshader race shaders lint windows clean
 
 MINGW ?= x86_64-w64-mingw32-gcc
 
@@ -47,6 +48,16 @@ test-mpi:
 	go vet -tags mpi ./flash/ring/mpi ./cmd/vkattn
 	@tools/test.sh -short -tags mpi $(TESTFLAGS) ./flash/ring/mpi
 	@tools/test.sh -short -tags mpi -run MPI $(TESTFLAGS) ./cmd/vkattn
+
+# Cases that SwiftShader compiles in a second each. For some others, of the whole suite, its compiler takes minutes and gigabytes.
+SWIFTSHADER := ^(core/(one|d29/bottom-right|empty-rows|top-left|negative-scale)|heads/b2-8-2|few/d40|grid/split|window/-1-5-77x60-none|scores/bits-odd|lengths/window-top-left)/f32$$
+
+test-swiftshader: export VKATTN_DRIVER := swiftshader
+test-swiftshader:
+	@tools/setup.sh
+	go build -o bin/vkattn ./cmd/vkattn
+	@tools/run.sh bin/vkattn doctor --device SwiftShader --limit 1s --quiet
+	@tools/run.sh bin/vkattn verify --device SwiftShader --impl flash,standard --run '$(SWIFTSHADER)' --no-skipped --quiet
 
 # Kernels on matrices are left out: the driver compiles them for minutes, and shares nothing of ours.
 race:

@@ -4,7 +4,7 @@
 #   run-unpacked.sh DIR PROGRAM [ARGUMENT…]
 #   go test -exec "$PWD/tools/run-unpacked.sh $HOME/.cache/vkattn/lavapipe" ./...
 #
-# With Mesa in DIR, the program sees exactly one Vulkan driver, lavapipe, and DIR's validation layers.
+# With Mesa in DIR, the program sees exactly one Vulkan driver, lavapipe, and DIR's validation layers; with SwiftShader in DIR, that.
 #
 # A program started by that program inherits the driver but not the libraries. So VKATTN_EXEC holds this very prefix:
 # whoever starts another Vulkan program puts it in front. (The program's /proc/self/exe is the dynamic linker, not itself.)
@@ -33,6 +33,11 @@ for f in "$root"/usr/share/vulkan/icd.d/lvp_icd*.json; do
   export VK_DRIVER_FILES="$icd" VK_LAYER_PATH="$root/usr/share/vulkan/explicit_layer.d"
   export VK_LOADER_LAYERS_DISABLE='~implicit~' # the system's layers are built for the system's libraries
 done
+
+icd=$root/usr/lib/chromium/vk_swiftshader_icd.json # which names the library beside it
+if [ -f "$icd" ]; then
+  export VK_DRIVER_FILES="$icd" VK_LAYER_PATH="$root/usr/share/vulkan/explicit_layer.d" VK_LOADER_LAYERS_DISABLE='~implicit~'
+fi
 
 VKATTN_EXEC="$(cd "$(dirname "$0")" && pwd)/$(basename "$0") $root"
 export VKATTN_EXEC

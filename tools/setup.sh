@@ -16,7 +16,8 @@
 #   others   it says what to install
 #
 # VKATTN_CACHE    where to unpack, instead of ~/.cache/vkattn
-# VKATTN_DRIVER   cpu: run on lavapipe even where there is a GPU
+# VKATTN_DRIVER   cpu: run on lavapipe even where there is a GPU; swiftshader: on SwiftShader, another CPU driver, which has fp32 alone and
+#                 subgroups of 4 (49 MB in ~/.cache/vkattn/swiftshader; Debian of amd64 and arm64 only, where Chromium's package has it)
 # VKATTN_EXEC     if set (even to nothing), the prefix to use; no driver is looked for
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -27,7 +28,7 @@ system=$(uname -s)
 mode=${1:-}
 case $mode in
 '' | --exec | --browser | --window | --display | --mpi) ;;
-*) sed -n '2,21s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+*) sed -n '2,22s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac
 
 say() { printf 'setup: %s\n' "$*" >&2; }
@@ -99,10 +100,7 @@ lavapipe() {
   if [ "$id" = debian ]; then
     if tools/unpack-debs.sh "$cache/lavapipe" "trixie trixie-backports" mesa-vulkan-drivers libvulkan1 vulkan-validationlayers; then
       note "lavapipe (Mesa's CPU driver) in $cache/lavapipe"
-      case $root$cache in
-      *[[:space:]]*) die "go test -exec takes no path with a space in it: move $root, or set VKATTN_CACHE instead of $cache" ;;
-      esac
-      echo "$root/tools/run-unpacked.sh $cache/lavapipe"
+      unpacked "$cache/lavapipe"
       return
     fi
     say "could not unpack a recent Mesa: trying the system's"
@@ -123,6 +121,22 @@ lavapipe() {
   exit 1
 }
 
+# unpacked prints the prefix under which programs run on the driver of a folder.
+unpacked() {
+  case $root$1 in
+  *[[:space:]]*) die "go test -exec takes no path with a space in it: move $root, or set VKATTN_CACHE instead of $cache" ;;
+  esac
+  echo "$root/tools/run-unpacked.sh $1"
+}
+
+# swiftshader prints the prefix under which programs run on SwiftShader.
+swiftshader() {
+  tools/unpack-debs.sh "$cache/swiftshader" trixie libvulkan1 vulkan-validationlayers 'chromium-common//*swiftshader*' ||
+    die "SwiftShader could not be unpacked: it comes from Debian's Chromium"
+  note "SwiftShader (a CPU driver) in $cache/swiftshader"
+  unpacked "$cache/swiftshader"
+}
+
 # prefix prints the prefix under which programs find a driver, and makes sure that there is one.
 prefix() {
   local nodes
@@ -131,6 +145,11 @@ prefix() {
     echo "$VKATTN_EXEC"
     return
   fi
+  case ${VKATTN_DRIVER:-} in
+  swiftshader) swiftshader; return ;;
+  '' | cpu) ;;
+  *) die "VKATTN_DRIVER is '$VKATTN_DRIVER': it must be cpu or swiftshader" ;;
+  esac
   if [ "$system" != Linux ]; then
     if [ -z "$(system_devices)" ]; then
       case $system in

@@ -3,6 +3,7 @@
 #
 #   unpack-debs.sh DIR "SUITE…" PACKAGE…        where two suites offer a package, the last one named wins
 #   unpack-debs.sh ~/.cache/vkattn/glslc sid glslc spirv-tools
+#   unpack-debs.sh DIR SUITE libvulkan1 'chromium-common//*swiftshader*'   of the last these files alone, and nothing it needs
 #
 # Needs a Debian (apt-get, dpkg and Debian's archive keyring), but not root. Packages come, verified by Debian's signatures, from
 # the mirror that this machine's apt uses. Run what was unpacked with run-unpacked.sh: it has its own C library, and is never
@@ -15,7 +16,7 @@ set -euo pipefail
 say() { printf 'unpack-debs: %s\n' "$*" >&2; }
 die() { say "$*"; exit 1; }
 
-[ $# -ge 3 ] || { sed -n '2,12s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+[ $# -ge 3 ] || { sed -n '2,13s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 dir=$1 suites=$2
 shift 2
 
@@ -60,13 +61,27 @@ apt=(apt-get -qq
 say "fetching $* for $arch from $site ($suites)"
 log=$work/log
 "${apt[@]}" update >"$log" 2>&1 || { cat "$log" >&2; die "could not read the package lists of $suites at $site"; }
-"${apt[@]}" install -y --no-install-recommends --download-only "$@" >"$log" 2>&1 ||
-  { cat "$log" >&2; die "could not fetch $* from $suites"; }
-
+whole=()
+for package; do
+  case $package in *//*) ;; *) whole+=("$package") ;; esac
+done
 count=0
-for deb in "$state"/cache/archives/*.deb; do
-  [ -f "$deb" ] || die "apt fetched no packages for $*"
-  dpkg -x "$deb" "$root"
+if [ ${#whole[@]} -gt 0 ]; then
+  "${apt[@]}" install -y --no-install-recommends --download-only "${whole[@]}" >"$log" 2>&1 ||
+    { cat "$log" >&2; die "could not fetch ${whole[*]} from $suites"; }
+  for deb in "$state"/cache/archives/*.deb; do
+    [ -f "$deb" ] || die "apt fetched no packages for ${whole[*]}"
+    dpkg -x "$deb" "$root"
+    count=$((count + 1))
+  done
+fi
+for package; do
+  case $package in *//*) ;; *) continue ;; esac
+  mkdir "$work/part"
+  (cd "$work/part" && "${apt[@]}" download "${package%%//*}") >"$log" 2>&1 || { cat "$log" >&2; die "could not fetch ${package%%//*} from $suites"; }
+  dpkg-deb --fsys-tarfile "$work/part"/*.deb | tar -x -C "$root" --no-same-owner --wildcards "${package#*//}" ||
+    die "${package%%//*} has no ${package#*//}"
+  rm -r "$work/part"
   count=$((count + 1))
 done
 echo "$request" >"$root/.unpacked"

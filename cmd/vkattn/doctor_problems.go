@@ -121,7 +121,7 @@ func (d *doctor) speeds(ctx context.Context, dev *flash.Device) error {
 	}
 	d.bar.done()
 	measurer := bench.NewDevice(dev, d.VKAttn, d.Device.Peaks)
-	measurer.Limit = d.f.limit / time.Duration(len(d.runnable))
+	measurer.Limit = max(d.f.limit/time.Duration(len(d.runnable)), time.Millisecond).Round(time.Millisecond)
 	bar := newBar(d.bar.w, d.bar.w == nil)
 	defer bar.done()
 	sweep := bench.Sweep{Bench: measurer, Jobs: d.runnable, Rounds: 1, Limit: measurer.Limit, Progress: bar.step,
