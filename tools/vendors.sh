@@ -3,14 +3,15 @@
 #
 #   tools/vendors.sh list                     the families there are
 #   tools/vendors.sh run FAMILY PROGRAM…      run a program; dispatches do nothing, so what it computes is worthless
-#   tools/vendors.sh kernels [FAMILY…]        which kernels and tiles each family gets (bin/vkattn passes), of all families when none is named
+#   tools/vendors.sh compile [--suite NAME] [--compare] [FAMILY…]
+#                                             compile the kernels of a suite of problems (compile-all), of all families when none is named:
+#                                             a table of each in testdata/vendors, or, with --compare, fail where one is worse than there
 #
 #   tools/vendors.sh run amd:navi31 bin/vkattn passes --seq 4k --head-dim 128 --pass both
 #
 # Drivers are Mesa's, of Debian's newest suites: RADV (AMD), NVK (NVIDIA), Turnip (Adreno) and Honeykrisp (Apple), over libraries that make up
-# a device for the kernel driver's part (mesa-drm-shim). They are unpacked into ~/.cache/vkattn/vendors, 308 MB, or VKATTN_CACHE; this needs a
-# Debian of amd64, and no root. Kernels on matrices prove themselves before they are used, and cannot here: those of the scalar tier are
-# chosen. With VENDOR_STATS=1 RADV prints registers, spills, shared memory and subgroups per SIMD of each shader that it compiles, to
+# a device for the kernel driver's part (mesa-drm-shim). They are unpacked into ~/.cache/vkattn/vendors, 330 MB, or VKATTN_CACHE; this needs a
+# Debian of amd64, and no root. What is compiled goes through the validation layers first. With VENDOR_STATS=1 RADV prints registers, spills, shared memory and subgroups per SIMD of each shader that it compiles, to
 # standard error. There is no such library for Intel.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -19,12 +20,13 @@ families=(amd:polaris10 amd:vega10 amd:renoir amd:navi10 amd:navi21 amd:navi31 a
   nvk:0x164 nvk:0x176 adreno:630 adreno:740 apple)
 
 die() { printf 'vendors: %s\n' "$*" >&2; exit 2; }
-usage() { sed -n '2,8s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+usage() { sed -n '2,10s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 
 # unpack sets root, where the drivers are.
 unpack() {
   root=${VKATTN_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/vkattn}/vendors
-  tools/unpack-debs.sh "$root" "trixie trixie-backports" mesa-vulkan-drivers libvulkan1 mesa-drm-shim >&2 ||
+  tools/unpack-debs.sh "$root" "trixie trixie-backports" mesa-vulkan-drivers libvulkan1 mesa-drm-shim \
+    vulkan-validationlayers >&2 ||
     die "Mesa's drivers could not be unpacked into $root"
   lib=$(echo "$root"/usr/lib/*-linux-gnu)
   linker=$(ls "$lib"/ld-linux*.so.* | head -n 1)
@@ -54,7 +56,7 @@ family() {
   # Its description, with the library's full path.
   sed "s#\"library_path\": *\"\(.*/\)\{0,1\}#\"library_path\": \"$lib/#" "$json" > "$root/$driver.vendor.json.$$"
   mv "$root/$driver.vendor.json.$$" "$root/$driver.vendor.json"
-  export VK_DRIVER_FILES=$root/$driver.vendor.json VK_LOADER_LAYERS_DISABLE='~implicit~'
+  export VK_DRIVER_FILES=$root/$driver.vendor.json VK_LOADER_LAYERS_DISABLE='~implicit~' VK_LAYER_PATH=$root/usr/share/vulkan/explicit_layer.d
 }
 
 run() { # FAMILY PROGRAM…
@@ -62,28 +64,29 @@ run() { # FAMILY PROGRAM…
     family "$1"
     program=$(command -v "$2") || die "no program $2"
     shift 2
-    exec "$linker" --library-path "$lib" --preload "$preload" "$program" "$@"
+    exec ${limit:+timeout "$limit"} "$linker" --library-path "$lib" --preload "$preload" "$program" "$@"
   )
 }
 
-# kernels FAMILY prints a line for each of some problems.
-kernels() {
-  local of=$1 out line
-  while read -r what flags; do
-    # shellcheck disable=SC2086 # the flags are several words
-    if out=$(run "$of" bin/vkattn passes $flags 2>&1); then
-      line=$(grep -m 1 -E '^(flash|standard).*: ' <<<"$out" | sed 's/.*\(forward\|backward\): //')
-    else
-      line=$(tail -n 1 <<<"$out")
-    fi
-    printf '%-15s %-28s %s\n' "$of" "$what" "$line"
-  done <<'PROBLEMS'
-forward,fp16,D64 --seq 4k --head-dim 64
-forward,fp16,D128 --seq 4k --head-dim 128
-forward,fp32,D64 --seq 4k --head-dim 64 --dtype fp32
-decode,fp16,D128 --batch 8 --heads 32 --kv-heads 8 --q-len 1 --seq 8k --head-dim 128
-backward,fp16,D64 --seq 4k --head-dim 64 --pass bwd
-PROBLEMS
+# compile FAMILY makes or compares its table. A driver that crashes, or takes longer than ten minutes for the suite, is named with the
+# problem that it was compiling.
+compile() {
+  local of=$1 table=testdata/vendors/${1//:/-}.txt status=0
+  local now=$table log=$root/${1//:/-}.log flags=(--suite "$suite" --validation)
+  if [ -n "$compare" ]; then
+    [ -r "$table" ] || die "family $of: $table is missing: tools/vendors.sh compile $of makes it"
+    now=$root/${1//:/-}.now.txt
+    flags+=(--against "$table")
+  fi
+  VKATTN_TUNING=off limit=600 run "$of" bin/vkattn info --compile "${flags[@]}" --out "$now" 2> "$log" || status=$?
+  if [ $status = 0 ]; then
+    printf '%-15s %d passes, %d of them refused%s\n' "$of" "$(grep -c '^[^ #]' "$now")" "$(grep -c ': refused: ' "$now" || true)" \
+      "${compare:+; no worse than $table}"
+    return
+  fi
+  printf '%-15s failed (%s) at %s\n' "$of" "$status" "$(grep '^[0-9]* of ' "$log" | tail -n 1)"
+  grep -v -e '^[0-9]* of ' -e '^Unknown DRM' "$log" | tail -n 30
+  return 1
 }
 
 case ${1:-} in
@@ -93,13 +96,24 @@ run)
   unpack
   run "${@:2}"
   ;;
-kernels)
+compile)
   shift
+  suite=compile-all compare=''
+  while [ $# -gt 0 ]; do
+    case $1 in
+    --suite) [ $# -gt 1 ] || usage; suite=$2; shift 2 ;;
+    --compare) compare=1; shift ;;
+    -*) usage ;;
+    *) break ;;
+    esac
+  done
   [ $# -gt 0 ] || set -- "${families[@]}"
   unpack
   go build -o bin/vkattn ./cmd/vkattn
-  export VKATTN_TUNING=off
-  for f; do kernels "$f"; done
+  failed=0
+  for f; do (family "$f") || exit 2; done # before the first takes its time
+  for f; do compile "$f" || failed=1; done
+  exit $failed
   ;;
 *) usage ;;
 esac
