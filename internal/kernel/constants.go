@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -79,7 +80,7 @@ func least(c Constants, declared map[string]uint32) string {
 }
 
 // Build makes the pipeline of a module, with functions in place of its hooks. info says what else it is made with; bindings and push
-// constants are as the module declares; captured tensors follow.
+// constants are as the module declares; captured tensors follow. A module that the driver refuses is a *Declined error.
 func (e *Env) Build(module string, c Constants, info pipeline.KernelInfo, functions score.Code) (*pipeline.Kernel, error) {
 	declared, err := e.shaders(module).Describe(module)
 	if err != nil {
@@ -105,7 +106,21 @@ func (e *Env) Build(module string, c Constants, info pipeline.KernelInfo, functi
 	if err == nil {
 		code.hashed(k.CodeHash())
 	}
-	return k, err
+	return k, refusedByDriver(module, err)
+}
+
+// refusedByDriver makes a driver's refusal to compile a module the reason why its kernel is not taken. That memory is short, or the device
+// lost, is nothing of the kernel's.
+func refusedByDriver(module string, err error) error {
+	var call *vk.CallError
+	if !errors.As(err, &call) || call.Call != "vkCreateComputePipelines" {
+		return err
+	}
+	switch call.Result {
+	case vk.ErrUnknown, vk.ErrInitializationFailed, vk.ErrInvalidShader, vk.ErrFeatureNotPresent:
+		return &Declined{Why: fmt.Sprintf("the driver refuses to compile %s: %v", module, err)}
+	}
+	return err
 }
 
 // TakesFunctions says whether a pipeline of these constants has the functions of a problem in it.
