@@ -57,7 +57,7 @@ var (
 		return f.Features.Storage16
 	})
 	sizeControl = of("subgroupSizeControl", "VK_EXT_subgroup_size_control", vk.Version13, func(f *vk.Facts) bool {
-		return f.Features.SubgroupSizeControl && f.Subgroup.RequiredSizeCompute
+		return f.Subgroup.Single() || f.Features.SubgroupSizeControl && f.Subgroup.RequiredSizeCompute
 	})
 	fullSubgroups = of("computeFullSubgroups", "VK_EXT_subgroup_size_control", vk.Version13, func(f *vk.Facts) bool {
 		return f.Features.ComputeFullSubgroups && f.Subgroup.FullSubgroups
@@ -120,7 +120,7 @@ var abilities = []ability{{
 		"ever",
 	hardware: "NVIDIA's driver has it on Hopper, Mesa's on RDNA 4",
 }, {
-	name: "decoding", needs: []feature{sizeControl, fullSubgroups, shuffles},
+	name: "decoding", needs: []feature{sizeControl, shuffles},
 	kernel: func(t *flash.TierInfo) bool { return t.Tier == flash.TierScalar && t.MostRows > 0 },
 	cost:   "few queries are computed by kernels for many, which read the cache through shared memory",
 }, {

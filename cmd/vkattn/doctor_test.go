@@ -46,9 +46,8 @@ func TestAbilities(t *testing.T) {
                 VK_KHR_vulkan_memory_model, VK_EXT_subgroup_size_control; NVIDIA
                 from Turing, AMD from RDNA 3 and Intel Arc have the hardware
               kernels: matrix_forward
-  missing     decoding: the device has no subgroupSizeControl,
-                computeFullSubgroups, subgroup votes and shuffles in compute
-                shaders
+  missing     decoding: the device has no subgroupSizeControl, subgroup votes
+                and shuffles in compute shaders
               cost: few queries are computed by kernels for many, which read the
                 cache through shared memory
               to do: look for a newer driver, which may have
@@ -83,6 +82,10 @@ func TestAbilities(t *testing.T) {
 	require.True(t, all[1].Has)
 	require.Equal(t, []string{"shaderBFloat16Type", "shaderBFloat16CooperativeMatrix"}, all[2].Lacks)
 	require.Contains(t, all[2].Do, "nothing: ")
+	new.Features.SubgroupSizeControl, new.Subgroup.RequiredSizeCompute = false, false
+	require.Contains(t, abilitiesOf(flash.DeviceInfo{Facts: new})[1].Lacks, "subgroupSizeControl")
+	new.Subgroup.Size, new.Subgroup.Min, new.Subgroup.Max = 64, 64, 64
+	require.True(t, abilitiesOf(flash.DeviceInfo{Facts: new})[1].Has, "there is one size of subgroups")
 	new.Features.BFloat16Type, new.Features.BFloat16CooperativeMatrix = true, true
 	require.Equal(t, []string{"bf16 matrices into fp32"}, abilitiesOf(flash.DeviceInfo{Facts: new})[2].Lacks)
 }
