@@ -2,6 +2,7 @@ package kernel_test
 
 import (
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"testing"
 
@@ -10,6 +11,7 @@ import (
 
 	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/internal/kernel/kerneltest"
+	"github.com/vkattn/vkattn/internal/tiles"
 )
 
 func TestDecodeLayout(t *testing.T) {
@@ -31,6 +33,21 @@ func TestDecodeLayout(t *testing.T) {
 				requireRule(t, test.Shape, m, mixed)
 			}
 		})
+	}
+}
+
+// TestPublishedLayouts: what stands in for a probe is said twice, here and in kerneltest, where the rules are checked; and devices of
+// families that there are have it.
+func TestPublishedLayouts(t *testing.T) {
+	families := map[string]bool{}
+	for _, f := range tiles.Families() {
+		families[f.Name] = true
+	}
+	for _, p := range kernel.PublishedLayouts() {
+		require.True(t, families[p.Family], p.Family)
+		require.True(t, slices.ContainsFunc(kerneltest.Layouts, func(l kerneltest.Layout) bool {
+			return l.Shape == p.Shape && reflect.DeepEqual(l.Acc, p.Accumulator) && reflect.DeepEqual(l.A, p.A)
+		}), "%s of %s", p.Name, p.Family)
 	}
 }
 

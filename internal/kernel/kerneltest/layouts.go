@@ -83,6 +83,12 @@ var Layouts = []Layout{
 		A:     Held(32, 8, func(l, e int) kernel.Element { return kernel.Element{Row: l % 16, Col: e + l/16*8} }),
 		Slots: []int{0, 1, 2, 3, 4, 5, 6, 7},
 	},
+	{ // lanes 16 to 31 have the rows that lanes 32 to 47 would have in order
+		Name: "RDNA4, wave 64", Shape: kernel.Fragment{M: 16, N: 16, K: 16, Lanes: 64}, Form: kernel.FormRows, Why: "in another order",
+		Acc:   Held(64, 4, func(l, e int) kernel.Element { return kernel.Element{Row: e + l>>4&1*8 + l>>5*4, Col: l % 16} }),
+		A:     Held(64, 4, func(l, e int) kernel.Element { return kernel.Element{Row: l % 16, Col: e + l>>4&1*8 + l>>5*4} }),
+		Slots: []int{0, 1, 2, 3},
+	},
 	{
 		Name: "Intel 8x8x16", Shape: kernel.Fragment{M: 8, N: 8, K: 16, Lanes: 8}, Form: kernel.FormRows, Why: "in another order",
 		Acc:   Held(8, 8, func(l, e int) kernel.Element { return kernel.Element{Row: e, Col: l} }),
