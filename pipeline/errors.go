@@ -12,6 +12,8 @@ var (
 	ErrInFlight = errors.New("pipeline: the recording is in flight; wait for its Pending first")
 	// ErrCompileOnly is returned by what would run on the device of a context that compiles alone (Options.CompileOnly).
 	ErrCompileOnly = errors.New("pipeline: the context compiles alone, and nothing runs")
+	// ErrCompiling is returned where the driver has been compiling a kernel for a minute. It goes on: a later call may find the kernel.
+	ErrCompiling = errors.New("pipeline: the driver has been compiling it for more than a minute")
 	// ErrNoStats is returned when statistics of a kernel are asked for and were not captured.
 	ErrNoStats = errors.New("pipeline: no statistics: they were not captured (Options.CaptureStats), or the driver has none")
 	// ErrNoTimestamps is returned when timings are asked for and the recording has none.

@@ -131,6 +131,7 @@ type kernelKey [sha256.Size]byte
 // kernelEntry is a kernel that is made, or being made by the goroutine that holds the entry's turn.
 type kernelEntry struct {
 	done   chan struct{}
+	began  time.Time
 	kernel *Kernel
 	err    error
 }
@@ -323,46 +324,82 @@ func (c *Context) Compilations() Compilations {
 // Kernel returns the kernel with the given content, compiling it at the first call. Where the code is named (KernelInfo.Identity), the name
 // stands for it, and Load is called by that first call alone, and not where the kernel is on disk: a name must stand for the same code in
 // every process that keeps kernels in the folder. Concurrent calls for one kernel share one compilation; a failure is returned to all of
-// them and tried again by the next call.
+// them and tried again by the next call. A driver that takes longer than a minute is left to it, and the error is ErrCompiling until the
+// kernel is there.
 func (c *Context) Kernel(i KernelInfo) (*Kernel, error) {
 	if err := c.enter(); err != nil {
 		return nil, err
 	}
-	defer c.leave()
-	if err := c.checkKernel(&i); err != nil {
+	e, key, err := c.entry(&i)
+	if err != nil || key == nil { // somebody makes it, or has made it
+		defer c.leave()
+	} else {
+		go c.make(i, *key, e) // which may outlast this call, and leaves for it: Close waits
+	}
+	if err != nil {
 		return nil, err
 	}
-	key, t := i.key(), &c.kernels
-	t.mu.Lock()
-	if t.closed {
-		t.mu.Unlock()
-		return nil, ErrClosed
-	}
-	if e, ok := t.entries[key]; ok {
-		t.mu.Unlock()
-		<-e.done
-		return e.kernel, e.err
-	}
-	e := &kernelEntry{done: make(chan struct{})}
-	t.entries[key] = e
-	t.mu.Unlock()
+	return e.wait(&i)
+}
 
-	began := time.Now()
+// entry gives the entry of a kernel; key where it is new, and the caller is to make the kernel.
+func (c *Context) entry(i *KernelInfo) (e *kernelEntry, key *kernelKey, err error) {
+	if err := c.checkKernel(i); err != nil {
+		return nil, nil, err
+	}
+	k, t := i.key(), &c.kernels
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		return nil, nil, ErrClosed
+	}
+	if e, ok := t.entries[k]; ok {
+		return e, nil, nil
+	}
+	e = &kernelEntry{done: make(chan struct{}), began: time.Now()}
+	t.entries[k] = e
+	return e, &k, nil
+}
+
+// make compiles the kernel of an entry, and leaves what its caller entered.
+func (c *Context) make(i KernelInfo, key kernelKey, e *kernelEntry) {
+	defer c.leave()
+	defer close(e.done)
 	p, code, err := c.compile(&i)
 	if err != nil {
 		e.err = fmt.Errorf("pipeline: kernel %q: %w", i.Name, err)
+		t := &c.kernels
 		t.mu.Lock()
 		delete(t.entries, key)
 		t.mu.Unlock()
-	} else {
-		e.kernel = &Kernel{
-			name: i.Name, code: code, bindings: i.Bindings, buffers: i.Buffers, pushBytes: i.PushBytes, pipeline: p, ctx: c,
-			compiled: i.account(time.Since(began)), took: time.Since(began), number: int(c.made.kernels.Load()),
-			constants: i.Constants, spec: slices.Clone(i.Spec), subgroupSize: i.SubgroupSize, fullSubgroups: i.FullSubgroups,
-		}
+		return
 	}
-	close(e.done)
-	return e.kernel, e.err
+	took := time.Since(e.began)
+	e.kernel = &Kernel{
+		name: i.Name, code: code, bindings: i.Bindings, buffers: i.Buffers, pushBytes: i.PushBytes, pipeline: p, ctx: c,
+		compiled: i.account(took), took: took, number: int(c.made.kernels.Load()),
+		constants: i.Constants, spec: slices.Clone(i.Spec), subgroupSize: i.SubgroupSize, fullSubgroups: i.FullSubgroups,
+	}
+}
+
+// mostCompiling is how long a caller waits for the driver.
+var mostCompiling = time.Minute
+
+// wait gives the kernel once it is made, or ErrCompiling.
+func (e *kernelEntry) wait(i *KernelInfo) (*Kernel, error) {
+	left := time.NewTimer(mostCompiling - time.Since(e.began))
+	defer left.Stop()
+	select {
+	case <-e.done:
+		return e.kernel, e.err
+	default:
+	}
+	select {
+	case <-e.done:
+		return e.kernel, e.err
+	case <-left.C:
+		return nil, fmt.Errorf("pipeline: kernel %q: %w", i.Name, ErrCompiling)
+	}
 }
 
 // Kernels gives the kernels that the context has made, in the order in which they were ready.

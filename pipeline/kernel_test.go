@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -213,4 +214,33 @@ func TestDeviceClosedFirst(t *testing.T) {
 	a.Close()
 	assert.NotPanics(t, func() { c.Close() })
 	assert.Zero(t, c.Usage().Current)
+}
+
+// TestSlowCompiler: a driver that takes too long is left to it, and what it makes is found by a later call.
+func TestSlowCompiler(t *testing.T) {
+	c := newContext(t, Options{NoDiskCache: true})
+	held := make(chan struct{})
+	info := mixInfo(t, 77)
+	code := info.Code
+	info.Code, info.Identity = nil, "slow"
+	info.Load = func() ([]uint32, error) {
+		<-held
+		return code, nil
+	}
+	before := mostCompiling
+	t.Cleanup(func() { mostCompiling = before })
+	mostCompiling = 30 * time.Millisecond
+	for range 2 { // whoever comes later waits no longer
+		began := time.Now()
+		_, err := c.Kernel(info)
+		require.ErrorIs(t, err, ErrCompiling)
+		require.ErrorContains(t, err, `kernel "mix"`)
+		require.Less(t, time.Since(began), 10*time.Second)
+	}
+	require.Empty(t, c.Kernels())
+	close(held)
+	mostCompiling = before
+	k, err := c.Kernel(info)
+	require.NoError(t, err)
+	require.Equal(t, []*Kernel{k}, c.Kernels())
 }

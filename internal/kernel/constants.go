@@ -109,9 +109,12 @@ func (e *Env) Build(module string, c Constants, info pipeline.KernelInfo, functi
 	return k, refusedByDriver(module, err)
 }
 
-// refusedByDriver makes a driver's refusal to compile a module the reason why its kernel is not taken. That memory is short, or the device
-// lost, is nothing of the kernel's.
+// refusedByDriver makes a driver's refusal to compile a module, or to be done in a minute, the reason why its kernel is not taken. That
+// memory is short, or the device lost, is nothing of the kernel's.
 func refusedByDriver(module string, err error) error {
+	if errors.Is(err, pipeline.ErrCompiling) {
+		return &Declined{Why: err.Error()}
+	}
 	var call *vk.CallError
 	if !errors.As(err, &call) || call.Call != "vkCreateComputePipelines" {
 		return err
