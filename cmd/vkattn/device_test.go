@@ -411,8 +411,9 @@ func TestTune(t *testing.T) {
 	// few queries: few tiles
 	small := []string{"tune", "--batch", "1", "--heads", "2", "--seq", "9", "--head-dim", "8", "--tier", "scalar", "--dtype", "fp32",
 		"--causal", "--rounds", "1", "--limit", "50ms"}
-	status, stdout, stderr := call(append(small, "--dry-run")...)
+	status, stdout, stderr := call(append(small, "--dry-run", "--statistics")...)
 	require.Zero(t, status, stderr)
+	require.Regexp(t, `(?m)^ *tile .* registers +spills +at once`, stdout)
 	require.Contains(t, stdout, "float32 B1 H2 N9 D8 causal, scalar_forward")
 	require.Contains(t, stdout, "built in")
 	require.Contains(t, stdout, "taken")

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/compiled"
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/report"
 	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/flash/tune"
@@ -26,7 +28,7 @@ var (
 
 func newTune() *cobra.Command {
 	var f benchFlags
-	var list, reset, dry bool
+	var list, reset, dry, statistics bool
 	var export, pass string
 	cmd := &cobra.Command{
 		Use:   "tune",
@@ -77,7 +79,7 @@ The file: ` + tuningFileText(),
 			if err != nil {
 				return usage(cmd, err)
 			}
-			return runTune(cmd, &f, g, reset, dry, pass == "bwd")
+			return runTune(cmd, &f, g, reset, dry, pass == "bwd", statistics)
 		},
 	}
 	fl := cmd.Flags()
@@ -89,6 +91,8 @@ The file: ` + tuningFileText(),
 	fl.IntVar(&f.rounds, "rounds", 3, "measure so many `times`, interleaved; medians count")
 	fl.DurationVar(&f.limit, "limit", time.Minute, "time limit of measuring a tile once: fewer runs where they take longer, 0 for no limit")
 	fl.StringVar(&pass, "pass", "fwd", "whose tiles: those of `fwd` or bwd, of which nothing is stored")
+	fl.BoolVar(&statistics, "statistics", false, "compile each tile once more, and print what the driver says of its machine code: "+
+		"registers, spills, what runs at once (docs/devices.md)")
 	fl.BoolVar(&dry, "dry-run", false, "store nothing")
 	fl.BoolVar(&list, "list", false, "print what is stored, for all devices")
 	fl.StringVar(&export, "export", "", "write what is stored for this device as a `file` of tiles, and measure nothing")
@@ -175,7 +179,7 @@ func yesNo(v bool) string {
 	return "no"
 }
 
-func runTune(cmd *cobra.Command, f *benchFlags, given result.Grid, reset, dry, backward bool) error {
+func runTune(cmd *cobra.Command, f *benchFlags, given result.Grid, reset, dry, backward, statistics bool) error {
 	ctx, out, stderr := cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr()
 	dry = dry || backward
 	if tune.File() == "" && !dry {
@@ -211,6 +215,13 @@ func runTune(cmd *cobra.Command, f *benchFlags, given result.Grid, reset, dry, b
 	if f.tier != "" {
 		opts = append(opts, flash.WithTier(flash.Tier(f.tier)))
 	}
+	var compiler *flash.Device // of statistics: what drivers are asked for them may be compiled otherwise, and is not timed
+	if statistics {
+		if compiler, err = f.device.open(flash.CompileOnly()); err != nil {
+			return err
+		}
+		defer compiler.Close()
+	}
 	measurer := bench.NewDevice(dev, version(), result.Peaks{}, opts...)
 	measurer.Limit = f.limit
 	stored, failed := 0, 0
@@ -230,7 +241,11 @@ func runTune(cmd *cobra.Command, f *benchFlags, given result.Grid, reset, dry, b
 			failed++
 			continue
 		}
-		printTuned(out, c, results, backward, header.CPU, f.wide)
+		said, err := saidOf(ctx, compiler, c, results, backward, flash.Tier(f.tier))
+		if err != nil {
+			return err
+		}
+		printTuned(out, c, results, said, backward, header.CPU, f.wide)
 		n, err := store(dev, c, results, dry)
 		if err != nil {
 			return err
@@ -257,8 +272,29 @@ func runTune(cmd *cobra.Command, f *benchFlags, given result.Grid, reset, dry, b
 	return nil
 }
 
-// printTuned prints the candidates of a case for a pass, fastest first.
-func printTuned(w io.Writer, c result.Case, results []bench.Tuned, backward, cpu, wide bool) {
+// saidOf is what the driver says of each tile's kernel, by the tile's tuning; nil without a device to compile on.
+func saidOf(ctx context.Context, dev *flash.Device, c result.Case, results []bench.Tuned, backward bool,
+	tier flash.Tier) (map[string]compiled.Stats, error) {
+	if dev == nil {
+		return nil, nil
+	}
+	said := map[string]compiled.Stats{}
+	for i := range results {
+		text := tuningText(results[i].Candidate.Tuning)
+		c.Tuning = result.Tuning(strings.ReplaceAll(text, " ", ","))
+		s, ok, err := compiled.Dearest(ctx, dev, result.Job{Case: c, Passes: result.Passes{Fwd: !backward, Bwd: backward}}, tier)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			said[text] = s.Stats
+		}
+	}
+	return said, nil
+}
+
+// printTuned prints the candidates of a case for a pass, fastest first, with what the driver says of them, where it was asked.
+func printTuned(w io.Writer, c result.Case, results []bench.Tuned, said map[string]compiled.Stats, backward, cpu, wide bool) {
 	timed := func(r *bench.Tuned) (result.Pass, *float64) { return r.Fwd, r.MaxErr }
 	best := "taken"
 	if backward {
@@ -283,7 +319,11 @@ func printTuned(w io.Writer, c result.Case, results []bench.Tuned, backward, cpu
 		rates = append(rates, pass.TFLOPS)
 	}
 	unit := result.RateUnit(cpu, rates...)
-	t := newText(w, wide, []string{"max err", unit.Name}, []string{"tile", "ms", unit.Name, "× built in", "max err", "note"}, "lrrrrl")
+	titles, align := []string{"tile", "ms", unit.Name, "× built in", "max err", "note"}, "lrrrrl"
+	if said != nil {
+		titles, align = slices.Insert(titles, 5, "registers", "spills", "at once"), "lrrrrrrrl"
+	}
+	t := newText(w, wide, []string{"max err", unit.Name}, titles, align)
 	for _, r := range sorted {
 		var notes []string
 		if r.Default {
@@ -305,6 +345,16 @@ func printTuned(w io.Writer, c result.Case, results []bench.Tuned, backward, cpu
 		}
 		if maxErr != nil {
 			line[4] = fmt.Sprintf("%.1e", *maxErr)
+		}
+		if said != nil {
+			s, ok := said[tuningText(r.Candidate.Tuning)]
+			for i, v := range []float64{s.Registers, s.Spills, s.Occupancy} {
+				text := "-"
+				if ok && v >= 0 {
+					text = fmt.Sprintf("%g", v)
+				}
+				line = slices.Insert(line, 5+i, text)
+			}
 		}
 		t.Row(line...)
 	}

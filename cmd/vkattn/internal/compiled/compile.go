@@ -47,6 +47,20 @@ func Compile(ctx context.Context, dev *flash.Device, jobs []result.Job, progress
 	return out, nil
 }
 
+// Dearest is what the driver says of the kernel of a case's one pass that has the most instructions; false where no kernel takes the case.
+func Dearest(ctx context.Context, dev *flash.Device, j result.Job, tier flash.Tier) (s Stage, ok bool, err error) {
+	passes, _, err := compile(ctx, dev, j, tier)
+	if err != nil || len(passes) == 0 {
+		return s, false, err
+	}
+	for _, stage := range passes[len(passes)-1].Stages {
+		if !ok || stage.Instructions > s.Instructions {
+			s, ok = stage, true
+		}
+	}
+	return s, ok, nil
+}
+
 // compile makes those of one job, on a tier where it names one.
 func compile(ctx context.Context, dev *flash.Device, j result.Job, tier flash.Tier) (out []Pass, matrices bool, err error) {
 	named := j.Case.String()
