@@ -83,10 +83,18 @@ func TestWithoutFeatures(t *testing.T) {
 		e.BFloat16CooperativeMatrix)
 	_, err := dev.NewTimelineSemaphore(0)
 	require.ErrorIs(t, err, vk.ErrUnsupported)
-	i := affineInfo(1)
-	i.SubgroupSize = dev.Facts().Subgroup.Size
-	_, err = dev.NewComputePipeline(i)
-	require.ErrorIs(t, err, vk.ErrUnsupported)
+	i, sub := affineInfo(1), dev.Facts().Subgroup
+	i.SubgroupSize = sub.Size
+	p, err := dev.NewComputePipeline(i)
+	if sub.Single() {
+		require.NoError(t, err, "the only size there is needs no control")
+		require.NoError(t, p.Close())
+		i.SubgroupSize = 2 * sub.Size
+		_, err = dev.NewComputePipeline(i)
+		require.Error(t, err)
+	} else {
+		require.ErrorIs(t, err, vk.ErrUnsupported)
+	}
 	i = affineInfo(1)
 	i.FullSubgroups = true
 	_, err = dev.NewComputePipeline(i)

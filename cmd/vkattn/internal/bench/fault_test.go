@@ -106,7 +106,7 @@ func TestFaultsWhileTuning(t *testing.T) {
 		kind   string
 		n      int
 		result vk.Result
-	}{{"submit", 40, vk.ErrUnknown}, {"pipeline", 3, vk.ErrUnknown}, {"submit", 60, vk.ErrDeviceLost}} {
+	}{{"submit", 40, vk.ErrUnknown}, {"pipeline", 3, vk.ErrOutOfDeviceMemory}, {"submit", 60, vk.ErrDeviceLost}} {
 		dev := faultyDevice(t, owner, f)
 		d := quick(dev, result.Peaks{}, flash.WithTier(flash.TierScalar))
 		d.Limit = time.Nanosecond
