@@ -89,15 +89,6 @@ func (k *Kernel) Bindings() int {
 	return k.bindings
 }
 
-// Buffer is the binding of a storage buffer by its name; false where KernelInfo.Buffers had none of it.
-func (k *Kernel) Buffer(name string) (at int, ok bool) {
-	if k == nil {
-		return 0, false
-	}
-	n, ok := k.buffers[name]
-	return int(n), ok
-}
-
 // PushBytes is the number of bytes of push constants that a dispatch of the kernel takes.
 func (k *Kernel) PushBytes() int {
 	if k == nil {

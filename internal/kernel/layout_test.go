@@ -117,9 +117,9 @@ func TestDecodeLinearLayouts(t *testing.T) {
 			}
 			return kernel.Element{Row: x >> colBits, Col: x & (s.N - 1)}
 		}
-		acc := kerneltest.Held(s.Lanes, 1<<compBits, place)
+		acc := kernel.Held(s.Lanes, 1<<compBits, place)
 		perm := rapid.Permutation(seq(1<<compBits)).Draw(t, "operand")
-		a := kerneltest.Held(s.Lanes, 1<<compBits, func(lane, e int) kernel.Element { return place(lane, perm[e]) })
+		a := kernel.Held(s.Lanes, 1<<compBits, func(lane, e int) kernel.Element { return place(lane, perm[e]) })
 		l := kernel.DecodeLayout(s, acc, a)
 		if l.Form != kernel.FormRegisters {
 			t.Fatalf("form %d: %s", l.Form, l.Why)
@@ -153,8 +153,8 @@ func TestReadHeld(t *testing.T) {
 	}
 	acc, a, err := kernel.ReadHeld(good, s)
 	require.NoError(t, err)
-	require.Equal(t, kerneltest.Held(8, 8, func(l, e int) kernel.Element { return kernel.Element{Row: e, Col: l} }), acc)
-	require.Equal(t, kerneltest.Held(8, 8, func(l, e int) kernel.Element { return kernel.Element{Row: l, Col: e} }), a)
+	require.Equal(t, kernel.Held(8, 8, func(l, e int) kernel.Element { return kernel.Element{Row: e, Col: l} }), acc)
+	require.Equal(t, kernel.Held(8, 8, func(l, e int) kernel.Element { return kernel.Element{Row: l, Col: e} }), a)
 	for at, v := range map[int]uint32{0: 0, 1: 65, 2: 16} {
 		bad := slices.Clone(good)
 		bad[at] = v

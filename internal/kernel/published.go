@@ -4,8 +4,8 @@ import "github.com/vkattn/vkattn/internal/tiles"
 
 // Layouts that drivers' sources and vendors' manuals describe: on devices that compile and do not run nothing can be probed.
 
-// held makes a layout from a rule.
-func held(lanes, components int, at func(lane, e int) Element) HeldElements {
+// Held makes a layout from a rule: which element component e of a lane is.
+func Held(lanes, components int, at func(lane, e int) Element) HeldElements {
 	out := make(HeldElements, lanes)
 	for lane := range out {
 		for e := range components {
@@ -30,41 +30,39 @@ type Published struct {
 // an operand in every half (of 32) or quarter (of 64) of a subgroup; RDNA4 holds it once, and with 64 lanes rows 4 to 7 come behind rows 8
 // to 11.
 func PublishedLayouts() []Published {
-	ampere16 := held(32, 8, func(l, e int) Element { return Element{Row: l/4 + e/4*8, Col: 2*(l%4) + e%2 + e/2%2*8} })
-	ampere8 := held(32, 4, func(l, e int) Element { return Element{Row: l/4 + e/2*8, Col: 2*(l%4) + e%2} })
+	ampere16 := Held(32, 8, func(l, e int) Element { return Element{Row: l/4 + e/4*8, Col: 2*(l%4) + e%2 + e/2%2*8} })
+	ampere8 := Held(32, 4, func(l, e int) Element { return Element{Row: l/4 + e/2*8, Col: 2*(l%4) + e%2} })
 	quarter := func(lane int) int { return []int{0, 8, 4, 12}[lane/16] }
 	all := []Published{
 		{"RDNA3, 32 lanes", "rdna3", Fragment{16, 16, 16, 32},
-			held(32, 8, func(l, e int) Element { return Element{Row: 2*e + l/16, Col: l % 16} }),
-			held(32, 16, func(l, e int) Element { return Element{Row: l % 16, Col: e} })},
+			Held(32, 8, func(l, e int) Element { return Element{Row: 2*e + l/16, Col: l % 16} }),
+			Held(32, 16, func(l, e int) Element { return Element{Row: l % 16, Col: e} })},
 		{"RDNA3, 64 lanes", "rdna3", Fragment{16, 16, 16, 64},
-			held(64, 4, func(l, e int) Element { return Element{Row: 4*e + l/16, Col: l % 16} }),
-			held(64, 16, func(l, e int) Element { return Element{Row: l % 16, Col: e} })},
+			Held(64, 4, func(l, e int) Element { return Element{Row: 4*e + l/16, Col: l % 16} }),
+			Held(64, 16, func(l, e int) Element { return Element{Row: l % 16, Col: e} })},
 		{"RDNA4, 32 lanes", "rdna4", Fragment{16, 16, 16, 32},
-			held(32, 8, func(l, e int) Element { return Element{Row: 8*(l/16) + e, Col: l % 16} }),
-			held(32, 8, func(l, e int) Element { return Element{Row: l % 16, Col: 8*(l/16) + e} })},
+			Held(32, 8, func(l, e int) Element { return Element{Row: 8*(l/16) + e, Col: l % 16} }),
+			Held(32, 8, func(l, e int) Element { return Element{Row: l % 16, Col: 8*(l/16) + e} })},
 		{"RDNA4, 64 lanes", "rdna4", Fragment{16, 16, 16, 64},
-			held(64, 4, func(l, e int) Element { return Element{Row: quarter(l) + e, Col: l % 16} }),
-			held(64, 4, func(l, e int) Element { return Element{Row: l % 16, Col: quarter(l) + e} })},
+			Held(64, 4, func(l, e int) Element { return Element{Row: quarter(l) + e, Col: l % 16} }),
+			Held(64, 4, func(l, e int) Element { return Element{Row: l % 16, Col: quarter(l) + e} })},
 	}
 	for _, family := range []string{"turing", "ampere", "hopper"} {
 		all = append(all, Published{"16x16x16", family, Fragment{16, 16, 16, 32}, ampere16, ampere16},
 			Published{"16x8x8", family, Fragment{16, 8, 8, 32}, ampere8, ampere8},
 			Published{"16x8x16", family, Fragment{16, 8, 16, 32}, ampere8,
-				held(32, 8, func(l, e int) Element { return Element{Row: l/4 + e/2%2*8, Col: 2*(l%4) + e%2 + e/4*8} })})
+				Held(32, 8, func(l, e int) Element { return Element{Row: l/4 + e/2%2*8, Col: 2*(l%4) + e%2 + e/4*8} })})
 	}
 	return all
 }
 
 // publishedLayout is that of a device's fragments, as its family is described.
 func (c *Capabilities) publishedLayout(s Fragment) FragmentLayout {
+	family := tiles.For(c.TilesDevice()).Name // the built-in one, whatever tiles the user gives
 	for _, p := range PublishedLayouts() {
-		if p.Shape == s && p.Family == c.tilesFamily().Name {
+		if p.Shape == s && p.Family == family {
 			return DecodeLayout(s, p.Accumulator, p.A)
 		}
 	}
 	return FragmentLayout{Form: FormShared, Why: "nobody describes it, and nothing runs that could be asked"}
 }
-
-// tilesFamily is the built-in family of the device.
-func (c *Capabilities) tilesFamily() *tiles.Family { return tiles.For(c.TilesDevice()) }

@@ -153,7 +153,7 @@ func (tile *flash1Tile) fit(c *kernel.Capabilities, p *attn.Problem, t *kernel.T
 	can := c.SubgroupRows(tile.Tx(), tile.Threads())
 	tile.Subgroup = t.Get("subgroup", kernel.BoolInt(can)) != 0
 	if tile.Subgroup && !can {
-		return "subgroup = 1 needs full subgroups of a required size, shuffles, and rows that fit into one"
+		return "subgroup = 1 needs full subgroups of a known size, shuffles, and rows that fit into one"
 	}
 	pieces := []int{tile.BC}
 	if !whole {

@@ -232,7 +232,7 @@ func (tile *ForwardTile) fit(c *kernel.Capabilities, p *attn.Problem, t *kernel.
 		forwardFields.Take(tile, t, "", "dk", "pc", "vc", "q_resident", "v_early")
 		tile.Subgroup = t.Get("subgroup", kernel.BoolInt(c.SubgroupRows(tile.Tx(), tile.Threads()))) != 0
 		if tile.Subgroup && !c.SubgroupRows(tile.Tx(), tile.Threads()) {
-			return "subgroup = 1 needs full subgroups of a required size, shuffles, and rows that fit into one"
+			return "subgroup = 1 needs full subgroups of a known size, shuffles, and rows that fit into one"
 		}
 		if why = tile.Check(p.HeadDim, p.ValueDim, elem, limits); why == "" {
 			return ""

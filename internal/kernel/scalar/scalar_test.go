@@ -86,10 +86,10 @@ func TestForwardTuning(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, [5]int{24, 16, 3, 4, 2}, [5]int{tile.BR, tile.BC, tile.MR, tile.MC, tile.Parts})
 	for rule, given := range map[string]map[string]int{
-		"br = 25 must be a multiple of mr":        {"br": 25, "mr": 4},
-		"bc/mc = 3 must be even":                  {"bc": 24, "mc": 8},
-		"passes the device's 1024":                {"br": 512, "bc": 512, "mr": 1, "mc": 4},
-		"needs full subgroups of a required size": {"subgroup": 1},
+		"br = 25 must be a multiple of mr":     {"br": 25, "mr": 4},
+		"bc/mc = 3 must be even":               {"bc": 24, "mc": 8},
+		"passes the device's 1024":             {"br": 512, "bc": 512, "mr": 1, "mc": 4},
+		"needs full subgroups of a known size": {"subgroup": 1},
 	} {
 		_, err := ChooseForwardTile(c, p, kernel.NewTuning(given))
 		require.ErrorContains(t, err, rule)
