@@ -216,6 +216,33 @@ func TestFaultWalk(t *testing.T) {
 	require.NoError(t, everything(opening))
 }
 
+// A device that was opened here and never got work is not waited for, since a driver without hardware cannot; one that did is.
+func TestIdleDeviceIsNotWaitedFor(t *testing.T) {
+	vktest.Device(t) // or skip
+	for _, works := range []bool{false, true} {
+		f := vk.NewFaults()
+		in, err := vk.NewInstance(vk.InstanceOptions{Faults: f})
+		require.NoError(t, err)
+		all, err := in.PhysicalDevices()
+		require.NoError(t, err)
+		dev, err := all[0].Open(vk.DeviceOptions{})
+		require.NoError(t, err)
+		if works {
+			require.NoError(t, dev.Queue().Submit(vk.Submission{}))
+		}
+		require.NoError(t, f.Arm("idle", 1, vk.ErrOutOfHostMemory))
+		err = dev.WaitIdle()
+		if works {
+			require.ErrorIs(t, err, vk.ErrOutOfHostMemory)
+		} else {
+			require.NoError(t, err)
+		}
+		f.Disarm()
+		require.NoError(t, dev.Close())
+		require.NoError(t, in.Close())
+	}
+}
+
 // Every call of making an instance fails in turn. Enumerations that are incomplete are asked again, and find what there is.
 func TestFaultWalkInstance(t *testing.T) {
 	vktest.Device(t) // or skip

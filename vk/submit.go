@@ -38,6 +38,7 @@ type Queue struct {
 
 	mu      sync.Mutex
 	scratch []uint64
+	used    bool // something was submitted
 }
 
 // Handle returns the VkQueue.
@@ -112,6 +113,7 @@ func (q *Queue) Submit(s Submission) error {
 	if len(q.scratch) == 0 {
 		q.scratch = append(q.scratch, 0) // so that there is an address to pass
 	}
+	q.used = true
 	r := C.vka_submit(d.table, C.uint64_t(q.handle), (*C.uint64_t)(unsafe.Pointer(&q.scratch[0])),
 		C.uint32_t(len(s.Commands)), C.uint32_t(waits), C.uint32_t(signals), cbool(len(s.Wait)+len(s.Signal) > 0), C.uint64_t(fence))
 	if err := d.check("vkQueueSubmit", r); err != nil {
