@@ -25,7 +25,7 @@ func TestDoctor(t *testing.T) {
 	needDevice(t)
 	t.Setenv("COLUMNS", "80")
 	out := filepath.Join(t.TempDir(), "doctor.txt")
-	status, stdout, stderr := call("doctor", "--limit", "1s", "--out", out, "--quiet")
+	status, stdout, stderr := call("doctor", "--limit", "10s", "--out", out, "--quiet")
 	require.Zero(t, status, stdout+stderr)
 	require.Empty(t, stderr)
 	for _, s := range []string{"vkattn doctor\n  vkattn      " + version(), "\nFeatures\n", "\nSelf-checks\n  right ", "\nKernels\n",
