@@ -72,7 +72,8 @@ func (f *compileFlags) run(cmd *cobra.Command, device *deviceChoice) error {
 		return err
 	}
 	defer closeDevice(cmd.ErrOrStderr(), dev)
-	passes, err := compiled.Compile(cmd.Context(), dev, jobs, func(i, of int, what string) {
+	again := func() (*flash.Device, error) { return device.open(options...) }
+	passes, err := compiled.Compile(cmd.Context(), dev, again, jobs, func(i, of int, what string) {
 		fmt.Fprintf(cmd.ErrOrStderr(), "%d of %d: %s\n", i+1, of, what)
 	})
 	if err != nil {

@@ -78,8 +78,8 @@ func fitGradients(e *kernel.Env, p *attn.Problem, forward *Program, shape standa
 	for _, n := range forward.sizes {
 		needed += matrices * n
 	}
-	if memory := e.Caps.Memory(); needed > memory {
-		return nil, &pipeline.MemoryError{Label: "workspace", Needed: needed, Available: memory, Rule: rule}
+	if c := &e.Caps; !c.HasRoom(needed) {
+		return nil, &pipeline.MemoryError{Label: "workspace", Needed: needed, Available: c.Memory(), Rule: rule}
 	}
 	for i := range forward.slabs {
 		var g [standardGradients]kernel.Grid

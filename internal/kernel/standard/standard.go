@@ -144,11 +144,11 @@ func (s *Program) cut(t *kernel.Tuning) error {
 	heads, rowBytes := p.Batch*p.Heads, uint64(s.pitch*p.DType.Size())
 	most, cut := LargestSlab(&s.env.Caps, t), uint64(t.Get(maxSlab, 0))
 	total, ok := ScoreBytes(heads, p.QueryLen, rowBytes)
-	if memory := s.env.Caps.Memory(); !ok || total > memory {
-		if !ok {
-			total = 1<<64 - 1
-		}
-		return &pipeline.MemoryError{Label: "workspace", Needed: total, Available: memory,
+	if !ok {
+		total = 1<<64 - 1
+	}
+	if c := &s.env.Caps; !ok || !c.HasRoom(total) {
+		return &pipeline.MemoryError{Label: "workspace", Needed: total, Available: c.Memory(),
 			Rule: "the device's memory, for the matrix of scores"}
 	}
 	if cut > 0 && (cut < rowBytes || total/min(total, cut) > mostSlabs) {

@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
+	"github.com/vkattn/vkattn/flash"
 )
 
 // Prepare makes the plans of jobs on all cores of the host and lets them go. Their pipelines stay: a driver compiles one of the large
@@ -35,23 +36,34 @@ func (d *Device) Prepare(ctx context.Context, jobs []result.Job, done func()) {
 }
 
 func (d *Device) prepare(ctx context.Context, j result.Job) {
-	if ctx.Err() != nil {
-		return
+	_ = d.Plan(ctx, j, func(bool, string, flash.Tier) error { return nil })
+}
+
+// Plan makes the plan of a job and lets it go, and tells each pass when its kernels are there, the forward pass of a job without one too:
+// which it is, its kernel with its tile, and the tier. An error of did ends it.
+func (d *Device) Plan(ctx context.Context, j result.Job, did func(backward bool, kernel string, tier flash.Tier) error) error {
+	if err := ctx.Err(); err != nil {
+		return err
 	}
 	options, err := d.options(j.Case)
 	if err != nil {
-		return
+		return err
 	}
 	problem, err := j.Case.Problem()
 	if err != nil {
-		return
+		return err
 	}
 	plan, err := d.dev.Plan(problem, options...)
 	if err != nil {
-		return
+		return err
 	}
 	defer plan.Close()
-	if j.Passes.OrDefault().Bwd {
-		_, _ = plan.BackwardInfo()
+	if err := did(false, plan.Kernel(), plan.Tier()); err != nil || !j.Passes.OrDefault().Bwd {
+		return err
 	}
+	info, err := plan.BackwardInfo()
+	if err != nil {
+		return err
+	}
+	return did(true, info.Kernel, info.Tier)
 }

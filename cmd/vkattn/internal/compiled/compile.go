@@ -1,6 +1,7 @@
 package compiled
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,8 +17,21 @@ import (
 
 // Compile makes the kernels of jobs on a device that was opened with flash.CompileOnly: of each job those that a plan takes, and where that
 // are kernels on matrices, those of the scalar tier too. A problem that no kernel takes is a pass that is refused. progress, which may be
-// nil, is told what comes next, and of how many.
-func Compile(ctx context.Context, dev *flash.Device, jobs []result.Job, progress func(i, of int, what string)) (out []Pass, err error) {
+// nil, is told what comes next, and of how many. again opens the device once more: one that has no memory, which a driver makes up that is
+// told what to compile for, can record nothing, and what a plan makes is seen where nothing else was made.
+func Compile(ctx context.Context, dev *flash.Device, again func() (*flash.Device, error), jobs []result.Job,
+	progress func(i, of int, what string)) (out []Pass, err error) {
+	compile := compile
+	if len(dev.Info().Facts.MemoryTypes) == 0 {
+		compile = func(ctx context.Context, _ *flash.Device, j result.Job, tier flash.Tier) ([]Pass, bool, error) {
+			dev, err := again()
+			if err != nil {
+				return nil, false, err
+			}
+			defer dev.Close()
+			return planned(ctx, dev, j, tier)
+		}
+	}
 	for i, j := range jobs {
 		if err := ctx.Err(); err != nil {
 			return out, context.Cause(ctx)
@@ -61,16 +75,21 @@ func Dearest(ctx context.Context, dev *flash.Device, j result.Job, tier flash.Ti
 	return s, ok, nil
 }
 
-// compile makes those of one job, on a tier where it names one.
-func compile(ctx context.Context, dev *flash.Device, j result.Job, tier flash.Tier) (out []Pass, matrices bool, err error) {
+// of names a job's problem, and gives what plans it on a tier where it names one.
+func of(dev *flash.Device, j result.Job, tier flash.Tier) (string, *bench.Device) {
 	named := j.Case.String()
 	var opts []flash.PlanOption
 	if tier != "" {
 		named += ", " + string(tier)
 		opts = append(opts, flash.WithTier(tier))
 	}
-	passes := j.Passes.OrDefault()
-	listed, failure := bench.NewDevice(dev, "", result.Peaks{}, opts...).List(ctx, j)
+	return named, bench.NewDevice(dev, "", result.Peaks{}, opts...)
+}
+
+// compile makes those of one job, on a tier where it names one.
+func compile(ctx context.Context, dev *flash.Device, j result.Job, tier flash.Tier) (out []Pass, matrices bool, err error) {
+	named, b := of(dev, j, tier)
+	listed, failure := b.List(ctx, j)
 	for _, l := range listed {
 		p := Pass{Problem: named + ", " + direction(l.Backward), Kernel: l.Kernel}
 		matrices = matrices || l.Tier == flash.TierMatrix
@@ -79,11 +98,47 @@ func compile(ctx context.Context, dev *flash.Device, j result.Job, tier flash.Ti
 		}
 		out = append(out, p)
 	}
-	if failure != nil {
-		if fatal(failure) {
-			return nil, false, failure
+	return refuse(out, named, j, failure, matrices)
+}
+
+// planned is compile on a device that nothing was made on: what its kernels are is what the passes' plans made. It has no memory to record
+// with, so a pass's kernels are in the order of their names.
+func planned(ctx context.Context, dev *flash.Device, j result.Job, tier flash.Tier) (out []Pass, matrices bool, err error) {
+	named, b := of(dev, j, tier)
+	seen := 0
+	failure := b.Plan(ctx, j, func(backward bool, kernel string, tier flash.Tier) error {
+		made := tune.Kernels(dev)
+		if !backward && !j.Passes.OrDefault().Fwd {
+			seen = len(made)
+			return nil
 		}
-		out = append(out, Pass{Problem: named + ", " + direction(len(listed) > 0 || !passes.Fwd), Refused: failure.Error()})
+		matrices = matrices || tier == flash.TierMatrix
+		p := Pass{Problem: named + ", " + direction(backward), Kernel: kernel}
+		for _, k := range made[seen:] {
+			s, err := stageOf(k)
+			if err != nil {
+				return err
+			}
+			p.Stages = append(p.Stages, s)
+		}
+		seen = len(made)
+		slices.SortFunc(p.Stages, func(a, b Stage) int {
+			return cmp.Or(cmp.Compare(a.Module, b.Module), -cmp.Compare(a.Instructions, b.Instructions))
+		})
+		out = append(out, p)
+		return nil
+	})
+	return refuse(out, named, j, failure, matrices)
+}
+
+// refuse adds the pass of a job that failed, if one did: the first that is not there.
+func refuse(out []Pass, named string, j result.Job, failure error, matrices bool) ([]Pass, bool, error) {
+	switch {
+	case failure == nil:
+	case fatal(failure):
+		return nil, false, failure
+	default:
+		out = append(out, Pass{Problem: named + ", " + direction(len(out) > 0 || !j.Passes.OrDefault().Fwd), Refused: failure.Error()})
 	}
 	return out, matrices, nil
 }
@@ -120,16 +175,19 @@ func Stages(dev *flash.Device, l *pipeline.Listing) (out []Stage, err error) {
 // stage is what the driver says of a kernel that was listed.
 func stage(dev *flash.Device, l pipeline.ListedKernel) (Stage, error) {
 	for _, k := range tune.Kernels(dev) {
-		if k.Listed() != l {
-			continue
+		if k.Listed() == l {
+			return stageOf(k)
 		}
-		s := Stage{Module: l.Name, Seconds: math.Round(100*k.Took().Seconds()) / 100, Stats: StatsOf(nil)}
-		if said, err := k.Stats(); err == nil {
-			s.Stats = StatsOf(said)
-		} else if !errors.Is(err, pipeline.ErrNoStats) {
-			return s, err
-		}
-		return s, nil
 	}
 	return Stage{}, fmt.Errorf("%s was recorded, and the device knows no such kernel", l.Name)
+}
+
+func stageOf(k *pipeline.Kernel) (Stage, error) {
+	s := Stage{Module: k.Listed().Name, Seconds: math.Round(100*k.Took().Seconds()) / 100, Stats: StatsOf(nil)}
+	if said, err := k.Stats(); err == nil {
+		s.Stats = StatsOf(said)
+	} else if !errors.Is(err, pipeline.ErrNoStats) {
+		return s, err
+	}
+	return s, nil
 }
