@@ -16,7 +16,7 @@ type Field[T any] struct {
 }
 
 // Fields are those of a tile. Rows of tables, tuning parameters, specialization constants and candidates follow from them; ranges are those
-// of the tables (internal/tiles/schema.go), see RowRanges.
+// of the tables (internal/tiles/generic.tiles), see RowRanges.
 type Fields[T any] []Field[T]
 
 func (f *Field[T]) get(t *T) int {

@@ -13,6 +13,9 @@
 //	dim<=64 mask=none keys>=1024 : w=8 rm=2 bc=128 ck=16 prefetch=1
 //	any                          : w=4 rm=1 bc=16 ck=16
 //
+// The built-in file of the family generic also says, for all files, which numbers the rows of a kernel may name:
+// numbers w=1..64 q_reg?=1..256.
+//
 // Rows are tried from the top: the first that suits the problem and that the device's limits allow is taken. A row names what its
 // kernel has no choice for; switches, and what the kernel chooses by itself, may be left out.
 //

@@ -94,6 +94,11 @@ func (p *parser) read(words []string) error {
 		return p.constants(words[1:])
 	case "kernel":
 		return p.section(words[1:])
+	case "numbers":
+		if p.file != folder+genericFile {
+			return p.bad("numbers of kernels stand in the library's own %s alone", genericFile)
+		}
+		return nil // readNumbers has them
 	}
 	return p.row(words)
 }

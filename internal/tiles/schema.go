@@ -1,5 +1,11 @@
 package tiles
 
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
 // limit is the range of a number.
 type limit struct {
 	least, most int
@@ -9,60 +15,55 @@ type limit struct {
 // values are the numbers that rows of a kernel may name; the shaders say what each means.
 type values map[string]limit
 
-var (
-	onOff    = limit{0, 1, true}
-	side     = limit{1, 1024, false} // of a tile
-	few      = limit{1, 64, false}   // subgroups of a workgroup, or fragments of a subgroup
-	slicesOf = limit{1, 256, true}   // slices of an operand in registers
-	together = limit{1, 1 << 16, true}
-
-	forwardMatrix = values{"w": few, "rm": {1, 8, false}, "bc": side, "ck": side, "prefetch": {0, 5, true}, "pipe": onOff,
-		"max_first": onOff,
-		"q_reg":     slicesOf, "keep_masks": onOff, "steps": onOff, "whole": onOff, "heads_together": together}
-	// default: it is taken where no tier is asked for.
-	forwardSplit = forwardMatrix.and(values{"default": onOff})
-	forwardWide  = values{"w": few, "split": few, "rm": {1, 8, false}, "ck": side, "slice": side, "v_keys": side, "prefetch": {0, 3, true},
-		"heads_together": together}
-	backwardMatrix = values{"w": few, "rm": {1, 8, false}, "bc": side, "ck": side, "prefetch": {0, 2, true}, "a_reg": slicesOf,
-		"b_reg": slicesOf}
-	// slabs: it is taken where the caller says nothing.
-	backwardWeights = backwardMatrix.and(values{"slabs": onOff})
-	pieces          = values{"br": side, "bc": side, "mr": {1, 16, false}, "mc": {4, 16, false}}
-	forwardScalar   = pieces.and(values{"dk": {4, 576, true}, "pc": {1, 1024, true}, "vc": {4, 1024, true}, "q_resident": onOff,
-		"v_early": onOff})
-	backwardScalar = pieces.and(values{"dk": {4, 256, true}, "vc": {4, 1024, true}})
+// genericFile says what numbers there are.
+const (
+	folder      = "internal/tiles/"
+	genericFile = "generic.tiles"
 )
 
-// kernels are the kernels, and the steps of such, that have rows.
-var kernels = map[string]values{
-	"matrix_forward":          forwardMatrix,
-	"matrix_forward_blocks":   forwardMatrix, // before those of matrix_forward
-	"matrix_forward_split":    forwardSplit,
-	"matrix_forward_wide":     forwardWide,
-	"matrix_flash1":           forwardMatrix,
-	"matrix_backward_kv":      backwardMatrix,
-	"matrix_backward_q":       backwardMatrix,
-	"matrix_backward_weights": backwardWeights,
-	"scalar_forward":          forwardScalar,
-	"scalar_forward_blocks":   forwardScalar, // before those of scalar_forward
-	"scalar_flash1":           pieces,
-	"scalar_backward_kv":      backwardScalar,
-	"scalar_backward_q":       backwardScalar,
-	// registers: words of Q and O in a lane; in_flight: words of K and V on their way; beside: workgroups of a multiprocessor; part_keys:
-	// fewer keys in a part are not worth a workgroup; shared_kib: for sums of subgroups.
-	"scalar_decode": {"w": {1, 32, false}, "lpr": {1, 128, false}, "u": {1, 16, false}, "registers": side, "in_flight": side,
-		"beside":    side,
-		"part_keys": {1, 1 << 20, false}, "shared_kib": side},
-	// keys: of a batch; the others as in scalar_decode.
-	"matrix_decode": {"w": {1, 32, false}, "keys": {1, 256, false}, "registers": side, "beside": side, "part_keys": {1, 1 << 20, false},
-		"shared_kib": side},
-	// Rows, columns and keys are of a subgroup's piece, or of a run, in elements: fragments differ.
-	"standard_scores_matrix":  {"wr": few, "rows": side, "columns": side, "run": {1, 1 << 16, false}},
-	"standard_product_matrix": {"wr": few, "wc": few, "rows": side, "keys": side},
-	"standard_scalar": {"br": side, "bc": side, "mr": {1, 16, false}, "mc": {4, 16, false}, "dk": {8, 256, false},
-		"product_bc": {8, 1024, false}},
-	"standard_softmax":          {"pieces": {1, 16, false}}, // of four, that an invocation keeps of a row
-	"standard_softmax_subgroup": {"pieces": {1, 16, false}}, // the same
+// kernels are the kernels, and the steps of such, that have rows: those that generic.tiles has numbers of.
+var kernels = func() map[string]values {
+	text, err := files.ReadFile(genericFile)
+	if err != nil {
+		panic(err)
+	}
+	all, err := readNumbers(string(text))
+	if err != nil {
+		panic(err) // a file of ours
+	}
+	return all
+}()
+
+// readNumbers reads the lines of numbers of a file, of the kernels that they stand behind.
+func readNumbers(text string) (map[string]values, error) {
+	all, kernel := map[string]values{}, ""
+	for line := range strings.Lines(text) {
+		line, _, _ = strings.Cut(line, "#")
+		words := strings.Fields(line)
+		switch {
+		case len(words) > 1 && words[0] == "kernel":
+			kernel = words[1]
+		case len(words) > 0 && words[0] == "numbers":
+			if all[kernel] == nil {
+				all[kernel] = values{}
+			}
+			for _, w := range words[1:] {
+				name, ends, _ := strings.Cut(w, "=")
+				from, to, ok := strings.Cut(ends, "..")
+				least, err1 := strconv.Atoi(from)
+				most, err2 := strconv.Atoi(to)
+				if !ok || err1 != nil || err2 != nil || least < 0 || least >= most {
+					return nil, fmt.Errorf("tiles: numbers of %q: %q is not NAME=LEAST..MOST", kernel, w)
+				}
+				name, open := strings.CutSuffix(name, "?")
+				if _, twice := all[kernel][name]; twice {
+					return nil, fmt.Errorf("tiles: numbers of %q: %s is there twice", kernel, name)
+				}
+				all[kernel][name] = limit{least, most, open || least == 0}
+			}
+		}
+	}
+	return all, nil
 }
 
 // Ranges are the least and the most of each number that rows of a kernel may name; a kernel's tuning parameters have the same.
@@ -76,17 +77,6 @@ func Ranges(kernel string) map[string][2]int {
 
 // mostTuned is the largest value of a tuning parameter; the kernels' own ranges are narrower.
 const mostTuned = 1 << 24
-
-// and joins values.
-func (v values) and(more values) values {
-	out := values{}
-	for _, m := range []values{v, more} {
-		for name, l := range m {
-			out[name] = l
-		}
-	}
-	return out
-}
 
 // Constants are the numbers by which the time of a pass is predicted, and by which rows are cut down where a device would not be full.
 // Pairs are of a row and a key, on one multiprocessor.

@@ -5,7 +5,6 @@ import (
 	"embed"
 	"fmt"
 	"maps"
-	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -115,7 +114,7 @@ func load() ([]*Family, error) {
 		if err != nil {
 			return nil, err
 		}
-		f, err := Parse(path.Join("internal/tiles", e.Name()), string(text))
+		f, err := Parse(folder+e.Name(), string(text))
 		if err != nil {
 			return nil, err
 		}

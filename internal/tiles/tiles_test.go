@@ -107,6 +107,7 @@ func TestErrors(t *testing.T) {
 		head + "kernel matrix_forward":      "f.tiles:3: kernel needs a name, and measured",
 		head + "kernel nothing measured":    `f.tiles:3: unknown kernel "nothing"`,
 		head + "kernel matrix_forward best": "f.tiles:3: kernel needs a name, and measured",
+		head + "numbers w=1..64":            "f.tiles:3: numbers of kernels stand in the library's own generic.tiles alone",
 	} {
 		_, err := Parse("f.tiles", text)
 		var e *Error
@@ -142,6 +143,18 @@ func TestErrors(t *testing.T) {
 	require.ErrorContains(t, err, "more than 4096 rows")
 	_, err = Parse("f.tiles", head+strings.Repeat("device any\n", mostDevices))
 	require.ErrorContains(t, err, "more than 256 lines of devices")
+}
+
+// TestNumbers: lines of numbers say the least, the most, and what a row may leave out.
+func TestNumbers(t *testing.T) {
+	got, err := readNumbers("kernel a derived\nnumbers w=1..64 # subgroups\nnumbers q?=2..8 on=0..1\nany : w=3\n" +
+		"kernel b derived\nnumbers w=3..4")
+	require.NoError(t, err)
+	require.Equal(t, map[string]values{"a": {"w": {1, 64, false}, "q": {2, 8, true}, "on": {0, 1, true}}, "b": {"w": {3, 4, false}}}, got)
+	for _, bad := range []string{"w", "w=1", "w=1..", "w=..2", "w=1..x", "w=2..2", "w=-1..2", "w=1..2 w=1..3"} {
+		_, err := readNumbers("kernel a derived\nnumbers " + bad)
+		require.ErrorContains(t, err, `tiles: numbers of "a": `, bad)
+	}
 }
 
 // TestSuits: a row is for the problems that its conditions name, and for no other.
