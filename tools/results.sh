@@ -12,12 +12,15 @@
 #     scores      functions, windows, masks, sinks and biases of scores, beside FlashAttention-2 and the memory-efficient kernel
 #     packed      packed sequences beside FlashAttention-2      paged, rows     keys in pages; appending, rotation, merging
 #     guard       a shape or two of every family of kernels, for vkattn compare --relative
+#     ranks       several GPUs of one machine, named alone: rings and heads over 2, 4 and 8 of them, as far as there are so many, and
+#                 links. RANKS="2 4" says how many; TRY=1 takes small sizes and lets ranks share a device; with MPIRUN=mpirun, VKATTN
+#                 built with -tags mpi, ranks are processes too
 #
 # NAME (gpu) begins the files' names, VKATTN is the command (bin/vkattn), PEER the peer's command; without PyTorch and CUDA set
 # PEER= and there are no peer's rows. LIMIT is the longest a command of a step may take (300 s; of verify twice that); an
 # interrupted step keeps its rows, of verify the sections that ended, and goes on with the next call.
 set -euo pipefail
-[ $# -ge 1 ] || { sed -n '2,19s/^# \{0,1\}//p' "$0"; exit 2; }
+[ $# -ge 1 ] || { sed -n '2,22s/^# \{0,1\}//p' "$0"; exit 2; }
 top=$(cd "$(dirname "$0")/.." && pwd)
 dir=$1; shift
 mkdir -p "$dir"
@@ -93,10 +96,28 @@ scalar()  {
   bench forward-scalar --suite forward --impl flash,standard --tier scalar --limit 500ms
 }
 
+ranks() { # of a machine with four GPUs some eight minutes; rows that are there are not run again
+  local counts=${RANKS:-} n over sizes short long gpus try=()
+  gpus=$("$vkattn" info --json | grep -c '^    "device"' || true)
+  [ -n "$counts" ] || for n in 2 4 8; do [ "$n" -gt "$gpus" ] && [ "$n" -gt 2 ] || counts+=" $n"; done
+  sizes=(--heads 16 --head-dim 128 --pass both) short=32k long=128k,512k
+  [ -z "${TRY:-}" ] || try=(--share-device) sizes=(--heads 8 --head-dim 8 --pass both) short=64 long=128
+  timeout -s INT "$limit" "$vkattn" info --links > "$dir/$name-links.txt" || echo "  status $?"
+  for n in $counts; do
+    for over in ring heads; do
+      bench ranks --ranks "$n" "${try[@]}" --over "$over" "${sizes[@]}" --seq "$short,$long" --causal
+      bench ranks --ranks "$n" "${try[@]}" --over "$over" "${sizes[@]}" --seq "$short" --causal=false
+    done
+    bench ranks --ranks "$n" "${try[@]}" "${sizes[@]}" --kv-heads 4 --seq "$short" --causal
+    [ -z "${MPIRUN:-}" ] || timeout -s INT "$limit" "$MPIRUN" -n "$n" "$vkattn" bench --mpi "${try[@]}" "${sizes[@]}" --seq "$short,${long%,*}" \
+      --causal --append --out "$dir/$name-ranks-mpi.jsonl" || echo "  status $?"
+  done
+}
+
 steps=(verify papers backward wide train-long dropout standard reports dims few scores packed paged rows guard bf16 scalar)
 [ $# -gt 0 ] || set -- "${steps[@]}"
 for step in "$@"; do
-  case " ${steps[*]} " in *" $step "*) ;; *) echo "step $step: must be of ${steps[*]}" >&2; exit 2 ;; esac
+  case " ${steps[*]} ranks " in *" $step "*) ;; *) echo "step $step: must be of ${steps[*]} ranks" >&2; exit 2 ;; esac
 done
 failed=0
 for step in "$@"; do

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -89,6 +90,32 @@ func TestResultsCommands(t *testing.T) {
 				_, err := result.ReadFile(path)
 				require.NoError(t, err)
 			}
+		}
+	}
+}
+
+// TestResultsOfRanks: the step of several GPUs runs where it is named alone, with commands that vkattn takes, each of them for every number
+// of ranks; a trial is small and shares a device.
+func TestResultsOfRanks(t *testing.T) {
+	for _, env := range [][]string{nil, {"RANKS=2 4"}, {"TRY=1", "RANKS=3"}} {
+		r := resultsScript{env: env}
+		commands := r.run(t, "ranks")
+		require.Zero(t, r.code, r.text)
+		ranks := map[string]int{}
+		for _, args := range commands {
+			if args[0] == "info" {
+				continue
+			}
+			ranks[args[slices.Index(args, "--ranks")+1]]++
+			require.Equal(t, slices.Contains(env, "TRY=1"), slices.Contains(args, "--share-device"))
+			status, _, stderr := call(append(slices.Clone(args), "--device", "no such device")...)
+			require.Equal(t, 2, status, "%q: %s", args, stderr)
+			require.Contains(t, stderr, "--device is of attention on one device", "%q", args) // the last thing that is looked at
+		}
+		want := [][]string{{"2"}, {"2", "4"}, {"3"}}[len(env)]
+		require.ElementsMatch(t, want, slices.Collect(maps.Keys(ranks)))
+		for _, n := range ranks {
+			require.Equal(t, 5, n)
 		}
 	}
 }
