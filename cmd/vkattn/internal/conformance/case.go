@@ -24,11 +24,14 @@ type Case struct {
 	NoLSE   bool // lse is not asked for
 	// Gradients runs the backward pass too, on what forward left.
 	Gradients bool
-	Seed      uint64         // of dropout
-	Offset    uint32         // the same
-	Share     float64        // of the block mask's blocks that are attended to, where Problem.Blocks is set
-	Sample    int            // number of rows, chosen at random, that are compared; 0 means all
-	Tuning    map[string]int // forced besides the target's
+	// Rounding looks again at gradients that exceed plain attention's measure, by the bounds of rounding (ref.RoundingBounds): for problems
+	// drawn at random, some of whose rows are badly conditioned. Of functions, biases and sinks of scores these bounds know nothing.
+	Rounding bool
+	Seed     uint64         // of dropout
+	Offset   uint32         // the same
+	Share    float64        // of the block mask's blocks that are attended to, where Problem.Blocks is set
+	Sample   int            // number of rows, chosen at random, that are compared; 0 means all
+	Tuning   map[string]int // forced besides the target's
 	// Only restricts the case, its Tuning above all, to these implementations; nil means all.
 	Only []flash.Implementation
 

@@ -2,10 +2,12 @@ package conformance
 
 import (
 	"math"
+	"math/rand/v2"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/internal/ref"
 )
 
@@ -35,5 +37,35 @@ func TestJudgeNoticesWrongGradients(t *testing.T) {
 				require.Empty(t, r.Failure, "%s, %v", name, dtype)
 			}
 		}
+	}
+}
+
+// TestJudgeKnowsRounding: where two weights of a row are nearly one and none, dq nearly cancels, and how far plain attention is off is
+// luck. A random problem's gradient between that and the bounds of rounding is right; a named case's is not, nor what is beyond both.
+func TestJudgeKnowsRounding(t *testing.T) {
+	c := &Case{Name: "two keys", Problem: flash.Problem{Batch: 1, Heads: 1, QueryLen: 1, KeyLen: 2, HeadDim: 8, DType: flash.F16}}
+	c.Inputs(3, Normal(3, 3, 1), 1)
+	require.NoError(t, c.prepare())
+	require.NoError(t, c.differentiate(rand.New(rand.NewPCG(1, 2))))
+	b, err := ref.RoundingBounds(c.inputs, ref.F16, ref.Rounds{}, &c.grads.do, c.grads.dlse)
+	require.NoError(t, err)
+	right := c.grads.answers[0]
+	measure := ref.CheckGradient(right, right, c.grads.plain[0], ref.F16).Bound
+	require.Greater(t, b.DQ.Data[0], 2*measure, "such a row")
+	for _, test := range []struct {
+		off      float64
+		rounding bool
+		pass     bool
+	}{{measure / 2, false, true}, {b.DQ.Data[0] * 0.9, false, false}, {b.DQ.Data[0] * 0.9, true, true}, {b.DQ.Data[0] * 1.1, true, false}} {
+		var r Result
+		c.Rounding = test.rounding
+		got := make([]float32, len(right))
+		for i := range got {
+			got[i] = float32(right[i])
+		}
+		got[0] += float32(test.off)
+		c.judge("dq", got, right, c.grads.plain[0], ref.F16, &r)
+		c.exactly([5][]float32{2: got}, nil, &r)
+		require.Equal(t, test.pass, r.Failure == "", "%v: %s", test, r.Failure)
 	}
 }

@@ -78,7 +78,8 @@ type Result struct {
 	WorstBound     float64
 	// distance to what a case of ONNX has of bfloat16 outputs, which its program has rounded on the way: they are judged by float64
 	Theirs float64
-	// of a Rig, and of fp32 gradients: what exceeds plain attention's measure, and is within the bounds of rounding (ref.RoundingBounds)
+	// of a Rig, of fp32 gradients, and of a case with Rounding: what exceeds plain attention's measure, and is within the bounds of
+	// rounding (ref.RoundingBounds)
 	ByRounding string
 	Duration   time.Duration
 }

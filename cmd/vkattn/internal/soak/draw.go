@@ -103,7 +103,7 @@ type features []string
 func (f *family) draw(seed uint64, id ID, p flash.Problem) (*conformance.Case, features) {
 	r := rand.New(rand.NewPCG(seed^0x5bd1e995, uint64(id.Family)<<48^uint64(id.Plan)<<8^uint64(id.Case)))
 	c := &conformance.Case{
-		Name: id.String(), Problem: p, Layouts: f.layouts(r), NoLSE: !f.lse, Gradients: f.gradients,
+		Name: id.String(), Problem: p, Layouts: f.layouts(r), NoLSE: !f.lse, Gradients: f.gradients, Rounding: true,
 		Only: []flash.Implementation{f.target.Implementation}, Share: []float64{0.5, 0.2, 1, 0.8, 0}[r.IntN(5)],
 	}
 	if f.drops {
