@@ -135,7 +135,7 @@ func (f *function) places() (map[uint32]place, error) {
 	dead := func(label uint32) bool { return label != 0 && !f.blocks[f.index[label]].reachable }
 	for i := range f.blocks {
 		b := &f.blocks[i]
-		if !b.reachable {
+		if !b.reachable || f.straight(b) {
 			continue
 		}
 		if dead(b.merge) {
@@ -152,7 +152,7 @@ func (f *function) places() (map[uint32]place, error) {
 	}
 	for i := range f.blocks {
 		b := &f.blocks[i]
-		if !b.reachable {
+		if !b.reachable || f.straight(b) {
 			continue
 		}
 		if len(b.next) > 0 && !slices.Contains(b.live, true) {
@@ -225,7 +225,11 @@ func (w *writer) function(f *function) error {
 // block writes one that is reached. Its phis lose what came from blocks that are gone, and get an undefined value from those that are empty
 // now.
 func (w *writer) block(f *function, b *block, empty []uint32) {
-	for at := b.begin; at < b.end; {
+	end := b.end
+	if f.straight(b) {
+		end = b.last - mergeWords
+	}
+	for at := b.begin; at < end; {
 		n := int(w.m.words[at] >> 16)
 		op, a := w.m.words[at]&0xffff, w.m.words[at+1:at+n]
 		if id := result(op, a); id != 0 {
@@ -248,6 +252,28 @@ func (w *writer) block(f *function, b *block, empty []uint32) {
 		}
 		w.code = append(w.code, spirv.Instruction(opPhi, phi...)...)
 	}
+	if end < b.end {
+		w.code = append(w.code, spirv.Instruction(opBranch, b.next[slices.Index(b.live, true)])...)
+	}
+}
+
+// mergeWords is the length of a selection's merge instruction, which stands before what ends a block.
+const mergeWords = 3
+
+// straight says whether a block's selection is decided, and the side taken leaves for what is around it. It is no selection any more: its
+// end would stay as a block that is never reached. Mesa takes such a block for a way out of the function, and so out of a loop around it,
+// which it does not unroll then (docs/notes/host.md).
+func (f *function) straight(b *block) bool {
+	if b.merge == 0 || b.loopNext != 0 || f.blocks[f.index[b.merge]].reachable {
+		return false
+	}
+	taken := 0
+	for _, live := range b.live {
+		if live {
+			taken++
+		}
+	}
+	return taken == 1
 }
 
 // emptyBefore are, by a block's label, the labels of empty blocks that jump to it, in the function's order.
