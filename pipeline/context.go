@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/vkattn/vkattn/internal/specialize"
 	"github.com/vkattn/vkattn/vk"
 )
 
@@ -114,6 +115,14 @@ func (c *Context) Facts() *vk.Facts {
 
 // Specializes says whether kernels' modules are specialized before the driver sees them (Options.Specialize).
 func (c *Context) Specializes() bool { return c != nil && c.options.Specialize }
+
+// Specialized is the revision of what modules are specialized to, which depends on the driver; 0 where they are not.
+func (c *Context) Specialized() int {
+	if !c.Specializes() {
+		return 0
+	}
+	return int(specialize.For(c.dev.Facts().DriverID))
+}
 
 // CompileOnly says whether Options.CompileOnly is set.
 func (c *Context) CompileOnly() bool { return c != nil && c.options.CompileOnly }

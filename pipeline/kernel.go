@@ -217,7 +217,7 @@ type prepared struct {
 }
 
 // prepare loads the module, and writes the constants' values into it where they belong there.
-func (i *KernelInfo) prepare(specialized bool) (p prepared, err error) {
+func (i *KernelInfo) prepare(specialized int) (p prepared, err error) {
 	if p.words = i.Code; i.Load != nil {
 		if p.words, err = i.Load(); err != nil {
 			return p, err
@@ -227,29 +227,29 @@ func (i *KernelInfo) prepare(specialized bool) (p prepared, err error) {
 		}
 	}
 	p.code = sha256.Sum256(spirv.Bytes(p.words))
-	if specialized {
+	if specialized > 0 {
 		values := make(map[uint32]uint32, len(i.Spec))
 		for _, s := range i.Spec {
 			values[s.ID] = s.Value
 		}
-		p.words, err = specialize.Module(p.words, values)
+		p.words, err = specialize.Revision(specialized).Module(p.words, values)
 	}
 	return p, err
 }
 
 // compile makes the kernel's pipeline. The hash is that of its module before specialization.
 func (c *Context) compile(i *KernelInfo) (p *vk.ComputePipeline, code [sha256.Size]byte, err error) {
-	specialized := 0
+	specialized := c.Specialized()
 	info := vk.PipelineInfo{Name: i.Name, Spec: i.Spec, Bindings: i.Bindings, PushBytes: i.PushBytes,
 		SubgroupSize: i.SubgroupSize, FullSubgroups: i.FullSubgroups, CaptureStats: c.options.CaptureStats}
-	if c.options.Specialize {
-		specialized, info.Spec = specialize.Revision, nil
+	if specialized > 0 {
+		info.Spec = nil
 	}
 	var preparing time.Duration // which is not the driver's
 	began := time.Now()
 	prepare := func() (prepared, error) {
 		defer func(began time.Time) { preparing = time.Since(began) }(time.Now())
-		return i.prepare(c.options.Specialize)
+		return i.prepare(specialized)
 	}
 	build := func(cache *vk.PipelineCache, of *prepared) (err error) {
 		info.Cache, info.Code, code = cache, of.words, of.code

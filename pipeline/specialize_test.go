@@ -9,18 +9,21 @@ import (
 // TestSpecialize: the driver gets a module that has the constants' values in it, and computes with these.
 func TestSpecialize(t *testing.T) {
 	info := mixInfo(t, 9)
-	plain, err := info.prepare(false)
+	plain, err := info.prepare(0)
 	require.NoError(t, err)
 	require.Equal(t, info.Code, plain.words)
-	made, err := info.prepare(true)
+	c := newContext(t, Options{Specialize: true})
+	made, err := info.prepare(c.Specialized())
 	require.NoError(t, err)
 	require.NotEqual(t, info.Code, made.words)
 	require.Equal(t, plain.code, made.code, "the hash is that of the module as it was")
 	require.Equal(t, testModule(t, "mix"), info.Code, "that of the caller is not written to")
 
-	c := newContext(t, Options{Specialize: true})
 	require.True(t, c.Specializes())
-	require.False(t, newContext(t, Options{}).Specializes())
+	require.Positive(t, c.Specialized())
+	off := newContext(t, Options{})
+	require.False(t, off.Specializes())
+	require.Zero(t, off.Specialized())
 	const n, steps = 1000, 3
 	a, b := alloc(t, c, "a", n), alloc(t, c, "b", n)
 	in := pattern(n, 5)

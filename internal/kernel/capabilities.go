@@ -138,7 +138,9 @@ func (c *Capabilities) Memory() (most uint64) {
 
 // HasRoom says whether the device's memory holds so many bytes. A driver that was told what to compile for has no memory, nor anything
 // that could run out of it.
-func (c *Capabilities) HasRoom(bytes uint64) bool { return bytes <= c.Memory() || len(c.Facts.Heaps) == 0 }
+func (c *Capabilities) HasRoom(bytes uint64) bool {
+	return bytes <= c.Memory() || len(c.Facts.Heaps) == 0
+}
 
 // LacksArguments says that the device allows fewer bytes of push constants than a pass takes; "" when it allows them. Every device allows
 // 128.

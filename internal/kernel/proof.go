@@ -6,7 +6,6 @@ import (
 
 	"github.com/vkattn/vkattn/flash/score"
 	"github.com/vkattn/vkattn/internal/attn"
-	"github.com/vkattn/vkattn/internal/specialize"
 )
 
 // What kernels on matrices compute rests on more than Vulkan promises, and what any kernel computes that functions of the user's were put
@@ -34,8 +33,8 @@ func HasFunctions(p *attn.Problem) bool { return !p.Score.Identity() || !p.Sees.
 func (e *Env) ProofKey(kernels []Compiled) (string, error) {
 	var key strings.Builder
 	fmt.Fprintf(&key, "check %d", selfCheckRevision)
-	if e.Ctx.Specializes() { // the driver gets other modules
-		fmt.Fprintf(&key, " specialized %d", specialize.Revision)
+	if n := e.Ctx.Specialized(); n > 0 { // the driver gets other modules
+		fmt.Fprintf(&key, " specialized %d", n)
 	}
 	for _, k := range kernels {
 		code, err := e.named(k.Module, k.Constants, k.Functions)
