@@ -48,6 +48,7 @@ var kernels = map[string]values{
 	"scalar_flash1":           pieces,
 	"scalar_backward_kv":      backwardScalar,
 	"scalar_backward_q":       backwardScalar,
+	"scalar_map":              pieces.and(values{"dk": {4, 576, false}}), // bc is mr mc
 	// registers: words of Q and O in a lane; in_flight: words of K and V on their way; beside: workgroups of a multiprocessor; part_keys:
 	// fewer keys in a part are not worth a workgroup; shared_kib: for sums of subgroups.
 	"scalar_decode": {"w": {1, 32, false}, "lpr": {1, 128, false}, "u": {1, 16, false}, "registers": side, "in_flight": side,
