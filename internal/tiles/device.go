@@ -22,7 +22,7 @@ type Device struct {
 
 // vendors are names for numbers.
 var vendors = map[string]uint32{"nvidia": 0x10de, "amd": 0x1002, "intel": 0x8086, "apple": 0x106b, "arm": 0x13b5, "qualcomm": 0x5143,
-	"mesa": 0x10005}
+	"mesa": 0x10005, "google": 0x1ae0}
 
 // types are the kinds of device.
 var types = []string{"cpu", "integrated", "discrete", "virtual", "other"}

@@ -19,7 +19,7 @@
 // Rows are tried from the top: the first that suits the problem and that the device's limits allow is taken. A row names what its
 // kernel has no choice for; switches, and what the kernel chooses by itself, may be left out.
 //
-// Facts of a device: vendor (nvidia, amd, intel, apple, mesa or a number), id (PCI), type (cpu, integrated, discrete, virtual, other),
+// Facts of a device: vendor (nvidia, amd, intel, apple, mesa, google or a number), id (PCI), type (cpu, integrated, discrete, virtual,
 // multiprocessors, subgroups (that a multiprocessor holds at most), shared (KiB that a workgroup may have), lanes (of a subgroup),
 // least_lanes (of the smallest that the device can be made to have) and matrix (a fragment of fp16 into fp32, 16x16x16, or none). Numbers
 // may be ranges: 112.., ..64, 8..16. "device any" is every device. Of several families that a device suits, the one that names the most

@@ -72,6 +72,10 @@ func choosers() (all []chooser) {
 		t, err := scalar.ChooseForwardTile(at.c, p, tn)
 		return checked(&t, err, func() string { return t.Check(p.HeadDim, p.ValueDim, p.DType.Size(), limits(at)) })
 	})
+	add("scalar_map", anywhere, 1, every, func(at *place, p *attn.Problem, tn *kernel.Tuning) chosen {
+		t, err := scalar.ChooseMapTile(at.c, p, tn)
+		return checked(&t, err, func() string { return t.Check(p.DType.Size(), limits(at)) })
+	})
 	add("scalar_decode", anywhere, 1, func(p *attn.Problem) bool {
 		return p.QueryLen*p.Group() <= scalar.DecodeRows && p.Features() == 0
 	}, func(at *place, p *attn.Problem, tn *kernel.Tuning) chosen {
@@ -221,7 +225,8 @@ func hostConstants(t *testing.T) map[string]kernel.Constants {
 	product := func(name string) kernel.Constants {
 		return standardMatrix.Kernel(name, &standardMatrix.ProductTile, 64, 1, p, true, false, false).Constants
 	}
-	mapTile := scalar.TileOfMaps(c)
+	mapTile, err := scalar.ChooseMapTile(c, p, kernel.NewTuning(nil))
+	require.NoError(t, err)
 	matrixMap, err := matrix.TileOfMaps(c, fragment, 64)
 	require.NoError(t, err)
 	overwriting := pass.Variant{Aligned: true}

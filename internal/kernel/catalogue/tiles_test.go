@@ -63,6 +63,7 @@ func TestForeignTiles(t *testing.T) {
 			}
 			add("scalar_forward", "br", "bc", "mr", "mc", "dk", "pc")
 			add("scalar_backward_q", "br", "bc", "mr", "mc", "vc")
+			add("scalar_map", "br", "bc", "mr", "mc", "dk")
 			add("scalar_decode", "w", "lpr", "u", "registers", "in_flight", "beside", "part_keys", "shared_kib")
 			add("standard_scores_matrix", "wr", "rows", "columns", "run")
 			add("standard_product_matrix", "wr", "wc", "rows", "keys")

@@ -49,6 +49,7 @@ var GPUs = []GPU{
 	{"RX 6800", "rdna2", 0x1002, 60, 0, 64, 64, 1024, nil, 0, 1, 0, 0},
 	{"Vega 64", "gcn", 0x1002, 64, 0, 64, 64, 1024, nil, 0, 1, 0, 0},
 	{"Adreno 740", "adreno", 0x5143, 0, 0, 32, 128, 2048, nil, 0, 1, 0, 0},
+	{"SwiftShader", "swiftshader", 0x1ae0, 0, 0, 32, 4, 256, nil, 0, 1, 0, 0},
 	{"Mali", "generic", 0x13b5, 10, 0, 32, 16, 512, nil, 0, 1, 0, 0},
 	{"UHD 770", "generic", 0x8086, 0, 0, 64, 32, 1024, nil, 0, 1, 0, 0},
 	{"the least that Vulkan asks", "generic", 0xffff, 0, 0, 16, 4, 128, nil, 0, 1, 0, 0},
@@ -74,6 +75,9 @@ func (g *GPU) Caps() *kernel.Capabilities {
 	}
 	if g.Family == "apple" {
 		f.Type = vk.DeviceIntegrated
+	}
+	if g.Family == "swiftshader" {
+		f.Type = vk.DeviceCPU
 	}
 	f.Subgroup.Compute, f.Subgroup.FullSubgroups, f.Subgroup.RequiredSizeCompute = true, true, true
 	f.Subgroup.Ops = vk.SubgroupBasic | vk.SubgroupVote | vk.SubgroupShuffle
