@@ -52,7 +52,7 @@ test-mpi:
 # On a second driver that computes, with subgroups of 4: the cover of TestConformance (each option of each scalar kernel, both passes,
 # caches, maps), ONNX's cases, sizes of one and scores far from zero, with the validation layers; then head dimensions up to 576, and golden
 # vectors. Other tests ask for what it does not have, 16-bit tensors above all, nor has it matrices, whatever CI requires of other drivers.
-SWIFTSHADER := ^Test(Conformance|EveryTierIsThere|ScoresFarFromZero|Folder|SizesOfOne|KeysInParts)$$
+SWIFTSHADER := ^Test(Conformance|EveryTierIsThere|ScoresFarFromZero|Folder|SizesOfOne|KeysInParts|Operators|RigNoticesMistakes)$$
 
 test-swiftshader: export VKATTN_DRIVER := swiftshader
 test-swiftshader: export VKATTN_REQUIRE_DEVICE := 1
