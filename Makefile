@@ -5,7 +5,7 @@
 # make build    bin/vkattn
 # make test-view  tests of windows, on displays of their own (sets up X11's headers, Xvfb, xdotool and twm on Debian and Ubuntu)
 # make test-mpi   tests of ranks that are processes, joined by MPI (sets up Open MPI on Debian and Ubuntu)
-# make test-swiftshader  every option of the fp32 kernels on SwiftShader, a second CPU driver, three minutes (Debian only)
+# make test-swiftshader  every option of the fp32 kernels on SwiftShader, a second CPU driver, a minute and a half (Debian only)
 # make view     bin/vkattn with its window, and bin/viewer: `tools/run.sh bin/vkattn view` (sets up X11's headers on Debian and Ubuntu)
 # make shaders  compile the GLSL again (fetches a shader compiler where there is none new enough)
 # make lint     gofmt and go vet

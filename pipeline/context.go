@@ -113,12 +113,10 @@ func (c *Context) Facts() *vk.Facts {
 	return c.facts
 }
 
-// Specializes says whether kernels' modules are specialized before the driver sees them (Options.Specialize).
-func (c *Context) Specializes() bool { return c != nil && c.options.Specialize }
-
-// Specialized is the revision of what modules are specialized to, which depends on the driver; 0 where they are not.
+// Specialized is the revision of what kernels' modules are specialized to before the driver sees them (Options.Specialize); it depends on
+// the driver. 0 where they are not.
 func (c *Context) Specialized() int {
-	if !c.Specializes() {
+	if c == nil || !c.options.Specialize {
 		return 0
 	}
 	return int(specialize.For(c.dev.Facts().DriverID))

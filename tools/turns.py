@@ -15,6 +15,8 @@ workgroups that fit, and vector instructions, of which a SIMD has one at a time;
 import re
 import sys
 
+if len(sys.argv) != 4:
+    sys.exit("turns.py: it takes three arguments, FAMILY TURNS KEYS, and a listing on standard input\n" + __doc__)
 family, main, keys = sys.argv[1], float(sys.argv[2]), float(sys.argv[3])
 gcn = family.split(":")[1] in ("polaris10", "vega10", "renoir")
 # SIMDs of a compute unit, registers of a SIMD, most subgroups, step of registers, cycles of an instruction of 64 lanes

@@ -58,6 +58,7 @@ family() {
   amd:?*)
     driver=radeon
     if [ -n "$version" ]; then
+      tr '\0' '\n' < "$lib/libvulkan_radeon.so" | grep -aix "$name" > /dev/null || die "family $1: Mesa $version has no such device"
       export RADV_FORCE_FAMILY=$name
     else
       shim=amdgpu

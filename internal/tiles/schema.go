@@ -1,7 +1,9 @@
 package tiles
 
 import (
+	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 )
@@ -34,7 +36,7 @@ var kernels = func() map[string]values {
 	return all
 }()
 
-// readNumbers reads the lines of numbers of a file, of the kernels that they stand behind.
+// readNumbers reads the lines of numbers of a file, of the kernels that they stand behind. The name of a kernel before stands for its.
 func readNumbers(text string) (map[string]values, error) {
 	all, kernel := map[string]values{}, ""
 	for line := range strings.Lines(text) {
@@ -44,16 +46,23 @@ func readNumbers(text string) (map[string]values, error) {
 		case len(words) > 1 && words[0] == "kernel":
 			kernel = words[1]
 		case len(words) > 0 && words[0] == "numbers":
+			if kernel == "" {
+				return nil, errors.New("tiles: numbers stand behind the line of their kernel")
+			}
 			if all[kernel] == nil {
 				all[kernel] = values{}
 			}
 			for _, w := range words[1:] {
+				if same, known := all[w]; known && w != kernel {
+					maps.Copy(all[kernel], same)
+					continue
+				}
 				name, ends, _ := strings.Cut(w, "=")
 				from, to, ok := strings.Cut(ends, "..")
 				least, err1 := strconv.Atoi(from)
 				most, err2 := strconv.Atoi(to)
 				if !ok || err1 != nil || err2 != nil || least < 0 || least >= most {
-					return nil, fmt.Errorf("tiles: numbers of %q: %q is not NAME=LEAST..MOST", kernel, w)
+					return nil, fmt.Errorf("tiles: numbers of %q: %q is neither NAME=LEAST..MOST nor a kernel before", kernel, w)
 				}
 				name, open := strings.CutSuffix(name, "?")
 				if _, twice := all[kernel][name]; twice {

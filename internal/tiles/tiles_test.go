@@ -148,9 +148,12 @@ func TestErrors(t *testing.T) {
 // TestNumbers: lines of numbers say the least, the most, and what a row may leave out.
 func TestNumbers(t *testing.T) {
 	got, err := readNumbers("kernel a derived\nnumbers w=1..64 # subgroups\nnumbers q?=2..8 on=0..1\nany : w=3\n" +
-		"kernel b derived\nnumbers w=3..4")
+		"kernel b derived\nnumbers w=3..4\nkernel c derived\nnumbers b q=1..2")
 	require.NoError(t, err)
-	require.Equal(t, map[string]values{"a": {"w": {1, 64, false}, "q": {2, 8, true}, "on": {0, 1, true}}, "b": {"w": {3, 4, false}}}, got)
+	require.Equal(t, map[string]values{"a": {"w": {1, 64, false}, "q": {2, 8, true}, "on": {0, 1, true}}, "b": {"w": {3, 4, false}},
+		"c": {"w": {3, 4, false}, "q": {1, 2, false}}}, got)
+	_, err = readNumbers("numbers w=1..2")
+	require.ErrorContains(t, err, "behind the line of their kernel")
 	for _, bad := range []string{"w", "w=1", "w=1..", "w=..2", "w=1..x", "w=2..2", "w=-1..2", "w=1..2 w=1..3"} {
 		_, err := readNumbers("kernel a derived\nnumbers " + bad)
 		require.ErrorContains(t, err, `tiles: numbers of "a": `, bad)
