@@ -113,13 +113,13 @@ func (c *Context) Facts() *vk.Facts {
 	return c.facts
 }
 
-// Specialized is the revision of what kernels' modules are specialized to before the driver sees them (Options.Specialize); it depends on
-// the driver. 0 where they are not.
+// Specialized is the revision of what kernels' modules are specialized to before the driver sees them (Options.Specialize), or 0 where they
+// are not.
 func (c *Context) Specialized() int {
 	if c == nil || !c.options.Specialize {
 		return 0
 	}
-	return int(specialize.For(c.dev.Facts().DriverID))
+	return specialize.Revision
 }
 
 // CompileOnly says whether Options.CompileOnly is set.

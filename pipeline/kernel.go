@@ -232,7 +232,7 @@ func (i *KernelInfo) prepare(specialized int) (p prepared, err error) {
 		for _, s := range i.Spec {
 			values[s.ID] = s.Value
 		}
-		p.words, err = specialize.Revision(specialized).Module(p.words, values)
+		p.words, err = specialize.Module(p.words, values)
 	}
 	return p, err
 }

@@ -63,7 +63,7 @@ func TestKernelByName(t *testing.T) {
 // TestKernelOnDisk: a kernel that another process left on disk is made of the words that lie there: nothing is loaded. One whose words were
 // damaged is loaded again, and its file replaced.
 func TestKernelOnDisk(t *testing.T) {
-	for _, revision := range []int{0, int(specialize.Newest)} {
+	for _, revision := range []int{0, specialize.Revision} {
 		o := Options{CacheDir: t.TempDir(), Specialize: revision > 0}
 		loads := 0
 		info := mixInfo(t, 3)

@@ -14,7 +14,7 @@ func BenchmarkModule(b *testing.B) {
 	require.NoError(b, err)
 	b.ReportAllocs()
 	for b.Loop() {
-		_, err = Newest.Module(code, nil)
+		_, err = Module(code, nil)
 		require.NoError(b, err)
 	}
 }

@@ -12,25 +12,7 @@
 package specialize
 
 // Revision counts changes of what is made of a module. Who remembers what was found out about a specialized module names it.
-type Revision int
-
-// Newest is the latest. WithEnds leaves a block that is never reached where a decided selection left for what is around it.
-const (
-	Newest   Revision = 3
-	WithEnds Revision = 2
-)
-
-// nvidiaProprietary is VK_DRIVER_ID_NVIDIA_PROPRIETARY.
-const nvidiaProprietary = 4
-
-// For is the revision that a driver gets, by its VkDriverId: NVIDIA's own the one that all of its speeds were measured with, until the next
-// is.
-func For(driver uint32) Revision {
-	if driver == nvidiaProprietary {
-		return WithEnds
-	}
-	return Newest
-}
+const Revision = 3
 
 // Env is the environment variable that says whether modules are specialized, 1 for yes, 0 for no; without it they are.
 const Env = "VKATTN_SPECIALIZE"

@@ -42,7 +42,6 @@ type function struct {
 	blocks           []block
 	index            map[uint32]int  // of a block, by label
 	unrolled         map[uint32]bool // by label: continue targets of loops that are to be unrolled
-	ends             bool            // of decided selections that leave for what is around them stay (WithEnds)
 }
 
 // block is a label, instructions, and what ends it.

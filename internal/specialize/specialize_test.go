@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
-	"hash"
 	"math"
 	"os"
 	"slices"
@@ -26,7 +25,7 @@ func TestPrograms(t *testing.T) {
 		module := p.module()
 		require.NoError(t, validate(module), "the generator's fault")
 		was := slices.Clone(module)
-		got, err := rapid.SampledFrom([]Revision{WithEnds, Newest}).Draw(t, "revision").Module(module, p.given)
+		got, err := Module(module, p.given)
 		require.NoError(t, err)
 		require.Equal(t, was, module, "it was written to")
 		require.NoError(t, validate(got))
@@ -74,7 +73,7 @@ func TestDecides(t *testing.T) {
 		b.label(merge)
 		b.emit(opStore, out, b.constant(5))
 		b.emit(opReturn)
-		got, err := Newest.Module(b.module(), map[uint32]uint32{7: c.given})
+		got, err := Module(b.module(), map[uint32]uint32{7: c.given})
 		require.NoError(t, err)
 		require.NoError(t, validate(got))
 		require.Equal(t, c.stores, count(got, opStore))
@@ -102,7 +101,7 @@ func TestDeadSideThatLeaves(t *testing.T) {
 	b.emit(opStore, out, v)
 	b.emit(opReturn)
 	require.NoError(t, validate(b.module()))
-	got, err := Newest.Module(b.module(), nil)
+	got, err := Module(b.module(), nil)
 	require.NoError(t, err)
 	require.NoError(t, validate(got))
 	trace, err := run(got, nil, map[uint32]uint32{in: 9})
@@ -142,7 +141,7 @@ func TestUnrolledLoops(t *testing.T) {
 		b.label(merge)
 		b.emit(opReturn)
 		require.NoError(t, validate(b.module()))
-		got, err := Newest.Module(b.module(), nil)
+		got, err := Module(b.module(), nil)
 		require.NoError(t, err)
 		require.NoError(t, validate(got))
 		loads := 0
@@ -178,7 +177,7 @@ func TestWhatMeetsIsDecided(t *testing.T) {
 	b.emit(opBranch, end)
 	b.label(end)
 	b.emit(opReturn)
-	got, err := Newest.Module(b.module(), nil)
+	got, err := Module(b.module(), nil)
 	require.NoError(t, err)
 	require.NoError(t, validate(got))
 	require.NotContains(t, got, uint32(3<<16|opStore))
@@ -207,7 +206,7 @@ func TestSelectionThatLeaves(t *testing.T) {
 	v := b.op(b.int, opPhi, b.constant(5), yes, b.constant(6), no)
 	b.emit(opStore, out, v)
 	b.emit(opReturn)
-	got, err := Newest.Module(b.module(), nil)
+	got, err := Module(b.module(), nil)
 	require.NoError(t, err)
 	require.NoError(t, validate(got))
 	left := 0
@@ -218,18 +217,6 @@ func TestSelectionThatLeaves(t *testing.T) {
 	}
 	require.Equal(t, 1, left)
 	require.NotContains(t, got, uint32(1<<16|opUnreachable))
-	got, err = WithEnds.Module(b.module(), nil)
-	require.NoError(t, err)
-	require.NoError(t, validate(got))
-	require.Contains(t, got, uint32(1<<16|opUnreachable))
-}
-
-// TestFor: NVIDIA's own driver gets what was measured there, with the ends of decided selections; every other the newest.
-func TestFor(t *testing.T) {
-	require.Equal(t, WithEnds, For(4))
-	for _, driver := range []uint32{0, 3, 13, 24} { // unknown, RADV, llvmpipe, NVK
-		require.Equal(t, Newest, For(driver))
-	}
 }
 
 // TestEvaluate: each operation, at the ends of its range, and where SPIR-V leaves the result undefined.
@@ -277,7 +264,7 @@ func TestModules(t *testing.T) {
 	for _, name := range shaders.Names() {
 		code, err := shaders.Module(name)
 		require.NoError(t, err)
-		got, err := Newest.Module(code, nil)
+		got, err := Module(code, nil)
 		require.NoError(t, err, name)
 		require.Less(t, len(got), len(code)+1, name)
 		for at := spirv.HeaderWords; at < len(got); at += int(got[at] >> 16) {
@@ -291,13 +278,11 @@ func TestModules(t *testing.T) {
 // TestRevision: what is made of a module is what other processes that had this revision made, and keep on disk. Where this fails, that has
 // changed, or newProgram has: a revision more, and give this test the hash that goes with it.
 func TestRevision(t *testing.T) {
-	hashes := map[Revision]hash.Hash{WithEnds: sha256.New(), Newest: sha256.New()}
+	h := sha256.New()
 	add := func(words []uint32, given map[uint32]uint32) {
-		for r, h := range hashes {
-			made, err := r.Module(words, given)
-			require.NoError(t, err)
-			h.Write(spirv.Bytes(made))
-		}
+		made, err := Module(words, given)
+		require.NoError(t, err)
+		h.Write(spirv.Bytes(made))
 	}
 	programs := rapid.Custom(newProgram)
 	for seed := range 40 {
@@ -314,10 +299,8 @@ func TestRevision(t *testing.T) {
 		}
 		add(words, map[uint32]uint32{0: 32, 1: 5})
 	}
-	for r, want := range map[Revision]string{2: "1d3af8cb6d35fb1b1dc20623c8d05de58a4fd16f59c1d1212a92e3786b411aea",
-		3: "15efd1b5cbab7b91e3af7851723345cf8d110cc0b1494637db0932bb328d604a"} {
-		require.Equal(t, want, hex.EncodeToString(hashes[r].Sum(nil)), r)
-	}
+	want := map[int]string{3: "15efd1b5cbab7b91e3af7851723345cf8d110cc0b1494637db0932bb328d604a"}
+	require.Equal(t, want[Revision], hex.EncodeToString(h.Sum(nil)))
 }
 
 // TestNotHandled: what it says of modules that are none, or have what it leaves alone.
@@ -351,7 +334,7 @@ func TestNotHandled(t *testing.T) {
 		"a function without end":          whole(func(*builder) {})[:len(whole(func(*builder) {}))-1],
 		"an instruction behind functions": append(whole(func(*builder) {}), 1<<16),
 	} {
-		_, err := Newest.Module(words, map[uint32]uint32{0: 5})
+		_, err := Module(words, map[uint32]uint32{0: 5})
 		require.ErrorContains(t, err, want)
 	}
 }
@@ -366,8 +349,8 @@ func TestDamage(t *testing.T) {
 			words[at] = rapid.OneOf(rapid.Uint32(), rapid.Uint32Max(300), rapid.Just(words[at]^1<<16),
 				rapid.SampledFrom(words)).Draw(t, "is")
 		}
-		Newest.Module(words[:rapid.IntRange(0, len(words)).Draw(t, "words")], p.given)
-		Newest.Module(words, p.given)
+		Module(words[:rapid.IntRange(0, len(words)).Draw(t, "words")], p.given)
+		Module(words, p.given)
 	})
 }
 
@@ -386,6 +369,6 @@ func FuzzModule(f *testing.F) {
 		for i := range words {
 			words[i] = binary.LittleEndian.Uint32(raw[4*i:])
 		}
-		Newest.Module(words, map[uint32]uint32{0: 1})
+		Module(words, map[uint32]uint32{0: 1})
 	})
 }

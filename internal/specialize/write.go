@@ -13,7 +13,7 @@ import (
 // words are never written to.
 //
 // The module must be valid (SPIR-V specification, section 2.16). Of one that is not, the result is not either.
-func (r Revision) Module(words []uint32, given map[uint32]uint32) ([]uint32, error) {
+func Module(words []uint32, given map[uint32]uint32) ([]uint32, error) {
 	m, err := parse(words, given)
 	if err != nil {
 		return nil, err
@@ -21,7 +21,6 @@ func (r Revision) Module(words []uint32, given map[uint32]uint32) ([]uint32, err
 	w := &writer{m: m, bound: words[spirv.BoundWord], undefined: map[uint32]uint32{}, kept: make([]bool, len(m.values))}
 	for i := range m.functions {
 		f := &m.functions[i]
-		f.ends = r < Newest
 		m.reach(f)
 		if err := w.function(f); err != nil {
 			return nil, err
@@ -265,7 +264,7 @@ const mergeWords = 3
 // end would stay as a block that is never reached. Mesa takes such a block for a way out of the function, and so out of a loop around it,
 // which it does not unroll then (docs/notes/host.md).
 func (f *function) straight(b *block) bool {
-	if f.ends || b.merge == 0 || b.loopNext != 0 || f.blocks[f.index[b.merge]].reachable {
+	if b.merge == 0 || b.loopNext != 0 || f.blocks[f.index[b.merge]].reachable {
 		return false
 	}
 	taken := 0
