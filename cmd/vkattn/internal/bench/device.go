@@ -28,6 +28,7 @@ type Device struct {
 	busy    time.Time // until then it had work
 	peaks   result.Peaks
 	opts    []flash.PlanOption
+	sets    int // of tensors, at most
 
 	// Limit bounds the time of a row: fewer runs than leastRuns are made where
 	// they would take longer. 0: no bound.
@@ -39,7 +40,7 @@ type Device struct {
 func NewDevice(dev *flash.Device, version string, peaks result.Peaks, opts ...flash.PlanOption) *Device {
 	info := dev.Info()
 	return &Device{dev: dev, library: "vkattn " + version, name: info.Name, driver: info.Driver, cpu: IsCPU(info),
-		peaks: peaks, opts: opts}
+		peaks: peaks, opts: opts, sets: mostSets}
 }
 
 // Row returns an empty row of the device.
@@ -56,7 +57,7 @@ func (d *Device) Sets(bytes float64) int {
 	if d.cpu {
 		cache = largestCacheCPU
 	}
-	return int(min(math.Ceil(cache/bytes), mostSets))
+	return int(min(math.Ceil(cache/bytes), float64(d.sets)))
 }
 
 // options are those of every plan for a case.

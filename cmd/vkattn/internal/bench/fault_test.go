@@ -36,6 +36,7 @@ func TestFaultWalkRow(t *testing.T) {
 		dev = faultyDevice(t, owner, f)
 		d = NewDevice(dev, "test", result.Peaks{}, flash.WithTier(flash.TierScalar))
 		d.Limit = time.Nanosecond
+		d.sets = 2 // each costs a GPU's driver milliseconds a row
 	}
 	row := func() error {
 		s, err := d.Shape(ctx, c, both)
@@ -56,10 +57,7 @@ func TestFaultWalkRow(t *testing.T) {
 	open()
 	require.NoError(t, row())
 	clean, used := f.Live(), dev.Usage().Current
-	stride := 23
-	if testing.Short() {
-		stride = 223
-	}
+	const stride = 11
 	// An allocation that fails means fewer sets of inputs, so another failure than of memory is walked too.
 	for _, result := range []vk.Result{vk.ErrUnknown, vk.ErrOutOfDeviceMemory, vk.ErrDeviceLost} {
 		n := vktest.Walk{Faults: f, Kind: "any", Result: result, Stride: stride, Run: row, Check: func(t testing.TB, n int, call string,
