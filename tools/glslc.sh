@@ -15,13 +15,15 @@
 # A buffer without a binding in its source gets a free one (-fauto-bind-uniforms), for who binds by name; in a module none of whose functions
 # read it, it stands at 0 in the manifest, and is not in the SPIR-V.
 # The manifest also tells each module's interface (tools/interface): constants and buffers by name, push constants in order.
-# The same sources and compiler give the same bytes. A module that fails keeps its old SPIR-V and manifest line, and the exit status is 1.
+# What was compiled before from the same text but for comments is taken from ~/.cache/vkattn/spirv: comments cost no compiling (--force
+# compiles all the same). The same sources and compiler give the same bytes. A module that fails keeps its old SPIR-V and manifest line, and the exit status is 1.
 set -euo pipefail
 export LC_ALL=C
 root=$(cd "$(dirname "$0")/.." && pwd)
 tools=$root/tools
 shaders=$root/shaders
 cache=${VKATTN_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/vkattn}/glslc
+kept=$(dirname "$cache")/spirv
 optimise=-O
 
 tmp=$(mktemp -d)
@@ -108,6 +110,24 @@ read_interface() {
   # shellcheck disable=SC2086 # defines are words
   "${glslc[@]}" -fshader-stage=compute "--target-env=$env" -O0 -fauto-bind-uniforms -I include $defines -o "$tmp/named.spv" "$source" && "$tmp/interface" "$tmp/named.spv"
 }
+# compile makes $tmp/out.spv and $interface of the source, or finds both under the text that the preprocessor leaves, without comments, empty
+# lines and where lines are from.
+compile() {
+  local key
+  # shellcheck disable=SC2086 # defines are words
+  key=$({ echo "$version $env $optimise"; "${glslc[@]}" -E -fshader-stage=compute "--target-env=$env" -I include $defines "$source" | sed '/^#line/d; /^[[:space:]]*$/d'; } |
+    sha256sum | cut -d' ' -f1) || return
+  if [ -z "$force" ] && [ -f "$kept/$key.json" ]; then
+    gzip -dc "$kept/$key.spv.gz" > "$tmp/out.spv" && interface=$(cat "$kept/$key.json") && touch "$kept/$key.json" "$kept/$key.spv.gz"
+    return
+  fi
+  # shellcheck disable=SC2086
+  "${glslc[@]}" -fshader-stage=compute "--target-env=$env" $optimise -fauto-bind-uniforms -I include $defines -o "$tmp/out.spv" "$source" &&
+    "${val[@]}" --target-env "$env" "$tmp/out.spv" && interface=$(read_interface) || return
+  mkdir -p "$kept"
+  gzip -9nc "$tmp/out.spv" > "$kept/$key.spv.gz.$$" && mv "$kept/$key.spv.gz.$$" "$kept/$key.spv.gz"
+  echo "$interface" > "$kept/$key.json.$$" && mv "$kept/$key.json.$$" "$kept/$key.json"
+}
 # The build list, the manifest and the modules of a folder.
 build() {
   local dir=$1 manifest=$1/manifest.json name source env defines old hash head spv f n interface
@@ -128,9 +148,7 @@ build() {
     if [ -z "$force" ] && [ -f "$spv" ]; then
       case $old in "$head,\"spirv_sha256\":\"$(gzip -dc "$spv" | sha256sum | cut -d' ' -f1)\",\"interface\":"*) echo "$old" >> "$tmp/lines"; continue ;; esac
     fi
-    # shellcheck disable=SC2086 # defines are words
-    if "${glslc[@]}" -fshader-stage=compute "--target-env=$env" $optimise -fauto-bind-uniforms -I include $defines -o "$tmp/out.spv" "$source" &&
-       "${val[@]}" --target-env "$env" "$tmp/out.spv" && interface=$(read_interface); then
+    if compile; then
       gzip -9nc "$tmp/out.spv" > "$spv.new"; mv "$spv.new" "$spv"
       echo "$head,\"spirv_sha256\":\"$(sha256sum < "$tmp/out.spv" | cut -d' ' -f1)\",\"interface\":$interface}" >> "$tmp/lines"
       compiled=$((compiled + 1))
@@ -163,5 +181,6 @@ for d in */; do
     sha256sum -- "$@" "${@/%.comp/.spv}" > sums.sha256
   fi) || failed=1
 done
+[ ! -d "$kept" ] || find "$kept" -type f -mtime +60 -delete
 echo "$compiled compiled, $modules modules, $version"
 exit $failed
