@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"github.com/vkattn/vkattn/flash/score"
 
 	"github.com/vkattn/vkattn/internal/vktest"
 )
@@ -21,6 +22,10 @@ func TestBackwardBySlabs(t *testing.T) {
 	if testing.Short() { // as many ragged columns of fewer fragments
 		causal.HeadDim, causal.ValueDim = 8, 13
 	}
+	options := causal
+	options.Dropout, options.Window, options.ScoreFunction = 0.25, SlidingWindow(17, 5), score.Softcap(3)
+	wide, wideCausal, wideOptions := plain, causal, options
+	wide.HeadDim, wideCausal.HeadDim, wideCausal.ValueDim, wideOptions.HeadDim, wideOptions.ValueDim = 264, 261, 24, 24, 283
 	for _, c := range []struct {
 		name   string
 		p      Problem
@@ -34,6 +39,14 @@ func TestBackwardBySlabs(t *testing.T) {
 		{"plain", plain, map[string]int{"weights_a_reg": 1, "weights_b_reg": 2}, "no mask"},
 		{"form 2", plain, map[string]int{"form": 2, "max_slab": 2 * 35 * 48 * 2}, "the form"},
 		{"form 3, causal", causal, map[string]int{"form": 3}, ""},
+		{"dropout, window, softcap", options, map[string]int{"weights_ck": 2, "weights_bc": 4}, "the options, on a wide head"},
+		{"dropout, window, softcap, form 2", options, map[string]int{"form": 2, "max_slab": 2 * 41 * 56 * 2}, "the form, and the options"},
+		{"wide", wide, map[string]int{"weights_ck": 2, "weights_bc": 2, "weights_slice": 2}, "wide, and the options"},
+		{"wide, causal, several slabs", wideCausal, map[string]int{"weights_w": 2, "weights_rm": 2, "weights_ck": 1, "weights_bc": 1,
+			"weights_slice": 1, "weights_prefetch": 0, "max_slab": 2 * 41 * 56 * 2}, "wide, and the options"},
+		{"wide, causal, form 2", wideCausal, map[string]int{"form": 2, "weights_prefetch": 1}, "the form, and wide"},
+		{"wide, dropout, window, softcap", wideOptions, map[string]int{"weights_ck": 2, "weights_bc": 2}, ""},
+		{"wide, form 3, dropout, window, softcap", wideOptions, map[string]int{"form": 3}, "the form, and the options"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			vktest.Budget(t)
@@ -107,11 +120,11 @@ func TestSlabsAreWholeKeyHeads(t *testing.T) {
 // TestSlabsInsisted: of a problem that they cannot have, the plan says that they were asked for and why they are not.
 func TestSlabsInsisted(t *testing.T) {
 	d := testDevice(t)
-	p := Problem{Batch: 1, Heads: 1, QueryLen: 16, KeyLen: 16, HeadDim: 16, DType: F16, Dropout: 0.1}
+	p := Problem{Batch: 1, Heads: 1, QueryLen: 16, KeyLen: 16, HeadDim: 16, DType: F16, KeyLengths: true}
 	plan := planGradients(t, d, p, TierMatrix, WithBackwardTuning(map[string]int{"slabs": 1}))
 	defer plan.Close()
 	_, err := plan.BackwardInfo()
 	require.ErrorIs(t, err, ErrUnsupported)
-	require.ErrorContains(t, err, "matrix_backward_slabs: it has no dropout; matrix_backward: WithBackwardTuning[slabs] asks for P and "+
-		"dS in memory")
+	require.ErrorContains(t, err, "matrix_backward_slabs: it has no lengths of keys or queries; matrix_backward: "+
+		"WithBackwardTuning[slabs] asks for P and dS in memory")
 }

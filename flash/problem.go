@@ -6,15 +6,11 @@ import (
 
 	"github.com/vkattn/vkattn/flash/score"
 	"github.com/vkattn/vkattn/internal/attn"
-	"github.com/vkattn/vkattn/internal/kernel"
 )
 
-// MaxHeadDim is the largest HeadDim and ValueDim that any kernel takes, MaxBackwardDim that of any backward pass. Each kernel's own limit
-// is [TierInfo].MaxDim: Standard and Flash1 take up to 256.
-const (
-	MaxHeadDim     = attn.MostDim
-	MaxBackwardDim = kernel.PlainDims
-)
+// MaxHeadDim is the largest HeadDim and ValueDim that any kernel takes, of either pass. Each kernel's own limit is [TierInfo].MaxDim:
+// Standard and Flash1 take up to 256.
+const MaxHeadDim = attn.MostDim
 
 // Problem is one attention: for each batch entry b and query head h, with key head h' = h / (Heads/KeyHeads),
 //
@@ -35,7 +31,7 @@ type Problem struct {
 	KeyHeads int     // Hk, divides Heads; 0 means Heads
 	QueryLen int     // Nq ≥ 1
 	KeyLen   int     // Nk ≥ 1; 0 means QueryLen
-	HeadDim  int     // D from 1 to 576, MaxHeadDim; there is no backward pass above 256
+	HeadDim  int     // D from 1 to 576, MaxHeadDim
 	ValueDim int     // Dv likewise; 0 means HeadDim
 	DType    DType   // storage type of q, k, v and o
 	Causal   Causal  // the mask

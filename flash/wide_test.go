@@ -99,14 +99,10 @@ func TestLatentAttention(t *testing.T) {
 	}
 }
 
-// TestWideHeadsHaveLimits: kernels say themselves up to which head dimensions they compute, and there is no backward pass beyond 256.
+// TestWideHeadsHaveLimits: kernels say themselves up to which head dimensions they compute.
 func TestWideHeadsHaveLimits(t *testing.T) {
 	d := testDevice(t)
-	p := Problem{Batch: 1, Heads: 1, QueryLen: 9, HeadDim: MaxBackwardDim + 1, ValueDim: 8, DType: F16}
-	plan := mustPlan(t, d, p, WithTier(TierScalar), WithTuning(map[string]int{"decode": 0}))
-	_, err := plan.BackwardInfo()
-	require.ErrorIs(t, err, ErrUnsupported)
-	require.ErrorContains(t, err, "scalar_backward: head dimensions 257 and 8: it takes up to 256")
+	p := Problem{Batch: 1, Heads: 1, QueryLen: 9, HeadDim: kernel.PlainDims + 1, ValueDim: 8, DType: F16}
 	for _, i := range []Implementation{Standard, Flash1} {
 		_, err := d.Plan(p, WithImplementation(i))
 		require.ErrorIs(t, err, ErrUnsupported)
@@ -117,6 +113,7 @@ func TestWideHeadsHaveLimits(t *testing.T) {
 		require.LessOrEqual(t, k.MostDim, MaxHeadDim, k.Name)
 	}
 	for _, k := range catalogue.Backward {
-		require.Equal(t, MaxBackwardDim, k.MostDim, k.Name)
+		require.Positive(t, k.MostDim, k.Name)
+		require.LessOrEqual(t, k.MostDim, MaxHeadDim, k.Name)
 	}
 }

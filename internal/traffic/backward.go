@@ -20,6 +20,8 @@ type BackwardTile struct {
 	// What kernels load besides, and only they know.
 	// scalar tier: the rows' operands are loaded anew for each tile, and the columns' once more for the sums
 	Restaged bool `json:"restaged,omitempty"`
+	// matrix tier, wide heads: the rows' operands are loaded anew for each tile
+	Streamed bool `json:"streamed,omitempty"`
 	Masked   bool `json:"masked,omitempty"` // matrix tier: tiles that need masks are a loop of their own
 	Ahead    bool `json:"ahead,omitempty"`  // matrix tier: each of those loops fetches its last tile twice
 	Apart    bool `json:"apart,omitempty"`  // keys: dK and dV are made by a dispatch each
@@ -180,6 +182,12 @@ func (t *BackwardTile) overKeys(p attn.Problem) (sum backwardRows) {
 			sum.scores += rows
 			sum.weights += rows
 			sum.sums += keys
+			continue
+		}
+		if t.Streamed {
+			rows := float64(max(walk.End-walk.Begin, 0)*n + max(min(walk.End*t.Columns, p.KeyLen)-walk.Begin*t.Columns, 0))
+			sum.scores += rows
+			sum.weights += rows
 			continue
 		}
 		whole := walk.End // that all queries see whole

@@ -60,7 +60,7 @@ func (m BackwardSlabs) Steps(p attn.Problem, c Call) ([]Step, error) {
 		StepWeightsAgain: {Read: w.statistics*2*fp32 + bias.Read, Written: written},
 		StepWeightGrads:  {Read: w.weights * dv},
 		StepScoreGrads:   {Read: dbias.Read, Written: written + dbias.Written},
-	}, StepScoresAgain, StepWeightsAgain, StepWeightGrads, StepScoreGrads)...)
+	}, StepScoresAgain, StepWeightsAgain, StepWeightGrads, StepDropout, StepScoreGrads)...)
 
 	scores, keys := m.Queries.product(p, 0)
 	values, keySums := products.sum(p, m.Values, c.Accumulate), products.sum(p, m.Keys, c.Accumulate)

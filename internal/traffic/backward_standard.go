@@ -142,5 +142,6 @@ func (m *BackwardStandard) sum(p attn.Problem, b Product, accumulate bool) (sum 
 			}
 		}
 	})
+	sum.matrix *= float64(max(b.Across, 1))
 	return sum
 }

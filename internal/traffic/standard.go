@@ -18,6 +18,8 @@ type Product struct {
 	Columns int    `json:"columns"`        // of a block, or of a step of its loop
 	Run     int    `json:"run,omitempty"`  // of scores: blocks that share one load of their rows; 0: 1
 	Unit    int    `json:"unit,omitempty"` // of scores: elements in which rows are stored; 0: 4
+	// of products: workgroups side by side, each of which loads the matrix; 0: 1
+	Across int `json:"across,omitempty"`
 }
 
 // Rows is a kernel that goes over the rows of the matrix.
@@ -135,5 +137,5 @@ func (b *Product) product(p attn.Problem, slabRows int) (weights, values float64
 			values += float64(min(to, p.KeyLen) - min(from, p.KeyLen))
 		}
 	})
-	return weights, values
+	return weights * float64(max(b.Across, 1)), values
 }

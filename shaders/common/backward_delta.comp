@@ -15,7 +15,7 @@
 //
 //   0 WG     workgroup size, a multiple of LANES
 //   1 LANES  invocations of a row, a power of two
-//   2 DV     1..256
+//   2 DV     1..576
 //   3 ALIGNED   every row of dO and O begins 16-byte aligned and DV is a multiple of 16 bytes
 //   4 HAS_DLSE  binding 2 is read
 

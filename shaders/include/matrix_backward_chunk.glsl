@@ -128,7 +128,7 @@ void weights_of_piece(uint row, uint col0, uint s_at, uint dp_at, bool masked, o
     ds[e] = score_gradient(w, E[dp_at + e], delta_at(row, col, 0, 0));
     if (SLOPES) ds[e] *= slope;
 #ifdef TO_MEMORY
-    ds[e] *= scale;
+    ds[e] *= scale * keep_scale;
 #endif
     p[e] = kept_part(w);
   }

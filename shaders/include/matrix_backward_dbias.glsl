@@ -1,5 +1,5 @@
-// 8 columns of a row of the gradient by the bias, from `key` on, of the bias's type, added with ACCUMULATE to what is there. What lies
-// beyond the last row or key is not written. (Counted as gradients.) And zeros of it, where no query of a block sees a key.
+// 8 columns of a row of the gradient with respect to the bias, from `key` on, of the bias's type, added with ACCUMULATE to what is there.
+// What lies beyond the last row or key is not written. (Counted as gradients.) And zeros of it, where no query of a block sees a key.
 //
 // Needs matrix_backward.glsl, ALIGNED_BIAS (rows begin at multiples of 16 bytes, and nk elements are one), and of who includes it
 //

@@ -3,11 +3,11 @@
 // sums do not fit into registers beside their operands, make eight.
 //
 // Both are matrices of nq rows, pitch elements from row to row, a multiple of 8; a dispatch makes those of a slab, of some heads. dS has
-// the factor scale in it. Behind the last key of a row of dS, zeros go on as far as the product dS K reads, and so
-// they begin before the first.
+// the factor scale in it, and dropout's; a weight that is dropped has its sign bit set or is 0, as standard_matrix.glsl's DROPOUT has it.
+// Behind the last key of a row of dS, zeros go on as far as the product dS K reads, and so they begin before the first.
 //
-// Where every score has an element of the bias of its own, dS without that factor is the gradient by the bias (DBIAS): it is written on the
-// way, rounded once, and zeros where no query of the block sees a key.
+// Where every score has an element of the bias of its own, dS without that factor is the gradient with respect to the bias (DBIAS): it is
+// written on the way, rounded once, and zeros where no query of the block sees a key.
 //
 // Bindings: 6 P, 7 dS, both [head - first][row][pitch]; 14 dbias.
 // Push constants: x_sb is the slab's first head, batch included, x_sh the elements from head to head, and x_sn the pitch; y is dbias.
@@ -15,7 +15,7 @@
 // Specialization constants, besides those of matrix_backward.glsl, where H_LEN in form 1 is W FM 2 odd(CK/8), with DBIAS
 // W FM (odd(CK/8) + CK/4 + 2):
 //   53 ZERO   columns behind the last key that any query of the block sees, up to pitch, and before the first, that are written
-//   54 DBIAS  form 1: the gradient by the bias is wanted, of its type; ACCUMULATE is about it alone
+//   54 DBIAS  form 1: the gradient with respect to the bias is wanted, of its type; ACCUMULATE is about it alone
 //   77 ALIGNED_BIAS   every row of dbias begins at a multiple of 16 bytes, and nk elements are a multiple of that
 
 layout(constant_id = 53) const uint ZERO = 64;
@@ -42,6 +42,13 @@ void put(uint row, uint key, uvec4 p, uvec4 ds) {
 #define DBIAS_ROWS ROWS
 #include "matrix_backward_dbias.glsl"
 
+#ifdef SLICED
+#include "matrix_backward_slices.glsl"
+#define OUT T
+#else
+#define OUT H
+#endif
+
 #ifdef COUNT
 // The bytes of the bias that the scores of chunk c are given, as scores.
 void count_bias(uint c) {
@@ -54,7 +61,7 @@ void count_bias(uint c) {
 // gradient are made where lanes hold 8 neighbours of a row.
 const uint H_PITCH = CK / 8 | 1u, H_PIECES = FM * CK / 8, DS_PITCH = DBIAS ? CK / 4 + 2 : H_PITCH, H_EACH = FM * (H_PITCH + DS_PITCH);
 void to_operands() {
-  const float unit = scale * P_UNIT;
+  const float unit = scale * keep_scale * P_UNIT;
   [[unroll]] for (uint r = 0; r < RM; ++r) [[unroll]] for (uint n = 0; n < NS; ++n) [[unroll]] for (uint e = 0; e < S[0].length(); e += 2) {
     const uint x = r * NS + n;
     HALVES(S[x][e] * P_UNIT, S[x][e + 1] * P_UNIT, COMPONENT(P, r, n, e), COMPONENT(P, r, n, e + 1))
@@ -69,43 +76,54 @@ void to_operands() {
 #endif
 void put_operands(uint c) {
   const uint at = gl_SubgroupID * H_EACH, ds_at = at + FM * H_PITCH;
-  const float unit = scale * P_UNIT;
+  const float unit = scale * keep_scale * P_UNIT;
   [[unroll]] for (uint r = 0; r < RM; ++r) {
     [[unroll]] for (uint n = 0; n < NP; ++n) {
-      coopMatStore(P[r * NP + n], H, at + n * FK / 8, H_PITCH, BY_ROW);
-      if (!DBIAS) coopMatStore(dS[r * NP + n], H, ds_at + n * FK / 8, DS_PITCH, BY_ROW);
+      coopMatStore(P[r * NP + n], OUT, at + n * FK / 8, H_PITCH, BY_ROW);
+      if (!DBIAS) coopMatStore(dS[r * NP + n], OUT, ds_at + n * FK / 8, DS_PITCH, BY_ROW);
     }
-    if (DBIAS) [[unroll]] for (uint n = 0; n < NS; ++n) coopMatStore(dP[r * NS + n], H, ds_at + n * FN / 4, DS_PITCH, BY_ROW);
+    if (DBIAS) [[unroll]] for (uint n = 0; n < NS; ++n) coopMatStore(dP[r * NS + n], OUT, ds_at + n * FN / 4, DS_PITCH, BY_ROW);
     MEET
     [[unroll]] for (uint u = 0, x = lane; u < (H_PIECES + SG - 1) / SG; ++u, x += SG) if (H_PIECES % SG == 0 || x < H_PIECES) {
       const uint in_row = x / (CK / 8), k = x % (CK / 8), row = row0 + r * FM + in_row, key = first_key + c * CK + k * 8;
-      const uvec4 p = H[at + in_row * H_PITCH + k];
+      const uvec4 p = OUT[at + in_row * H_PITCH + k];
       if (DBIAS) {
         const uint from = ds_at + in_row * DS_PITCH + 2 * k;
-        const vec4 lo = uintBitsToFloat(H[from]), hi = uintBitsToFloat(H[from + 1]), a = lo * unit, b = hi * unit;
+        const vec4 lo = uintBitsToFloat(OUT[from]), hi = uintBitsToFloat(OUT[from + 1]), a = lo * unit, b = hi * unit;
         put(row, key, p, uvec4(HALVES_OF(a.x, a.y), HALVES_OF(a.z, a.w), HALVES_OF(b.x, b.y), HALVES_OF(b.z, b.w)));
-        put_bias(row, key, lo, hi);
-      } else put(row, key, p, H[ds_at + in_row * DS_PITCH + k]);
+        put_bias(row, key, lo * keep_scale, hi * keep_scale);
+      } else put(row, key, p, OUT[ds_at + in_row * DS_PITCH + k]);
     }
     MEET
   }
 }
 
+#ifdef SLICED
+#define SCORES(c) { [[unroll]] for (uint x = 0; x < RM * NS; ++x) S[x] = ACC(0.0); add_slices(false); }
+#define WEIGHT_GRADIENTS(c) add_slices(true);
+#else
+#define SCORES(c) scores(c);
+#define WEIGHT_GRADIENTS(c) weight_gradients(c);
+#endif
+
 // Chunk c of the staged tile of keys.
 void chunk(uint c, bool masked) {
   if (BIAS_PAIRS) ask_bias(first_key + c * CK + col_lane);
   COUNTING(count_bias(c);)
-  scores(c);               // S = Q K^T
+  SCORES(c)                // S = Q K^T
   if (FORM == 1) {
     weights(c, masked);    // P = exp(scale S - lse)
     minus_delta(c);
-    weight_gradients(c);   // dP - delta = dO V^T - delta
+    WEIGHT_GRADIENTS(c)    // dP - delta = dO V^T - delta
     score_gradients(c);    // dS = P o (dP - delta)
     to_operands();
+#ifdef SLICED
+    barrier();             // they leave by way of where the last slice lies
+#endif
     put_operands(c);
   } else {
     zero_gradients();
-    weight_gradients(c);
+    WEIGHT_GRADIENTS(c)
     weights_through_shared(c, masked);
   }
 }

@@ -23,7 +23,7 @@
 //   0 WG          workgroup size = (BR/MR)(BC/MC)
 //   1 BR          rows of a workgroup (kv: keys; q: queries), a multiple of MR
 //   2 BC          columns of a tile (kv: queries; q: keys), a multiple of MC
-//   3 D, 4 DV     columns of Q and K, of V and dO: 1..256
+//   3 D, 4 DV     columns of Q and K, of V and dO: 1..576
 //   5, 58..62, 72, 81  include/mask.glsl: binding 11 is the block mask    63..66 include/score.glsl: bindings from 8 on
 //   90..92, 100, 101  include/lengths.glsl, rows.glsl: bindings 12 and 13
 //   110 WITHIN     include/dropout.glsl: at the binding of further arguments

@@ -7,20 +7,20 @@
 // that dQ is summed in registers in a fixed order instead of by atomic additions; matrix_backward_kv.comp says why there are two kernels.
 // With dropout Z (0 or 256/(256 - k) by place): dS = P o (dP o Z - delta).
 //
-// Where every score has an element of the bias of its own, dS, before score functions, is the gradient by the bias (DBIAS): it is written
-// on the way, rounded once, and zeros where no query of the block sees a key. A kernel that makes S and dP again for it
+// Where every score has an element of the bias of its own, dS, before score functions, is the gradient with respect to the bias (DBIAS):
+// it is written on the way, rounded once, and zeros where no query of the block sees a key. A kernel that makes S and dP again for it
 // (matrix_backward_bias.comp) took a quarter of the pass.
 //
 // Tiling, forms and specialization constants: include/matrix_backward.glsl; built with TO_MEMORY, P and dS go to memory, and nothing is
-// summed: include/matrix_backward_weights.glsl.
+// summed: include/matrix_backward_weights.glsl, with SLICED for wide heads: include/matrix_backward_slices.glsl.
 //
 // Bindings: 0 Q, 1 K, 2 V, 3 dO, 4 lse, 5 delta (backward_delta.comp), 6 dQ, 7 dbias, 8.. scores, 11 block mask, 12 and 13 lengths.
 // Push constants: include/args_backward.glsl (x is dQ, y dbias).
 // Specialization constants of its own, without TO_MEMORY; with DBIAS, H_LEN in form 1 is W FM (CK/4 + 2):
-//   54 DBIAS          form 1, no block mask, queries not packed: the gradient by the bias is wanted, of its type
+//   54 DBIAS          form 1, no block mask, queries not packed: the gradient with respect to the bias is wanted, of its type
 //   77 ALIGNED_BIAS   every row of dbias begins at a multiple of 16 bytes, and nk elements are a multiple of that
 // Workgroups: ceil(nq/BR) B Hq; with a causal mask the longest query blocks first, HEADS_TOGETHER heads at a time.
-// Variants: fp16; DTYPE_BF16; TO_MEMORY of both. Full subgroups of SG required.
+// Variants: fp16; DTYPE_BF16; TO_MEMORY and SLICED of both. Full subgroups of SG required.
 
 #extension GL_GOOGLE_include_directive : require
 #include "matrix_backward.glsl"
@@ -41,8 +41,8 @@ uint y_base;   // where this head begins in dbias
 #define DBIAS_ROWS nq
 #include "matrix_backward_dbias.glsl"
 
-// dS of chunk c as the gradient by the bias. In shared memory it lies by rows and in fp32, a row fragment at a time, of which lanes take 8
-// neighbours at once.
+// dS of chunk c as the gradient with respect to the bias. In shared memory it lies by rows and in fp32, a row fragment at a time, of which
+// lanes take 8 neighbours at once.
 const uint DS_PITCH = CK / 4 + 2, DS_PIECES = FM * CK / 8;
 void put_gradients(uint c) {
   const uint at = gl_SubgroupID * FM * DS_PITCH;
@@ -122,23 +122,30 @@ void main() {
   if (DBIAS) y_base = y_off() + b * y_sb + h * y_sh;
 #endif
 
+#ifndef SLICED
   load_a();   // Q
   load_b();   // dO
+#endif
 #ifndef TO_MEMORY
   [[unroll]] for (uint x = 0; x < dQ.length(); ++x) dQ[x] = ACC(0.0);
 #endif
   load_statistics();
   barrier();
+#ifdef SLICED
+#define WALK walk_sliced
+#else
+#define WALK walk
   zero_edges();
+#endif
 
   const Walk keys = key_tiles(i * BR, min((i + 1) * BR, query_slots()) - 1, BC);
   if (BLOCK_CLASSES) walk_classes(Walk(keys.begin, min(keys.whole_begin, keys.end), min(keys.whole_end, keys.end), keys.end));
   else if (BLOCKS_OF_TILES || !BLOCK_MASK) {
     const uint full = MASKS ? keys.whole_end : keys.end;
-    if (LOWER_BOUND) walk(keys.begin, keys.whole_begin - keys.begin, true);
-    walk(keys.whole_begin, full - keys.whole_begin, false);
-    if (MASKS) walk(full, keys.end - full, true);
-  } else walk(keys.begin, keys.end - keys.begin, true);
+    if (LOWER_BOUND) WALK(keys.begin, keys.whole_begin - keys.begin, true);
+    WALK(keys.whole_begin, full - keys.whole_begin, false);
+    if (MASKS) WALK(full, keys.end - full, true);
+  } else WALK(keys.begin, keys.end - keys.begin, true);
 
 #ifdef TO_MEMORY
   put_zeros(keys.begin, keys.end);

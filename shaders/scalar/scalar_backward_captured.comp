@@ -1,5 +1,6 @@
 #version 460
-// The gradient by a tensor t that the score functions capture, of which each pair reads one element, in plain fp32 arithmetic, after delta:
+// The gradient with respect to a tensor t that the score functions capture, of which each pair reads one element, in plain fp32 arithmetic,
+// after delta:
 //
 //   P = exp(s' - lse),  dP = dO V^T,  dS = P o (dP - delta),  dt[index] += dS o (ds'/dt[index])
 //

@@ -4,16 +4,18 @@
 //
 // Dao et al., "FlashAttention", 2022, algorithm 3. What standard_backward_product.comp does, with the same bindings, push constants and
 // slabs; include/standard_matrix.glsl has how the product is tiled, and standard_product_matrix.comp is its sister. A workgroup makes BR
-// keys and all D columns, so that W is read once. The matrix is staged as it lies in memory, queries by keys, and turned over by the
-// fragments' loads: column by column. What lies beyond a row's last key is replaced by 0 on the way into shared memory.
+// keys and all D columns, so that W is read once, or, of wide heads, ACROSS workgroups side by side make BC columns each. The matrix is
+// staged as it lies in memory, queries by keys, and turned over by the fragments' loads: column by column. What lies beyond a row's last
+// key is replaced by 0 on the way into shared memory.
 //
 // Bindings: 0 W (P or dS) [bh - bh0][row - row0][pitch], pitch a multiple of 8; 1 G (dO or Q), 2 Y (dV or dK).
 // Push constants: include/args.glsl with SLABS; v is G, and o is Y.
-// Workgroups: those of standard_backward_product.comp. BR = WR FR M, and WC FC N is at least D.
+// Workgroups: those of standard_backward_product.comp, ACROSS side by side for each. BR = WR FR M, BC = WC FC N, and ACROSS BC is at least
+// D.
 //
 // Specialization constants: those of include/standard_matrix.glsl; odd(x) is x | 1.
 //
-//   8 D  columns of G and Y, 1..256     9 BK  queries staged at a time, a multiple of K
+//   8 D  columns of G and Y, 1..576     9 BK  queries staged at a time, a multiple of K     15 ACROSS  workgroups side by side
 //   11 ALIGNED  every row of g and y begins 16-byte aligned and D is a multiple of 8
 //   12 SHARED  the larger of BK odd(BR/8) + BK odd(BC/8) and WR WC STRIP
 
@@ -22,6 +24,7 @@
 
 layout(constant_id = 8) const uint D = 64;
 layout(constant_id = 9) const uint BK = 64;
+layout(constant_id = 15) const uint ACROSS = 1;
 
 #define SLABS
 #include "args.glsl"
@@ -40,6 +43,9 @@ const uint W_PITCH = WU | 1, G_PITCH = GU | 1;
 const uint G_AT = BK * W_PITCH;
 const uint W_TURNS = (BK * WU + WG - 1) / WG;
 const uint G_TURNS = (BK * GU + WG - 1) / WG;
+const bool ALL_COLUMNS = D == ACROSS * BC;  // no column is beyond the last
+
+uint col0;   // the workgroup's first column
 
 // A unit of row r of the slab, zeros beyond the row's last key and beyond the slab.
 uvec4 load_w(uint matrix, uint r, uint key) {
@@ -54,9 +60,9 @@ uvec4 load_w(uint matrix, uint r, uint key) {
 uvec4 load_g(uint origin, uint r, uint c) {
   const uint at = origin + min(r, rows - 1) * v_sn;
   uvec4 x;
-  if (ALIGNED) x = LOADED_IF(g, 16, r < rows && c < D, g8[(at + (D == BC ? c : min(c, D - UNIT))) / UNIT]);
+  if (ALIGNED) x = LOADED_IF(g, 16, r < rows && c < D, g8[(at + (ALL_COLUMNS ? c : min(c, D - UNIT))) / UNIT]);
   else x = GATHER(g, at, c, D, r < rows);
-  return r < rows && (D == BC || c < D) ? x : uvec4(0);
+  return r < rows && (ALL_COLUMNS || c < D) ? x : uvec4(0);
 }
 
 uint key0;                          // the block's first key
@@ -72,10 +78,10 @@ void fetch() {
   if (ALIGNED && is_whole(queries, r0 / BK) && key0 + BR <= nk) {
     const uint w_step = ((head - bh0) * rows + r0) * (pitch / UNIT), g_step = (g_origin + r0 * v_sn) / UNIT;
     EACH(W_TURNS, BK * WU, u, x) w_next[u] = kept8(LOADED(scores, 16, w8[w_at[u] + w_step]));
-    EACH(G_TURNS, BK * GU, u, x) g_next[u] = LOADED_IF(g, 16, D == BC || x % GU * UNIT < D, g8[g_at[u] + g_step]);
+    EACH(G_TURNS, BK * GU, u, x) g_next[u] = LOADED_IF(g, 16, ALL_COLUMNS || col0 + x % GU * UNIT < D, g8[g_at[u] + g_step]);
   } else {
     EACH(W_TURNS, BK * WU, u, x) w_next[u] = load_w(head - bh0, r0 + x / WU, key0 + x % WU * UNIT);
-    EACH(G_TURNS, BK * GU, u, x) g_next[u] = load_g(g_origin, r0 + x / GU, x % GU * UNIT);
+    EACH(G_TURNS, BK * GU, u, x) g_next[u] = load_g(g_origin, r0 + x / GU, col0 + x % GU * UNIT);
   }
 }
 
@@ -84,6 +90,7 @@ bool add;
 
 void put(uint key, uint col, uvec4 x) {
   if (key >= keys_left) return;
+  col += col0;
   const uint at = y_origin + key * o_sn + col;
   if (ALIGNED) {
     if (col >= D) return;
@@ -103,8 +110,9 @@ void main() {
   const uint id = workgroup_index();
   if (id >= total) return;
   tid = gl_SubgroupID * SG + gl_SubgroupInvocationID;
-  const uint blocks = (nk + BR - 1) / BR, matrices = total / blocks;
-  const Place place = place_of_keys(id, blocks, matrices);
+  const uint blocks = (nk + BR - 1) / BR, matrices = total / (blocks * ACROSS);
+  const Place place = place_of_keys(id / ACROSS, blocks, matrices);
+  col0 = id % ACROSS * BC;
   const uint key_head = bh0 / group() + place.matrix;  // batch included
   key0 = place.block * BR;
   const uint first = max(key_head * group(), bh0), end = min((key_head + 1) * group(), bh0 + slab_heads);  // its heads in the slab
@@ -114,7 +122,7 @@ void main() {
   const uint start = min(queries.begin, queries.end - 1) * BK;  // one slice at least
 
   EACH(W_TURNS, BK * WU, u, x) w_at[u] = (x / WU * pitch + key0) / UNIT + x % WU;
-  EACH(G_TURNS, BK * GU, u, x) g_at[u] = (x / GU * v_sn + min(x % GU * UNIT, D - UNIT)) / UNIT;
+  EACH(G_TURNS, BK * GU, u, x) g_at[u] = (x / GU * v_sn + min(col0 + x % GU * UNIT, D - UNIT)) / UNIT;
   [[unroll]] for (uint f = 0; f < FR * FC; ++f) acc[f] = ACCUMULATOR(0.0);
   head = first;
   r0 = start;

@@ -3,18 +3,19 @@
 //
 // Dao et al., "FlashAttention", 2022, algorithm 0, line 3. What standard_product.comp does, with the same bindings, push constants and
 // slabs; include/standard_matrix.glsl has how the product is tiled. A workgroup makes BR rows and all D columns, so that P is read once,
-// which is what the kernel costs; the next slice of P is on its way while this one is used. With a causal mask, keys that no query of
-// the block may see are skipped; standard_softmax.comp has made P zero behind each row's last key as far as this kernel reads (its
-// constant ZERO, here BR + BK).
+// which is what the kernel costs, or, of wide heads, ACROSS workgroups side by side make BC columns each; the next slice of P is on its way
+// while this one is used. With a causal mask, keys that no query of the block may see are skipped; standard_softmax.comp has made P zero
+// behind each row's last key as far as this kernel reads (its constant ZERO, here BR + BK).
 //
 // Bindings: 0 P [bh - bh0][row - row0][pitch], pitch a multiple of 8; 1 V, 2 O.
-// Workgroups: ceil(rows/BR) matrices, rows fastest; with a causal mask the longest blocks first. BR = WR FR M, and WC FC N is at least D.
+// Workgroups: ACROSS ceil(rows/BR) matrices, those side by side first, then rows; with a causal mask the longest blocks first. BR = WR FR M,
+// BC = WC FC N, and ACROSS BC is at least D.
 //
 // The backward pass computes dQ = dS K by it (a step of algorithm 3).
 //
 // Specialization constants: those of include/standard_matrix.glsl; odd(x) is x | 1.
 //
-//   8 D  1..256     9 BK  keys staged at a time, a multiple of K
+//   8 D  1..576     9 BK  keys staged at a time, a multiple of K     15 ACROSS  workgroups side by side
 //   11 ALIGNED  every row of v and o begins 16-byte aligned and D is a multiple of 8
 //   12 SHARED  the larger of BR odd(BK/8) + BK odd(BC/8) and WR WC STRIP
 
@@ -23,6 +24,7 @@
 
 layout(constant_id = 8) const uint D = 64;
 layout(constant_id = 9) const uint BK = 64;
+layout(constant_id = 15) const uint ACROSS = 1;
 
 #define SLABS
 #include "args.glsl"
@@ -41,6 +43,9 @@ const uint P_PITCH = PU | 1, V_PITCH = VU | 1;
 const uint V_AT = BR * P_PITCH;
 const uint P_TURNS = (BR * PU + WG - 1) / WG;
 const uint V_TURNS = (BK * VU + WG - 1) / WG;
+const bool ALL_COLUMNS = D == ACROSS * BC;  // no column is beyond the last
+
+uint col0;   // the workgroup's first column
 
 // A unit of a row of P; zeros beyond pitch. Rows beyond the slab repeat its last one, and their O is not written.
 uvec4 load_p(uint matrix, uint r, uint key) {
@@ -52,9 +57,9 @@ uvec4 load_p(uint matrix, uint r, uint key) {
 uvec4 load_v(uint origin, uint key, uint c) {
   const uint at = origin + min(key, nk - 1) * v_sn;
   uvec4 x;
-  if (ALIGNED) x = LOADED_IF(v, 16, key < nk && c < D, v8[(at + (D == BC ? c : min(c, D - UNIT))) / UNIT]);
+  if (ALIGNED) x = LOADED_IF(v, 16, key < nk && c < D, v8[(at + (ALL_COLUMNS ? c : min(c, D - UNIT))) / UNIT]);
   else x = GATHER(v, at, c, D, key < nk);
-  return key < nk && (D == BC || c < D) ? x : uvec4(0);
+  return key < nk && (ALL_COLUMNS || c < D) ? x : uvec4(0);
 }
 
 uint matrix, r0;                    // matrix of the slab, and the block's first row of it
@@ -67,10 +72,10 @@ uvec4 p_next[P_TURNS], v_next[V_TURNS];
 void fetch() {
   if (ALIGNED && key0 + BK <= nk) {
     EACH(P_TURNS, BR * PU, u, x) p_next[u] = kept8(LOADED_IF(scores, 16, r0 + x / PU < rows, p8[p_at[u] + key0 / UNIT]));
-    EACH(V_TURNS, BK * VU, u, x) v_next[u] = LOADED_IF(v, 16, D == BC || x % VU * UNIT < D, v8[v_at[u] + key0 * v_sn / UNIT]);
+    EACH(V_TURNS, BK * VU, u, x) v_next[u] = LOADED_IF(v, 16, ALL_COLUMNS || col0 + x % VU * UNIT < D, v8[v_at[u] + key0 * v_sn / UNIT]);
   } else {
     EACH(P_TURNS, BR * PU, u, x) p_next[u] = load_p(matrix, r0 + x / PU, key0 + x % PU * UNIT);
-    EACH(V_TURNS, BK * VU, u, x) v_next[u] = load_v(v_origin, key0 + x / VU, x % VU * UNIT);
+    EACH(V_TURNS, BK * VU, u, x) v_next[u] = load_v(v_origin, key0 + x / VU, col0 + x % VU * UNIT);
   }
 }
 
@@ -78,6 +83,7 @@ uint o_origin, rows_left;  // of the block: its first element in O, rows of the 
 
 void put(uint row, uint col, uvec4 x) {
   if (row >= rows_left) return;
+  col += col0;
   const uint at = o_origin + row * o_sn + col;
   if (ALIGNED) {
     if (col >= D) return;
@@ -98,8 +104,9 @@ void main() {
   if (id >= total) return;
   tid = gl_SubgroupID * SG + gl_SubgroupInvocationID;
   const uint blocks = (rows + BR - 1) / BR;
-  const uint matrices = total / blocks;
-  const Place place = place_of_queries(id, blocks, matrices);
+  const uint matrices = total / (blocks * ACROSS);
+  const Place place = place_of_queries(id / ACROSS, blocks, matrices);
+  col0 = id % ACROSS * BC;
   matrix = place.matrix;
   r0 = place.block * BR;
   const uint bh = bh0 + matrix, b = bh / heads(), h = bh % heads();
@@ -110,7 +117,7 @@ void main() {
   const Walk keys = key_tiles(row0 + r0, row0 + min(r0 + BR, rows) - 1, BK);
 
   EACH(P_TURNS, BR * PU, u, x) p_at[u] = (matrix * rows + min(r0 + x / PU, rows - 1)) * pitch / UNIT + x % PU;
-  EACH(V_TURNS, BK * VU, u, x) v_at[u] = (v_origin + x / VU * v_sn + min(x % VU * UNIT, D - UNIT)) / UNIT;
+  EACH(V_TURNS, BK * VU, u, x) v_at[u] = (v_origin + x / VU * v_sn + min(col0 + x % VU * UNIT, D - UNIT)) / UNIT;
   [[unroll]] for (uint f = 0; f < FR * FC; ++f) acc[f] = ACCUMULATOR(0.0);
   key0 = keys.begin * BK;  // one slice at least
   fetch();

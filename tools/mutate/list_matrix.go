@@ -228,4 +228,36 @@ var matrixMutants = []Mutant{
 		Breaks: "the self-check lets a NaN pass",
 		Kill:   []Killer{in("./flash", "TestSelfChecksTellRightFromWrong")},
 	},
+	{
+		ID: "slices-next", File: "shaders/include/matrix_backward_slices.glsl", Modules: "matrix_backward_weights_wide.",
+		Old: "else if (!second) fetch_slice(true, 0, first_key);", New: "else if (!second) fetch_slice(true, 0, next_key);",
+		Breaks: "the first slice of V of a wide head is that of the next tile",
+		Kill:   []Killer{in("./flash", "TestBackwardBySlabs")},
+	},
+	{
+		ID: "slices-barrier", File: "shaders/include/matrix_backward_weights.glsl", Modules: "matrix_backward_weights_wide.",
+		Old: "    barrier();             // they leave by way of where the last slice lies\n", New: "",
+		Breaks: "P and dS of a wide head overwrite slices that another subgroup still multiplies",
+		Kill:   []Killer{in("./flash", "TestBackwardBySlabs")},
+		OnlyOn: "devices that run the subgroups of a workgroup at the same time",
+	},
+	{
+		ID: "weights-drop-scale", File: "shaders/include/matrix_backward_weights.glsl", Modules: "matrix_backward_weights.",
+		Old:    "  const float unit = scale * keep_scale * P_UNIT;\n  [[unroll]] for (uint r = 0; r < RM; ++r) [[unroll]] for (uint n",
+		New:    "  const float unit = scale * P_UNIT;\n  [[unroll]] for (uint r = 0; r < RM; ++r) [[unroll]] for (uint n",
+		Breaks: "dS in memory lacks the scale of weights that dropout keeps",
+		Kill:   []Killer{in("./flash", "TestBackwardBySlabs")},
+	},
+	{
+		ID: "products-across", File: "shaders/standard/standard_product_matrix.comp", Modules: "standard_product_matrix.",
+		Old: "  col += col0;\n", New: "",
+		Breaks: "workgroups side by side write the first columns of dQ over one another",
+		Kill:   []Killer{in("./flash", "TestBackwardBySlabs")},
+	},
+	{
+		ID: "sums-across", File: "shaders/standard/standard_backward_product_matrix.comp", Modules: "standard_backward_product_matrix.",
+		Old: "col0 = id % ACROSS * BC;", New: "col0 = 0;",
+		Breaks: "of dK and dV of wide heads only the first columns are made",
+		Kill:   []Killer{in("./flash", "TestBackwardBySlabs")},
+	},
 }

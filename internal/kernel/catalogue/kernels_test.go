@@ -1,6 +1,7 @@
 package catalogue
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -61,6 +62,7 @@ func every(*attn.Problem) bool    { return true }
 func wide(p *attn.Problem) bool   { return max(p.HeadDim, p.ValueDim) > kernel.PlainDims }
 func plain(p *attn.Problem) bool  { return !wide(p) && p.Blocks.None() }
 func halves(p *attn.Problem) bool { return plain(p) && p.DType != attn.F32 }
+func dense(p *attn.Problem) bool  { return p.Blocks.None() }
 
 // choosers are all of them: of a kernel whose tiles are from tables, or of each of its steps.
 func choosers() (all []chooser) {
@@ -91,7 +93,7 @@ func choosers() (all []chooser) {
 		return checked(&t, err, func() string { return t.Check(p, limits(at)) })
 	})
 	for _, prefix := range []string{"kv_", "q_"} {
-		add("scalar_backward "+prefix, anywhere, 1, plain, func(at *place, p *attn.Problem, tn *kernel.Tuning) chosen {
+		add("scalar_backward "+prefix, anywhere, 1, dense, func(at *place, p *attn.Problem, tn *kernel.Tuning) chosen {
 			t, err := scalar.ChooseBackwardTile(at.c, p, prefix, tn)
 			return checked(&t, err, func() string { return t.Check(prefix, max(p.HeadDim, p.ValueDim), p.DType.Size(), limits(at)) })
 		})
@@ -124,7 +126,8 @@ func choosers() (all []chooser) {
 			t, err := matrix.ChooseSplitTile(at.c, p, 3, false, at.fragment, at.form, tn)
 			return checked(&t, err, func() string { return t.Check(p.HeadDim, p.ValueDim, at.c) })
 		})
-	add("matrix_backward_weights", matrices, 1, halves, func(at *place, p *attn.Problem, tn *kernel.Tuning) chosen {
+	stored := func(p *attn.Problem) bool { return dense(p) && p.DType != attn.F32 }
+	add("matrix_backward_weights", matrices, 1, stored, func(at *place, p *attn.Problem, tn *kernel.Tuning) chosen {
 		w, taken, err := matrix.ChooseWeights(at.c, p, at.layout, at.fragment, at.form, tn)
 		if err != nil {
 			return chosen{err: err}
@@ -140,6 +143,15 @@ func choosers() (all []chooser) {
 		t, err := standard.ChooseMatrixGradients(at.c, p, at.fragment, tn)
 		return checked(t, err, func() string { return "" })
 	})
+	add("products of wide heads", matrices, 0, func(p *attn.Problem) bool { return wide(p) && stored(p) },
+		func(at *place, p *attn.Problem, tn *kernel.Tuning) chosen {
+			s, err := standard.ChooseProducts(at.c, p, at.fragment, tn)
+			var declined *kernel.Declined
+			if at.c.Facts.Limits.MaxSharedMemory < 48<<10 && errors.As(err, &declined) { // fewer rows in fp32 than a fragment has
+				s, err = new(standard.Products), nil
+			}
+			return checked(s, err, func() string { return "" })
+		})
 	return all
 }
 
@@ -218,6 +230,9 @@ func hostConstants(t *testing.T) map[string]kernel.Constants {
 	backKeys, backQueries := backTile("kv_"), backTile("q_")
 	weights, _, err := matrix.ChooseWeights(c, p, &layout, fragment, kernel.FormRegisters, kernel.NewBackwardTuning(nil))
 	require.NoError(t, err)
+	latent := kerneltest.Problem(attn.Problem{HeadDim: 576, ValueDim: 512, DType: attn.F16})
+	wideWeights, _, err := matrix.ChooseWeights(c, latent, &layout, fragment, kernel.FormRegisters, kernel.NewBackwardTuning(nil))
+	require.NoError(t, err)
 	inThree, err := standard.ChooseScalarTile(c, p, kernel.NewTuning(nil))
 	require.NoError(t, err)
 	standardMatrix, err := standard.ChooseMatrixTile(c, p, fragment, kernel.NewTuning(nil))
@@ -246,17 +261,18 @@ func hostConstants(t *testing.T) map[string]kernel.Constants {
 		"backward_delta":     (&kernel.DeltaProgram{Problem: p}).Constants(true, true),
 		"scalar_backward_kv": back.Constants(p, true, true, false), "scalar_backward_q": back.Constants(p, false,
 			true, false),
-		"matrix_backward_kv":       backKeys.Constants(p, &layout, overwriting, 3),
-		"matrix_backward_q":        backQueries.Constants(p, &layout, overwriting, 3),
-		"matrix_backward_weights":  weights.Constants(p, overwriting, 2, 64),
-		"matrix_backward_bias":     matrix.BiasConstants(p, &backQueries, &layout, pass.Variant{Aligned: true, AlignedDBias: true}),
-		"scalar_backward_bias":     scalar.BiasConstants(p, &p.Bias, back, true, false),
-		"scalar_backward_captured": scalar.CapturedConstants(p, back, true, true, 64, 3, false),
-		"backward_captured":        scalar.CapturedEndsConstants(true, false, 64, 3),
-		"append":                   kernel.RowConstants(&kernel.Rows{Dim: 64, ValueDim: 64}),
-		"append_quantised":         kernel.RowConstants(&kernel.Rows{Dim: 64, ValueDim: 64, KeyType: attn.Q8_0}),
-		"cache_step":               kernel.CacheStepConstants(2, &kernel.CachePools{Pools: 2, PageBytes: 32, PoolBytes: 256}),
-		"scalar_map":               mapTile.Constants(p, kernel.MapVariant{}), "scalar_map_cache": mapTile.Constants(cached,
+		"matrix_backward_kv":           backKeys.Constants(p, &layout, overwriting, 3),
+		"matrix_backward_q":            backQueries.Constants(p, &layout, overwriting, 3),
+		"matrix_backward_weights":      weights.Constants(p, overwriting, 2, 64),
+		"matrix_backward_weights_wide": wideWeights.Constants(latent, overwriting, 2, 64),
+		"matrix_backward_bias":         matrix.BiasConstants(p, &backQueries, &layout, pass.Variant{Aligned: true, AlignedDBias: true}),
+		"scalar_backward_bias":         scalar.BiasConstants(p, &p.Bias, back, true, false),
+		"scalar_backward_captured":     scalar.CapturedConstants(p, back, true, true, 64, 3, false),
+		"backward_captured":            scalar.CapturedEndsConstants(true, false, 64, 3),
+		"append":                       kernel.RowConstants(&kernel.Rows{Dim: 64, ValueDim: 64}),
+		"append_quantised":             kernel.RowConstants(&kernel.Rows{Dim: 64, ValueDim: 64, KeyType: attn.Q8_0}),
+		"cache_step":                   kernel.CacheStepConstants(2, &kernel.CachePools{Pools: 2, PageBytes: 32, PoolBytes: 256}),
+		"scalar_map":                   mapTile.Constants(p, kernel.MapVariant{}), "scalar_map_cache": mapTile.Constants(cached,
 			kernel.MapVariant{}),
 		"matrix_map":       matrixMap.Constants(p, &kernel.FragmentLayout{}, kernel.MapVariant{}),
 		"map_ends":         kernel.MapEndsConstants(false),

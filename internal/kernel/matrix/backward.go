@@ -150,8 +150,8 @@ func (s *backward) stage(part *backwardPart, v pass.Variant, sums, table int) pa
 
 // model is how a kernel with this tile walks over columns.
 func (t *BackwardTile) model(label string, p *attn.Problem) traffic.BackwardTile {
-	return traffic.BackwardTile{Label: label, Rows: t.rows(), Columns: t.BC, Masked: t.masks(p), Ahead: t.Prefetch != 0,
-		Apart: len(t.pieces()) > 1}
+	return traffic.BackwardTile{Label: label, Rows: t.rows(), Columns: t.BC, Masked: t.masks(p), Ahead: t.Prefetch != 0 && t.Slice == 0,
+		Apart: len(t.pieces()) > 1, Streamed: t.Slice > 0}
 }
 
 // rowReaders is how many invocations load lse and δ of a query that is a row: in registers a lane keeps the rows of which it holds

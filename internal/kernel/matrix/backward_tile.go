@@ -33,6 +33,7 @@ type BackwardTile struct {
 	ByLane        int // how weights find what dropout draws for them
 
 	ToMemory bool // P and dS go to memory, and nothing is summed: Weights
+	Slice    int  // then, of wide heads: columns of all operands that are staged together; 0: whole rows are
 	DBias    bool // then, and in the kernel of queries: dS leaves, where it is wanted, as the gradient with respect to the bias
 }
 
@@ -45,6 +46,11 @@ var backwardFields = kernel.Fields[BackwardTile]{
 	{Name: "prefetch", Constant: "PREFETCH", Of: func(t *BackwardTile) any { return &t.Prefetch }},
 	{Name: "a_reg", Constant: "A_REG", Of: func(t *BackwardTile) any { return &t.AReg }, Open: true},
 	{Name: "b_reg", Constant: "B_REG", Of: func(t *BackwardTile) any { return &t.BReg }, Open: true},
+}
+
+// sliceFields is the number that rows of wide heads name besides.
+var sliceFields = kernel.Fields[BackwardTile]{
+	{Name: "slice", Constant: "SLICE", Of: func(t *BackwardTile) any { return &t.Slice }},
 }
 
 // backwardHeads is the number that no row names, since it follows from the problem.
@@ -69,7 +75,7 @@ func (t *BackwardTile) LaneOfDraws(p *attn.Problem, l *kernel.FragmentLayout) in
 		return DrawEach
 	case !t.Keys && !(t.CK%16 == 0 && l.ColumnsOfDraws(t.Form) && kernel.SharesDraws(t.BC)):
 		return DrawEach
-	case max(p.HeadDim, p.ValueDim) > bitsDim || t.Keys && !(t.Fragment.M == 16 && 4%t.RM == 0 && l.PairsOfQueries()):
+	case max(p.HeadDim, p.ValueDim) > bitsDim || t.ToMemory || t.Keys && !(t.Fragment.M == 16 && 4%t.RM == 0 && l.PairsOfQueries()):
 		return DrawWords
 	}
 	return DrawBits
@@ -179,14 +185,19 @@ func (t *BackwardTile) Shared(p *attn.Problem) matrixBackwardShared {
 	}
 	s.rows = max(1, t.rows()*(rest(attn.CeilDiv(p.HeadDim, f.K)-t.AReg)+rest(attn.CeilDiv(p.ValueDim, f.K)-t.BReg)))
 	switch {
+	case t.Slice > 0:
+		s.aPitch, s.bPitch, s.rows, s.Tile = 1, 1, 1, (t.rows()+t.BC)*(t.Slice/8|1)
+		if t.Form != kernel.FormRegisters {
+			s.x = t.W * 2 * f.M * t.CK
+		} else {
+			s.Tile = max(s.Tile, t.W*t.outOfSubgroup())
+		}
 	case t.Form != kernel.FormRegisters:
 		s.x, s.h = t.W*2*f.M*t.CK, t.W*2*f.M*t.CK/8
 	case t.DBias && !t.ToMemory:
 		s.h = t.W * f.M * (t.CK/4 + 2)
 	case t.ToMemory:
-		if s.h = t.W * f.M * 2 * (t.CK/8 | 1); t.DBias {
-			s.h = t.W * f.M * (t.CK/8 | 1 + t.CK/4 + 2)
-		}
+		s.h = t.W * t.outOfSubgroup()
 	}
 	switch {
 	case t.Keys:
@@ -208,6 +219,14 @@ func (t *BackwardTile) Shared(p *attn.Problem) matrixBackwardShared {
 	return s
 }
 
+// outOfSubgroup is what P and dS of a row fragment and chunk take in shared memory on their way out, in units of 16 bytes.
+func (t *BackwardTile) outOfSubgroup() int {
+	if t.DBias {
+		return t.Fragment.M * (t.CK/8 | 1 + t.CK/4 + 2)
+	}
+	return t.Fragment.M * 2 * (t.CK/8 | 1)
+}
+
 // Check gives the rule that a tile breaks on a device, "" when it breaks none.
 func (t *BackwardTile) Check(prefix string, p *attn.Problem, c *kernel.Capabilities) string {
 	f := &t.Fragment
@@ -222,6 +241,9 @@ func (t *BackwardTile) Check(prefix string, p *attn.Problem, c *kernel.Capabilit
 		return fmt.Sprintf("%sprefetch = %d must be 0, 1 or 2", prefix, t.Prefetch)
 	case t.AReg < 1 || t.BReg < 1:
 		return fmt.Sprintf("%sa_reg = %d and %sb_reg = %d must be at least 1", prefix, t.AReg, prefix, t.BReg)
+	case t.Slice > 0 && (t.Slice%f.K != 0 || t.BC != t.CK || t.Prefetch > 1):
+		return fmt.Sprintf("%[1]sslice = %[2]d must be a multiple of the fragment's K = %[3]d, %[1]sbc = %[4]d be %[1]sck = %[5]d, and "+
+			"%[1]sprefetch = %[6]d 0 or 1", prefix, t.Slice, f.K, t.BC, t.CK, t.Prefetch)
 	case f.N%8 != 0 || f.K%8 != 0:
 		return fmt.Sprintf("fragments of %v: N and K must be multiples of 8", *f)
 	}
@@ -295,8 +317,15 @@ func chooseBackwardTile(c *kernel.Capabilities, p *attn.Problem, l *kernel.Fragm
 	for _, row := range c.Suiting(kernel.Asked(p, f), rows) {
 		var tile BackwardTile
 		backwardFields.Read(&tile, row)
-		tile.ToMemory = rows == weightsLabel
-		tile.DBias = tile.ToMemory && form == kernel.FormRegisters && !p.Bias.None() && ownOf(p) == allOwn
+		tile.ToMemory = rows == weightsLabel || rows == wideWeightsLabel
+		if rows == wideWeightsLabel {
+			sliceFields.Read(&tile, row)
+			sliceFields.Take(&tile, t, prefix)
+			tile.Slice = attn.CeilDiv(tile.Slice, f.K) * f.K
+			tile.AReg, tile.BReg = 1, 1 // there are none
+		}
+		tile.DBias = tile.ToMemory && form == kernel.FormRegisters && !p.Bias.None() && ownOf(p) == allOwn &&
+			p.Features()&attn.WithSlopes == 0 // or it is of other dS than dQ and dK
 		tile.Fragment, tile.Form, tile.Keys, tile.split = f, form, prefix == "kv_", max(p.HeadDim, p.ValueDim) > wideHead
 		whole := max(f.N, f.K) // one divides the other
 		tile.CK = attn.CeilDiv(tile.CK, whole) * whole

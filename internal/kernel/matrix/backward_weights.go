@@ -8,27 +8,35 @@ import (
 	"github.com/vkattn/vkattn/pipeline"
 )
 
-// weightsLabel is the name of the module of Weights and of its dispatches, and where its rows of tiles stand.
-const weightsLabel = "matrix_backward_weights"
+// Names of the modules of Weights and of its dispatches, and where its rows of tiles stand; that of wide heads stages slices of rows.
+const (
+	weightsLabel     = "matrix_backward_weights"
+	wideWeightsLabel = "matrix_backward_weights_wide"
+)
 
 // Weights is the kernel that puts P and dS into memory, on which plain products follow: shaders/include/matrix_backward_weights.glsl.
 type Weights struct {
 	Tile   BackwardTile
 	Layout kernel.FragmentLayout
+	label  string
 }
 
 // WeightsRanges are the ranges of its tuning parameters.
-var WeightsRanges = backwardTileRanges.Of("weights_")
+var WeightsRanges = kernel.RowRanges(wideWeightsLabel).But(kernel.SlabsParameter).And(backwardTileRanges).Of("weights_")
 
 // ChooseWeights takes the first row of tiles that fits. taken is that row's word on whether a device takes the kernel where the caller says
 // nothing.
 func ChooseWeights(c *kernel.Capabilities, p *attn.Problem, l *kernel.FragmentLayout, f kernel.Fragment, form int,
 	t *kernel.Tuning) (w *Weights, taken bool, err error) {
-	tile, err := chooseBackwardTile(c, p, l, f, form, "weights_", weightsLabel, t)
+	label := weightsLabel
+	if max(p.HeadDim, p.ValueDim) > kernel.PlainDims {
+		label = wideWeightsLabel
+	}
+	tile, err := chooseBackwardTile(c, p, l, f, form, "weights_", label, t)
 	if err != nil {
 		return nil, false, err
 	}
-	return &Weights{tile, *l}, t.Rows[len(t.Rows)-1].Get(kernel.SlabsParameter) != 0, nil
+	return &Weights{tile, *l, label}, t.Rows[len(t.Rows)-1].Get(kernel.SlabsParameter) != 0, nil
 }
 
 // Constants are its specialization constants: zero is how many columns behind the last key of a row are read, and heads the heads of the
@@ -39,7 +47,11 @@ func (w *Weights) Constants(p *attn.Problem, v pass.Variant, heads, zero int) ke
 		t.HeadsTogether = heads // the longest blocks of all of them first
 	}
 	t.DBias = v.DBias
-	return t.constants(p, t.Shared(p), &w.Layout, v.Aligned, v.Accumulate && v.DBias).And(ofEither(p, &t), t.ofBias(p, &w.Layout, v),
+	slice := kernel.Constants{}
+	if t.Slice > 0 {
+		slice = sliceFields.Constants(&t)
+	}
+	return t.constants(p, t.Shared(p), &w.Layout, v.Aligned, v.Accumulate && v.DBias).And(ofEither(p, &t), t.ofBias(p, &w.Layout, v), slice,
 		kernel.Constants{"ZERO": zero})
 }
 
@@ -56,7 +68,7 @@ func staysInRegisters(t *kernel.Tuning) error {
 
 // Model is how it walks over keys.
 func (w *Weights) Model(p *attn.Problem) traffic.BackwardTile {
-	m := w.Tile.model(weightsLabel, p)
+	m := w.Tile.model(w.label, p)
 	m.RowReaders = w.Tile.rowReaders(&w.Layout)
 	return m
 }
@@ -73,6 +85,6 @@ func (w *Weights) Stage(v pass.Variant, c kernel.Constants, g kernel.Grid, a pas
 	a.As, a.Y = pass.AsWeights, "DBias"
 	bind := append(gradientBuffers.Inputs(), pass.Bind{Name: gradientBuffers.X, To: weights, Mode: pipeline.Write},
 		pass.Bind{Name: gradientBuffers.Y, To: grads, Mode: pipeline.Write}, pass.Given("Z4_", "DBias", v.DBias, v.Written(), "Q"))
-	return pass.Stage{Label: weightsLabel, Module: weightsLabel + "." + a.Problem.DType.Suffix(), Proves: true, Last: true,
+	return pass.Stage{Label: w.label, Module: w.label + "." + a.Problem.DType.Suffix(), Proves: true, Last: true,
 		Made: w.Tile.Fragment.Subgroups(), Grid: g, Idle: "Q", Constants: c, Args: a, Bind: append(bind, pass.Scores(a.Problem, 0)...)}
 }

@@ -16,7 +16,7 @@ var Backward = &kernel.BackwardKernel{
 		Name:           "scalar_backward",
 		Implementation: kernel.Flash,
 		Tier:           kernel.TierScalar,
-		MostDim:        kernel.PlainDims,
+		MostDim:        attn.MostDim,
 		Can: attn.WithDropout | attn.WithPartsOfWholes | attn.WithBlocks | attn.OfScores | attn.WithSinks | attn.WithLengths |
 			attn.WithPacked,
 		Parameters: kernel.GroupBound.And(backwardRanges.And(kernel.IndirectRange).Of("kv_"),

@@ -21,10 +21,10 @@ var Backward = &kernel.BackwardKernel{
 		Name:           name,
 		Implementation: kernel.Flash,
 		Tier:           kernel.TierMatrix,
-		MostDim:        kernel.PlainDims,
+		MostDim:        attn.MostDim,
 		Parameters: kernel.FormRanges.And(kernel.GroupBound, matrix.WeightsRanges, standard.ProductRanges,
 			kernel.Parameters{kernel.SlabsParameter: kernel.OnOff}),
-		Can:         attn.WithBias,
+		Can:         attn.WithDropout | attn.OfScores | attn.WithSinks,
 		Yields:      true, // to the kernels that keep P and dS to themselves
 		Reserved:    kernel.ReservedOnCPU,
 		Unsupported: matrix.BackwardLacks,
@@ -34,8 +34,11 @@ var Backward = &kernel.BackwardKernel{
 
 const name = "matrix_backward_slabs"
 
-// memoryShare is the part of the device's memory that P and dS may take.
-const memoryShare = 64
+// Parts of the device's memory that P and dS may take, and of wide heads, which have no other kernel on matrices.
+const (
+	memoryShare     = 64
+	wideMemoryShare = 16
+)
 
 func plan(e *kernel.Env, problem *attn.Problem, _ kernel.Program, t *kernel.Tuning) (kernel.BackwardProgram, error) {
 	fragment, layout, form, err := e.ChooseForm(problem.DType, t)
@@ -75,7 +78,7 @@ func fit(e *kernel.Env, problem *attn.Problem, f kernel.Fragment, l *kernel.Frag
 	if err != nil {
 		return nil, err
 	}
-	if !p.Bias.None() && !weights.MakesBias() {
+	if !p.Bias.None() && !weights.MakesBias() && max(p.HeadDim, p.ValueDim) <= kernel.PlainDims {
 		taken = false // what a bias gains is that its gradient needs no kernel of its own
 	}
 	switch use := t.Get(kernel.SlabsParameter, kernel.BoolInt(taken)); {
@@ -129,7 +132,11 @@ func (s *fitted) over(slabs []standard.Slab, step uint32, t *kernel.Tuning) (err
 // cut makes slabs of whole key heads, as even as can be.
 func cut(c *kernel.Capabilities, p *attn.Problem, t *kernel.Tuning) ([]standard.Slab, error) {
 	rowBytes := uint64(standard.PitchOf(p) * p.DType.Size())
-	most := min(c.Memory()/memoryShare/2, standard.LargestSlab(c, t))
+	share := uint64(memoryShare)
+	if max(p.HeadDim, p.ValueDim) > kernel.PlainDims {
+		share = wideMemoryShare
+	}
+	most := min(c.Memory()/share/2, standard.LargestSlab(c, t))
 	needed := uint64(p.Group()) * uint64(p.QueryLen) * rowBytes
 	if needed > most {
 		return nil, fmt.Errorf("P of the heads of a key head takes %d bytes, and %d are left for it", needed, most)

@@ -84,12 +84,16 @@ func chooseMatrixGradients(c *kernel.Capabilities, p *attn.Problem, f kernel.Fra
 		}
 		x.p.HeadDim, x.p.ValueDim = x.dim, x.dim
 		var err error
-		if *x.to, err = ChooseMatrixTile(c, &x.p, f, kernel.NewTuning(map[string]int{"half": half})); err != nil {
+		own := kernel.NewTuning(map[string]int{"half": half})
+		if *x.to, err = ChooseMatrixTile(c, &x.p, f, own); err != nil {
 			var bad *attn.ArgumentError
 			if len(t.Given) == 0 && errors.As(err, &bad) { // half is not the caller's
 				err = &kernel.Declined{Why: bad.Rule}
 			}
 			return nil, err
+		}
+		for _, r := range own.Rows {
+			t.Took(r)
 		}
 		if x.to == &s.weights {
 			x.to.scoresTile.override(t, x.name)
@@ -106,7 +110,7 @@ func chooseMatrixGradients(c *kernel.Capabilities, p *attn.Problem, f kernel.Fra
 		if rule := block.check(x.name, shared(), &f, c); rule != "" && why == "" {
 			why = rule
 		}
-		if cols := block.cols(&f); cols < x.dim && why == "" {
+		if cols := block.across * block.cols(&f); cols < x.dim && why == "" {
 			why = fmt.Sprintf("%swc·%sfc·n = %d must be at least the dimension %d", x.name, x.name, cols, x.dim)
 		}
 	}

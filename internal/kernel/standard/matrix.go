@@ -51,6 +51,7 @@ type matrixBlock struct {
 	WR, WC int // subgroups down and across
 	FR, FC int // fragments of a subgroup down and across
 	stage  int // of the inner dimension, staged at a time
+	across int // workgroups side by side, of as many columns each
 }
 
 func (b *matrixBlock) subgroups() int              { return b.WR * b.WC }
@@ -97,7 +98,7 @@ func (t *MatrixTile) Check(p *attn.Problem, c *kernel.Capabilities) string {
 		return why
 	}
 	switch {
-	case t.ProductTile.cols(&t.fragment) < p.ValueDim:
+	case t.ProductTile.across*t.ProductTile.cols(&t.fragment) < p.ValueDim:
 		return fmt.Sprintf("product_wc·product_fc·n = %d must be at least the value dimension %d", t.ProductTile.cols(&t.fragment),
 			p.ValueDim)
 	case t.RowThreads < 1 || t.RowThreads&(t.RowThreads-1) != 0 || t.RowThreads > softmaxThreads:
@@ -140,20 +141,22 @@ func halfAccumulators(c *kernel.Capabilities, t attn.DType, f *kernel.Fragment) 
 // aim takes the rows of tiles for both products, which are in elements of a subgroup's piece.
 func (t *MatrixTile) aim(c *kernel.Capabilities, p *attn.Problem, o *kernel.Tuning) {
 	f, k := &t.fragment, c.Prediction()
-	across := func(dim int) *attn.Problem { // rows look at the dimension of a product alone
+	of := func(dim int) *attn.Problem { // rows look at the dimension of a product alone
 		q := *p
 		q.HeadDim, q.ValueDim = dim, dim
 		return &q
 	}
-	r := c.First(across(p.HeadDim), *f, "standard_scores_matrix")
+	r := c.First(of(p.HeadDim), *f, "standard_scores_matrix")
 	o.Took(r)
 	t.scoresTile = scoresBlock{WR: r.Get("wr"), FR: attn.CeilDiv(r.Get("rows"), f.M), FC: attn.CeilDiv(r.Get("columns"), f.N)}
 	t.scoresTile.run = attn.CeilDiv(min(r.Get("run"), p.KeyLen), t.scoresTile.Tile(f))
-	r = c.First(across(p.ValueDim), *f, "standard_product_matrix")
+	across := attn.CeilDiv(p.ValueDim, kernel.PlainDims)
+	width := attn.CeilDiv(p.ValueDim, across)
+	r = c.First(of(width), *f, "standard_product_matrix")
 	o.Took(r)
-	t.ProductTile = matrixBlock{r.Get("wr"), r.Get("wc"), attn.CeilDiv(r.Get("rows"), f.M),
-		attn.CeilDiv(attn.CeilDiv(p.ValueDim, f.N), r.Get("wc")),
-		attn.CeilDiv(min(p.KeyLen, r.Get("keys")), f.K) * f.K}
+	t.ProductTile = matrixBlock{WR: r.Get("wr"), WC: r.Get("wc"), FR: attn.CeilDiv(r.Get("rows"), f.M),
+		FC:    attn.CeilDiv(attn.CeilDiv(width, f.N), r.Get("wc")),
+		stage: attn.CeilDiv(min(p.KeyLen, r.Get("keys")), f.K) * f.K, across: across}
 	if !k.Fill {
 		return
 	}
@@ -250,9 +253,13 @@ func planMatrix(e *kernel.Env, p *attn.Problem, t *kernel.Tuning) (kernel.Progra
 func (t *MatrixTile) Model() traffic.Standard {
 	f, b := &t.fragment, &t.scoresTile
 	rows, keys := t.productBlock()
+	across := t.ProductTile.across
+	if across == 1 {
+		across = 0 // as what was stored before there were several
+	}
 	return traffic.Standard{Scores: traffic.Product{Rows: b.rows(f), Columns: b.Tile(f), Run: b.run, Unit: 8},
 		Softmax: traffic.Rows{ReadTwice: t.RowKeep == 0},
-		Product: traffic.Product{Rows: rows, Columns: keys}}
+		Product: traffic.Product{Rows: rows, Columns: keys, Across: across}}
 }
 
 func (t *MatrixTile) scoresBlock() (rows, cols int) {
@@ -268,8 +275,8 @@ func (t *MatrixTile) pace() kernel.Pace { return kernel.Pace{Discrete: 10e12, Ot
 // there, weights that the matrix is P, of which some may be dropped.
 func (t *MatrixTile) Kernel(name string, b *matrixBlock, dim, shared int, p *attn.Problem, aligned, accumulate,
 	weights bool) pass.Stage {
-	return pass.Stage{Module: t.module(name, p), Made: t.subgroups(), Constants: t.spec(p, b, dim, kernel.Constants{"BK": b.stage}, shared,
-		aligned, accumulate, weights && p.DropThreshold() > 0)}
+	return pass.Stage{Module: t.module(name, p), Made: t.subgroups(), Constants: t.spec(p, b, dim,
+		kernel.Constants{"BK": b.stage, "ACROSS": b.across}, shared, aligned, accumulate, weights && p.DropThreshold() > 0)}
 }
 
 func (t *MatrixTile) module(name string, p *attn.Problem) string {

@@ -37,11 +37,17 @@ func ChooseProducts(c *kernel.Capabilities, p *attn.Problem, f kernel.Fragment, 
 func (s *Products) Grids(e *kernel.Env, p *attn.Problem, b *Slab, t *kernel.Tuning) (grids ProductGrids, err error) {
 	for n, part := range products {
 		groups, flops, at := work(s.tiles, p, b, part)
+		groups *= uint64(s.tiles.product(part).across)
 		if grids[n], err = kernel.GridFor(e, groups, flops, at, t); err != nil {
 			return grids, err
 		}
 	}
 	return grids, nil
+}
+
+// product is the block of one of the products.
+func (s *matrixGradients) product(part gradient) *matrixBlock {
+	return &map[gradient]*MatrixTile{gradValues: &s.values, gradQueries: &s.queries, gradKeys: &s.keys}[part].ProductTile
 }
 
 // Stages are those of the slab in a, whose P and dS are scratch of these names.

@@ -41,7 +41,8 @@ func differentiated(s *suite) {
 		case !s.small, strings.HasPrefix(c.Name, "golden/"), strings.HasPrefix(c.Name, "heads/"), strings.HasPrefix(c.Name, "grid/"),
 			strings.HasPrefix(c.Name, "dropout/"), strings.HasPrefix(c.Name, "numeric/huge"), strings.HasPrefix(c.Name, "mixed/"),
 			strings.HasPrefix(c.Name, "scores/"), strings.HasPrefix(c.Name, "window/"), strings.HasPrefix(c.Name, "blocks/"),
-			strings.HasPrefix(c.Name, "lengths/"), strings.HasPrefix(c.Name, "packed/"), strings.HasPrefix(c.Name, "classes/"):
+			strings.HasPrefix(c.Name, "lengths/"), strings.HasPrefix(c.Name, "packed/"), strings.HasPrefix(c.Name, "classes/"),
+			strings.HasPrefix(c.Name, "wide/"):
 			c.Gradients = true
 		case c.Core:
 			c.Gradients = p.DType == flash.F16 || hash(c.Name)%2 == 0
@@ -78,7 +79,7 @@ func dropouts(s *suite) {
 func (c *Case) hasGradients() bool {
 	p, err := c.Problem.Normalize()
 	work := float64(p.Batch) * float64(p.Heads) * float64(p.QueryLen) * float64(p.KeyLen) * float64(p.HeadDim+p.ValueDim)
-	return err == nil && c.Gradients && !c.NoLSE && max(p.HeadDim, p.ValueDim) <= flash.MaxBackwardDim && (work <= gradientWork || c.every)
+	return err == nil && c.Gradients && !c.NoLSE && (work <= gradientWork || c.every)
 }
 
 // drawGradients draws what the backward pass is given.

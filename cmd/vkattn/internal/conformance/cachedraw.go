@@ -31,7 +31,7 @@ func (c *Case) drawStorage(r *rand.Rand) {
 		stored := func(dim *int) flash.DType {
 			t := []flash.DType{flash.Q8_0, flash.Q4_0, flash.F8E4M3, 0}[r.IntN(4)]
 			if block := attn.DType(t).Block(); t != 0 {
-				*dim = min(attn.CeilDiv(cmp.Or(*dim, p.HeadDim), block)*block, flash.MaxBackwardDim)
+				*dim = min(attn.CeilDiv(cmp.Or(*dim, p.HeadDim), block)*block, plainDim)
 			}
 			return t
 		}

@@ -105,8 +105,6 @@ func translate(in *ref.Problem, t ref.DType) (p flash.Problem, lacks, forwardOnl
 	}
 	if d := max(p.HeadDim, p.ValueDim); d > flash.MaxHeadDim {
 		lacks = append(lacks, fmt.Sprintf("a head dimension of %d", d))
-	} else if d > flash.MaxBackwardDim {
-		forwardOnly = append(forwardOnly, fmt.Sprintf("head dimension of %d", d))
 	}
 	return p, lacks, forwardOnly
 }

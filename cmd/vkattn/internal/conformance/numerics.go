@@ -254,7 +254,7 @@ func Draw(pick func(low, high int) int, small bool) *Case {
 		c.Pack(r, r.IntN(4) > 0)
 	}
 	if r := rand.New(rand.NewPCG(11, c.seed)); r.IntN(5) == 0 && c.Problem.Packed.Keys == 0 &&
-		max(c.Problem.HeadDim, c.Problem.ValueDim) <= flash.MaxBackwardDim {
+		max(c.Problem.HeadDim, c.Problem.ValueDim) <= plainDim {
 		c.drawStorage(r)
 	}
 	return c

@@ -268,7 +268,7 @@ func (t Target) skip(c *Case) string {
 	if d > t.info.MaxDim {
 		return fmt.Sprintf("it takes head dimensions up to %d", t.info.MaxDim)
 	}
-	if c.Problem.Packed != (flash.Packed{}) && (t.Implementation != flash.Flash || d > flash.MaxBackwardDim && t.Tier == flash.TierMatrix) {
+	if c.Problem.Packed != (flash.Packed{}) && (t.Implementation != flash.Flash || d > plainDim && t.Tier == flash.TierMatrix) {
 		return "it has no packed sequences"
 	}
 	if (c.Problem.KeyLengths || c.Problem.QueryLengths) && t.Implementation == flash.Standard {

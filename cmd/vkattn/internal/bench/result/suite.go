@@ -67,11 +67,12 @@ func ofScores(shape, ofBias Grid, softcap, window, documents string) []Grid {
 	}
 }
 
-// latent is multi-head latent attention at its heads' width in DeepSeek-V2 and later: forward alone, as wide heads have no backward pass.
+// latent is multi-head latent attention at its heads' width in DeepSeek-V2 and later, global the global layers of Gemma.
 var (
 	latent = Grid{Impls: []string{"flash2"}, Batch: []int{1}, Heads: []int{16}, HeadDim: []int{576}, ValueDim: []int{512},
-		Seq: []int{4096}}
-	latentCPU = latent.Override(Grid{Heads: []int{1}, Seq: []int{64}})
+		Seq: []int{4096}, Passes: both}
+	global               = latent.Override(Grid{HeadDim: []int{512}, ValueDim: []int{0}})
+	latentCPU, globalCPU = latent.Override(Grid{Heads: []int{1}, Seq: []int{64}}), global.Override(Grid{Heads: []int{1}, Seq: []int{64}})
 )
 
 // documents are 16,384 tokens of width 2048 in 32 sequences, or a batch of 32; documentsCPU what a CPU can do of them.
@@ -190,11 +191,11 @@ var suites = []Suite{
 	},
 	{
 		Name: "scores", About: "what functions, windows, masks, sinks and a bias of scores cost, beside plain attention, forward and " +
-			"backward; and MLA's wide heads",
+			"backward; and wide heads: MLA's, and of 512",
 		Grids: append(ofScores(Grid{Tokens: 16384, EmbDim: []int{2048}, HeadDim: []int{64, 128}, Seq: []int{8192}},
-			Grid{Batch: []int{1}, Seq: []int{4096}}, "softcap=30", "1024", "documents=8"), latent),
+			Grid{Batch: []int{1}, Seq: []int{4096}}, "softcap=30", "1024", "documents=8"), latent, global),
 		CPU: append(ofScores(Grid{Batch: []int{1}, Heads: []int{2}, HeadDim: []int{16}, Seq: []int{256}},
-			Grid{Seq: []int{128}}, "softcap=30", "64", "documents=4"), latentCPU),
+			Grid{Seq: []int{128}}, "softcap=30", "64", "documents=4"), latentCPU, globalCPU),
 	},
 	{
 		Name: "papers", About: "the papers' grid: 16k tokens, embedding 2048, head dimensions 64, 128, 256",
