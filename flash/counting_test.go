@@ -434,6 +434,25 @@ func TestBackwardMovesWhatTheModelSays(t *testing.T) {
 	}
 }
 
+// TestWideBackwardMovesAsTheModelSays: kernels that stage slices of rows, and products side by side, load and store what the model says.
+func TestWideBackwardMovesAsTheModelSays(t *testing.T) {
+	vktest.Long(t, "what kernels move is counted by the whole suite alone")
+	d, c := countingDevice(t)
+	for prefetch, p := range []Problem{
+		{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: 41, KeyLen: 53, HeadDim: 264, ValueDim: 24, DType: F16, Causal: CausalBottomRight},
+		{Batch: 1, Heads: 2, QueryLen: 67, KeyLen: 72, HeadDim: 16, ValueDim: 272, DType: F16, Window: SlidingWindow(9, 5)},
+	} {
+		t.Run(fmt.Sprint(p), func(t *testing.T) {
+			vktest.Budget(t)
+			tile := backwardTile(t, d, Flash, p, map[string]int{"weights_w": 2, "weights_rm": 1, "weights_bc": 2, "weights_ck": 2,
+				"weights_slice": 2, "slabs": 1, "weights_prefetch": prefetch})
+			plan := planGradients(t, d, p, TierMatrix, WithBackwardTuning(tile))
+			defer plan.Close()
+			backwardMoves(t, c, plan, traffic.Call{Accumulate: prefetch > 0, DLSE: prefetch > 0}, nil)
+		})
+	}
+}
+
 // slowCompiler says whether the driver runs, and takes seconds to compile, on a CPU: there one problem is enough on matrices.
 func slowCompiler(d *Device) bool { return d.env.Caps.Facts.Type == vk.DeviceCPU }
 

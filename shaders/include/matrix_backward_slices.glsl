@@ -30,9 +30,10 @@ void fetch_slice(bool second, uint d, uint key) {
     rows_next[u] = exists ? y : uvec4(0);
   }
   EACH(BC * SU, COLUMNS_EACH, u, x) {
-    const uint c = d * SU + x % SU, inside = min(c, units - 1);
+    const uint c = d * SU + x % SU, inside = min(c, units - 1), col = key + x / SU, at = min(col, last_key());
+    const bool real = col < key_count() && c < units;
     uvec4 y;
-    if (second) y = column_b(b_columns, key + x / SU, inside); else y = column_a(a_columns, key + x / SU, inside);
+    if (second) y = piece_v(b_columns + at * v_sn, inside, real); else y = piece_k(a_columns + at * k_sn, inside, real);
     columns_next[u] = c < units ? y : uvec4(0);
   }
 }

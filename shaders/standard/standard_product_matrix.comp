@@ -8,8 +8,8 @@
 // behind each row's last key as far as this kernel reads (its constant ZERO, here BR + BK).
 //
 // Bindings: 0 P [bh - bh0][row - row0][pitch], pitch a multiple of 8; 1 V, 2 O.
-// Workgroups: ACROSS ceil(rows/BR) matrices, those side by side first, then rows; with a causal mask the longest blocks first. BR = WR FR M,
-// BC = WC FC N, and ACROSS BC is at least D.
+// Workgroups: ACROSS ceil(rows/BR) matrices, those side by side first, then rows; with a causal mask the longest blocks first.
+// BR = WR FR M, BC = WC FC N, and ACROSS BC is at least D.
 //
 // The backward pass computes dQ = dS K by it (a step of algorithm 3).
 //

@@ -105,7 +105,7 @@ var forwardMutants = []Mutant{
 		ID: "scale-sign", File: matrixAttention, Modules: "matrix_forward.f16",
 		Old: "flip = score_scale < 0.0 ? 0x80008000u : 0u;", New: "flip = 0u;",
 		Breaks: "the matrix kernel takes a negative scale for its absolute value",
-		Kill:   []Killer{conformance("core/negative-scale/f16", "flash2/matrix/form=2")},
+		Kill:   []Killer{conformance("core/negative-scale/f16", "flash2/matrix/decode=0/form=1")},
 	},
 	{
 		ID: "rescale-l", File: scalarForward, Modules: forwardF32,

@@ -30,7 +30,7 @@ var compileRest = slices.Concat(
 		compileBase.Override(Grid{Impls: []string{"standard"}, HeadDim: []int{64, 128}, DTypes: []string{"float16", "float32"}}),
 		compileBase.Override(Grid{Impls: []string{"flash1"}, HeadDim: []int{64, 128}, Passes: Passes{Fwd: true}}),
 		compileBase.Override(Grid{Impls: []string{"blocksparse"}, Causal: no, HeadDim: []int{64}, Density: []float64{0.5}}),
-		latent.Override(Grid{Passes: Passes{Fwd: true}}),
+		latent, global,
 		compileDecode.Override(Grid{HeadDim: []int{256}}),
 		compileDecode.Override(Grid{HeadDim: []int{128}, DTypes: []string{"float32"}}),
 		compileDecode.Override(Grid{HeadDim: []int{128}, QueryLen: []int{4, 64}}),
