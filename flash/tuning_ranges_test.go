@@ -129,8 +129,10 @@ func TestKernelParameters(t *testing.T) {
 		tn := kernel.NewTuning(given)
 		require.ErrorIs(t, k.fit(d, tn), errPlanned, k.kernel.Name)
 		ofPacked := func(name string) bool { return strings.HasSuffix(name, kernel.IndirectParameter) }
-		// of quantised keys alone
-		names := slices.DeleteFunc(slices.Sorted(maps.Keys(known)), func(name string) bool { return name == "key_terms" })
+		// of quantised keys alone, and of wide heads
+		names := slices.DeleteFunc(slices.Sorted(maps.Keys(known)), func(name string) bool {
+			return name == "key_terms" || name == "weights_slice"
+		})
 		require.Equal(t, k.kernel.Can&attn.WithPacked != 0, slices.ContainsFunc(names, ofPacked), k.kernel.Name)
 		require.Equal(t, slices.DeleteFunc(names, ofPacked), slices.Sorted(maps.Keys(tn.Effect)), k.kernel.Name)
 		for name, v := range tn.Effect {
@@ -280,8 +282,10 @@ func FuzzTuning(f *testing.F) {
 	f.Fuzz(func(t *testing.T, which byte, choices []byte) {
 		k := all[int(which)%len(all)]
 		known := k.kernel.Parameters
-		// of quantised keys alone
-		names := slices.DeleteFunc(slices.Sorted(maps.Keys(known)), func(name string) bool { return name == "key_terms" })
+		// of quantised keys alone, and of wide heads
+		names := slices.DeleteFunc(slices.Sorted(maps.Keys(known)), func(name string) bool {
+			return name == "key_terms" || name == "weights_slice"
+		})
 		given := map[string]int{}
 		for len(choices) >= 2 {
 			name := names[int(choices[0])%len(names)]

@@ -242,7 +242,7 @@ var matrixMutants = []Mutant{
 		OnlyOn: "devices that run the subgroups of a workgroup at the same time",
 	},
 	{
-		ID: "weights-drop-scale", File: "shaders/include/matrix_backward_weights.glsl", Modules: "matrix_backward_weights.",
+		ID: "weights-drop-scale", File: "shaders/include/matrix_backward_weights.glsl", Modules: "matrix_backward_weights_wide.",
 		Old:    "  const float unit = scale * keep_scale * P_UNIT;\n  [[unroll]] for (uint r = 0; r < RM; ++r) [[unroll]] for (uint n",
 		New:    "  const float unit = scale * P_UNIT;\n  [[unroll]] for (uint r = 0; r < RM; ++r) [[unroll]] for (uint n",
 		Breaks: "dS in memory lacks the scale of weights that dropout keeps",
