@@ -119,6 +119,20 @@ func TestSlabsAreWholeKeyHeads(t *testing.T) {
 	}
 }
 
+// TestSlabsRefuseWhatIsNotTheirs: a number of the other kernel of weights is refused by name, not ignored.
+func TestSlabsRefuseWhatIsNotTheirs(t *testing.T) {
+	d := testDevice(t)
+	for name, dim := range map[string]int{"weights_slice": 16, "weights_a_reg": 264, "weights_b_reg": 264} {
+		p := Problem{Batch: 1, Heads: 1, QueryLen: 16, KeyLen: 16, HeadDim: dim, DType: F16}
+		plan := planGradients(t, d, p, TierMatrix, WithBackwardTuning(map[string]int{"slabs": 1, name: 16}))
+		_, err := plan.BackwardInfo()
+		var argument *ArgumentError
+		require.ErrorAs(t, err, &argument)
+		require.Equal(t, "WithBackwardTuning["+name+"]", argument.Argument)
+		require.NoError(t, plan.Close())
+	}
+}
+
 // TestSlabsInsisted: of a problem that they cannot have, the plan says that they were asked for and why they are not.
 func TestSlabsInsisted(t *testing.T) {
 	d := testDevice(t)

@@ -16,7 +16,8 @@
 # read it, it stands at 0 in the manifest, and is not in the SPIR-V.
 # The manifest also tells each module's interface (tools/interface): constants and buffers by name, push constants in order.
 # What was compiled before from the same text but for comments is taken from ~/.cache/vkattn/spirv: comments cost no compiling (--force
-# compiles all the same). The same sources and compiler give the same bytes. A module that fails keeps its old SPIR-V and manifest line, and the exit status is 1.
+# compiles all the same). The same sources and compiler give the same bytes. A module that fails keeps its old SPIR-V and manifest line, and
+# the exit status is 1.
 set -euo pipefail
 export LC_ALL=C
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -106,18 +107,18 @@ failed=0 compiled=0 modules=0
 # read_interface prints what the module that is being compiled asks of the host. Optimised SPIR-V has lost its names, so it is read from
 # a build without optimisation.
 read_interface() {
-  [ -x "$tmp/interface" ] || (cd "$root" && go build -o "$tmp/interface" ./tools/interface) || return
   # shellcheck disable=SC2086 # defines are words
   "${glslc[@]}" -fshader-stage=compute "--target-env=$env" -O0 -fauto-bind-uniforms -I include $defines -o "$tmp/named.spv" "$source" && "$tmp/interface" "$tmp/named.spv"
 }
 # compile makes $tmp/out.spv and $interface of the source, or finds both under the text that the preprocessor leaves, without comments, empty
-# lines and where lines are from.
+# lines and where lines are from, with the program that reads interfaces.
 compile() {
   local key
+  [ -x "$tmp/interface" ] || (cd "$root" && go build -trimpath -buildvcs=false -o "$tmp/interface" ./tools/interface) || return
   # shellcheck disable=SC2086 # defines are words
-  key=$({ echo "$version $env $optimise"; "${glslc[@]}" -E -fshader-stage=compute "--target-env=$env" -I include $defines "$source" | sed '/^#line/d; /^[[:space:]]*$/d'; } |
+  key=$({ echo "$version $env $optimise"; sha256sum < "$tmp/interface"; "${glslc[@]}" -E -fshader-stage=compute "--target-env=$env" -I include $defines "$source" | sed '/^#line/d; /^[[:space:]]*$/d'; } |
     sha256sum | cut -d' ' -f1) || return
-  if [ -z "$force" ] && [ -f "$kept/$key.json" ]; then
+  if [ -z "$force" ] && [ -f "$kept/$key.json" ] && [ -f "$kept/$key.spv.gz" ]; then
     gzip -dc "$kept/$key.spv.gz" > "$tmp/out.spv" && interface=$(cat "$kept/$key.json") && touch "$kept/$key.json" "$kept/$key.spv.gz"
     return
   fi

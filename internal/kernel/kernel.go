@@ -12,6 +12,9 @@ import (
 // PlainDims is the MostDim of kernels that keep a row of O, or a tile of K and V, in one piece.
 const PlainDims = 256
 
+// IsWide says whether a problem has heads beyond them.
+func IsWide(p *attn.Problem) bool { return max(p.HeadDim, p.ValueDim) > PlainDims }
+
 // Offer is what a kernel of either pass says of itself.
 type Offer struct {
 	Name           string

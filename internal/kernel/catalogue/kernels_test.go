@@ -59,7 +59,7 @@ func (k *chooser) tuning() *kernel.Tuning {
 
 // Problems that kernels take.
 func every(*attn.Problem) bool    { return true }
-func wide(p *attn.Problem) bool   { return max(p.HeadDim, p.ValueDim) > kernel.PlainDims }
+func wide(p *attn.Problem) bool   { return kernel.IsWide(p) }
 func plain(p *attn.Problem) bool  { return !wide(p) && p.Blocks.None() }
 func halves(p *attn.Problem) bool { return plain(p) && p.DType != attn.F32 }
 func dense(p *attn.Problem) bool  { return p.Blocks.None() }

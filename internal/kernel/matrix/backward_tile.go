@@ -341,7 +341,11 @@ func chooseBackwardTile(c *kernel.Capabilities, p *attn.Problem, l *kernel.Fragm
 			tile.HeadsTogether = HeadsTogether(&k, p)
 		}
 		tile.AReg, tile.BReg = cmp.Or(tile.AReg, attn.CeilDiv(p.HeadDim, f.K)), cmp.Or(tile.BReg, attn.CeilDiv(p.ValueDim, f.K))
-		backwardFields.Take(&tile, t, prefix)
+		if tile.Slice > 0 {
+			backwardFields.Take(&tile, t, prefix, "w", "rm", "bc", "ck", "prefetch")
+		} else {
+			backwardFields.Take(&tile, t, prefix)
+		}
 		if !tile.ToMemory { // those of a slab
 			backwardHeads.Take(&tile, t, prefix)
 		}

@@ -1,6 +1,8 @@
 package matrix
 
 import (
+	"fmt"
+
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/internal/kernel/pass"
@@ -28,9 +30,15 @@ var WeightsRanges = kernel.RowRanges(wideWeightsLabel).But(kernel.SlabsParameter
 // nothing.
 func ChooseWeights(c *kernel.Capabilities, p *attn.Problem, l *kernel.FragmentLayout, f kernel.Fragment, form int,
 	t *kernel.Tuning) (w *Weights, taken bool, err error) {
-	label := weightsLabel
-	if max(p.HeadDim, p.ValueDim) > kernel.PlainDims {
-		label = wideWeightsLabel
+	label, foreign, rule := weightsLabel, []string{"weights_slice"}, "is of head dimensions above %d: others stage whole rows"
+	if kernel.IsWide(p) {
+		label, foreign, rule = wideWeightsLabel, []string{"weights_a_reg", "weights_b_reg"},
+			"is of head dimensions up to %d: rows of others are not kept"
+	}
+	for _, name := range foreign {
+		if v, given := t.Given[name]; given {
+			return nil, false, attn.BadArgument("WithBackwardTuning["+name+"]", fmt.Sprint(v), rule, kernel.PlainDims)
+		}
 	}
 	tile, err := chooseBackwardTile(c, p, l, f, form, "weights_", label, t)
 	if err != nil {

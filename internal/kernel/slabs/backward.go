@@ -78,7 +78,7 @@ func fit(e *kernel.Env, problem *attn.Problem, f kernel.Fragment, l *kernel.Frag
 	if err != nil {
 		return nil, err
 	}
-	if !p.Bias.None() && !weights.MakesBias() && max(p.HeadDim, p.ValueDim) <= kernel.PlainDims {
+	if !p.Bias.None() && !weights.MakesBias() && !kernel.IsWide(&p) {
 		taken = false // what a bias gains is that its gradient needs no kernel of its own
 	}
 	switch use := t.Get(kernel.SlabsParameter, kernel.BoolInt(taken)); {
@@ -133,7 +133,7 @@ func (s *fitted) over(slabs []standard.Slab, step uint32, t *kernel.Tuning) (err
 func cut(c *kernel.Capabilities, p *attn.Problem, t *kernel.Tuning) ([]standard.Slab, error) {
 	rowBytes := uint64(standard.PitchOf(p) * p.DType.Size())
 	share := uint64(memoryShare)
-	if max(p.HeadDim, p.ValueDim) > kernel.PlainDims {
+	if kernel.IsWide(p) {
 		share = wideMemoryShare
 	}
 	most := min(c.Memory()/share/2, standard.LargestSlab(c, t))
