@@ -76,7 +76,7 @@ func (b *Backward) tensors(to *kernel.Gradients, held *[mostHeld]*Tensor) {
 // check validates the tensors against the problem and gives what kernels are given. It does not allocate unless it fails.
 func (b *Backward) check(p *Plan, g *kernel.Gradients) error {
 	all := b.given(g)
-	if err := b.refuseCaches(); err != nil {
+	if err := b.refuseCaches("Backward", "gradients"); err != nil {
 		return err
 	}
 	if err := place("Backward", attn.BackwardOperands[:], all[:], p.dev, &p.attn); err != nil {
@@ -102,15 +102,15 @@ func (b *Backward) check(p *Plan, g *kernel.Gradients) error {
 	return nil
 }
 
-// refuseCaches refuses what a forward pass may have and a backward pass cannot. It does not allocate unless it fails.
-func (b *Backward) refuseCaches() error {
+// refuseCaches refuses what a forward pass may have, and what is made of it cannot. It does not allocate unless it fails.
+func (f *Forward) refuseCaches(pass, made string) error {
 	for _, x := range [...]struct {
 		name   string
 		tensor *Tensor
-	}{{"PageTable", b.PageTable}, {"PageStarts", b.PageStarts}, {"LastPages", b.LastPages}, {"KeyScales", b.KeyScales},
-		{"ValueScales", b.ValueScales}} {
+	}{{"PageTable", f.PageTable}, {"PageStarts", f.PageStarts}, {"LastPages", f.LastPages}, {"KeyScales", f.KeyScales},
+		{"ValueScales", f.ValueScales}} {
 		if x.tensor != nil {
-			return badArgument("Backward."+x.name, x.tensor, "must be nil: caches have no gradients")
+			return badArgument(pass+"."+x.name, x.tensor, "must be nil: caches have no %s", made)
 		}
 	}
 	return nil

@@ -5,67 +5,56 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"sync"
 
 	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/internal/kernel/catalogue"
 )
 
 // backwardChoice is the kernel that a plan takes for backward passes.
-type backwardChoice struct {
+type backwardChoice = chosen[*kernel.BackwardKernel, kernel.BackwardProgram]
+
+// backwardChoices is a plan's, with what it depends on.
+type backwardChoices struct {
 	tier  Tier           // insisted on; "" for the fastest that can
 	given map[string]int // tuning
-
-	mu      sync.Mutex
-	made    bool // for good: what was chosen, or that nothing can be
-	kernel  *kernel.BackwardKernel
-	program kernel.BackwardProgram
-	tuning  map[string]int
-	reasons []string
-	err     error
+	choice[*kernel.BackwardKernel, kernel.BackwardProgram]
 }
 
-// backward gives the plan's choice for backward passes, made at the first call; one that the driver could not make, for lack of memory
-// say, is tried again.
+// backward gives the plan's choice for backward passes, made at the first call.
 func (p *Plan) backward() (*backwardChoice, error) {
-	c := &p.gradient
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.made {
-		c.err = c.choose(p)
-		c.made = c.err == nil || errors.Is(c.err, ErrArgument) || errors.Is(c.err, ErrUnsupported)
-	}
-	return c, c.err
+	return p.gradient.once(func() (*backwardChoice, error) { return p.gradient.choose(p) })
 }
 
-func (c *backwardChoice) choose(p *Plan) (err error) {
+func (g *backwardChoices) choose(p *Plan) (*backwardChoice, error) {
 	if p.attn.Cached() {
-		return &UnsupportedError{What: fmt.Sprintf("backward of %v", p.attn),
+		return nil, &UnsupportedError{What: fmt.Sprintf("backward of %v", p.attn),
 			Reasons: []string{"caches have no gradients: keys and values lie in pages or are quantised"}}
 	}
-	key := backwardKey{tier: c.tier}
-	if len(c.given) > 0 {
-		key.tuning = kernel.Constants(c.given).String()
+	key := passKey{tier: g.tier}
+	if len(g.given) > 0 {
+		key.tuning = kernel.Constants(g.given).String()
 	}
-	if b := p.selection.gradients(p.dev, key); b != nil {
-		c.kernel, c.program, c.tuning, c.reasons = b.kernel, b.program, b.tuning, b.reasons
-		return nil
+	if c := p.selection.backward.get(key); c != nil && p.selection.holds(p.dev) {
+		return c, nil
 	}
-	c.kernel, c.tuning, c.reasons, err = pick(p.dev, &p.attn, catalogue.Backward, "backward of ", p.Implementation(), c.tier,
+	var c backwardChoice
+	var err error
+	c.kernel, c.tuning, c.reasons, err = pick(p.dev, &p.attn, catalogue.Backward, "backward of ", p.Implementation(), g.tier,
 		func(k *kernel.BackwardKernel) (t *kernel.Tuning, note string, err error) {
-			t = kernel.NewBackwardTuning(c.given)
+			t = kernel.NewBackwardTuning(g.given)
 			if err := t.Fits(&k.Offer); err != nil {
 				return nil, "", err
 			}
 			if c.program, err = k.Plan(p.dev.env, &p.attn, p.program, t); err == nil {
-				c.program, note, err = withScoreGradients(p.dev.env, &p.attn, c.program, &k.Offer, c.given)
+				c.program, note, err = withScoreGradients(p.dev.env, &p.attn, c.program, &k.Offer, g.given)
 			}
 			return t, note, err
 		})
-	if err == nil {
-		p.selection.keepGradients(key, &backwardSelection{c.kernel, c.program, c.tuning, c.reasons})
+	if err != nil {
+		return nil, err
 	}
-	return err
+	p.selection.backward.put(key, &c)
+	return &c, nil
 }
 
 // BackwardInfo is how a plan runs backward passes.

@@ -88,7 +88,7 @@ func TestBadBackward(t *testing.T) {
 	require.ErrorContains(t, forward.Backward(b), "ForBackward")
 	backward, err := plan.NewRecording(ForBackward())
 	require.NoError(t, err)
-	require.ErrorContains(t, backward.Forward(Forward{}), "without ForBackward")
+	require.ErrorContains(t, backward.Forward(Forward{}), "with neither ForBackward nor ForJVP")
 	_, err = backward.Submit()
 	require.ErrorIs(t, err, ErrArgument, "nothing recorded yet")
 	require.NoError(t, backward.Backward(b))

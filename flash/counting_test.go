@@ -320,7 +320,7 @@ func backwardMoves(t *testing.T, c *counts, plan *Plan, call traffic.Call, mask 
 	require.NoError(t, err)
 	counted := countBackward(t, c, plan, call.Accumulate, mask)
 	eachDispatch(t, steps, counted)
-	model, fused := plan.gradient.program.Model().(traffic.BackwardFused)
+	model, fused := plan.gradient.is.program.Model().(traffic.BackwardFused)
 	if !fused {
 		kernels := 5
 		if !plan.problem.ScoreFunction.UnitSlope() {

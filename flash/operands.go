@@ -13,7 +13,7 @@ type given struct {
 
 // mostHeld is the most tensors that a pass has, a block mask, captured ones and, before these, the gradients with respect to them among
 // them.
-const mostHeld = max(len(attn.ForwardOperands), len(attn.BackwardOperands)) + 1 + 2*MaxCaptured
+const mostHeld = max(len(attn.ForwardOperands), len(attn.BackwardOperands), len(attn.JVPOperands)) + 1 + 2*MaxCaptured
 
 // place checks what a caller gave for the operands of a pass, in the order of the table, and puts it where kernels find it. It does not
 // allocate unless it fails.

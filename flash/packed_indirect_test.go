@@ -258,7 +258,7 @@ func TestPackedIndirectBackward(t *testing.T) {
 					require.Zero(t, rec.rec.Indirect())
 					continue
 				}
-				program := plan.gradient.program
+				program := plan.gradient.is.program
 				if s, ok := program.(*scoreGradients); ok {
 					program = s.BackwardProgram
 					rows := s.anyCaptured().Passes(pass.Variant{}).Stages[1].Constants["BR"]

@@ -31,11 +31,12 @@ type Plan struct {
 	tuned     *tuned.Entry // the entry of the user's tuning file that it follows, if any
 	reasons   []string     // why kernels preferred over the chosen one were not chosen
 
-	gradient backwardChoice // made when first asked for
-	maps     mapChoice      // likewise
+	gradient backwardChoices // made when first asked for
+	jvp      choice[*kernel.JVPKernel, kernel.JVPProgram]
+	maps     mapChoice // likewise
 
 	mu     sync.Mutex
-	free   [passes][]*Recording    // made for Forward, Backward and their Submit forms, not in flight
+	free   [passes][]*Recording    // made for Forward, Backward, JVP and their Submit forms, not in flight
 	all    map[*Recording]struct{} // those and the ones in flight
 	closed bool
 }
@@ -326,7 +327,7 @@ func (p *Plan) put(r *Recording) {
 	}
 }
 
-// Close frees the recordings that the plan keeps for Forward, Backward and their Submit forms, after waiting for those in flight. Closing
+// Close frees the recordings that the plan keeps for Forward, Backward, JVP and their Submit forms, after waiting for those in flight. Closing
 // again does nothing.
 func (p *Plan) Close() (err error) {
 	defer during("Plan.Close", &err)

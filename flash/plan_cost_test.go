@@ -124,7 +124,7 @@ func TestBackwardPlanAgain(t *testing.T) {
 		_, err := plan.BackwardInfo()
 		require.NoError(t, err)
 		require.NoError(t, plan.Close())
-		return plan.gradient.program
+		return plan.gradient.is.program
 	}
 	first := backward(WithTier(TierScalar))
 	require.Same(t, first, backward(WithTier(TierScalar)))

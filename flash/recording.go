@@ -26,6 +26,7 @@ type direction uint8
 const (
 	passForward direction = iota
 	passBackward
+	passJVP
 	passes
 )
 
@@ -37,6 +38,11 @@ func WithTimestamps() RecordingOption {
 // ForBackward makes a recording for backward passes in place of forward ones, with the workspace that those take.
 func ForBackward() RecordingOption {
 	return func(o *recordingOptions) error { o.pass = passBackward; return nil }
+}
+
+// ForJVP makes a recording for passes in forward mode in place of forward ones.
+func ForJVP() RecordingOption {
+	return func(o *recordingOptions) error { o.pass = passJVP; return nil }
 }
 
 func recordingOptionsOf(opts []RecordingOption) (o recordingOptions, err error) {
@@ -54,13 +60,14 @@ func recordingOptionsOf(opts []RecordingOption) (o recordingOptions, err error) 
 func timestampsOf(opts []RecordingOption) (bool, error) {
 	o, err := recordingOptionsOf(opts)
 	if err == nil && o.pass != passForward {
-		err = badArgument("ForBackward", "given", "is for recordings of Plan.NewRecording")
+		err = badArgument([...]string{passBackward: "ForBackward", passJVP: "ForJVP"}[o.pass], "given",
+			"is for recordings of Plan.NewRecording")
 	}
 	return o.timestamps, err
 }
 
-// Recording holds the commands of one call, with descriptors and workspace of its own: of [Recording.Forward] or [Recording.Backward] where
-// a [Plan] made it, of [Recording.Map], [Recording.Merge] or [Recording.Accumulate] where one for these did. It can be written into any
+// Recording holds the commands of one call, with descriptors and workspace of its own: of [Recording.Forward], [Recording.Backward] or
+// [Recording.JVP] where a [Plan] made it, of [Recording.Map], [Recording.Merge] or [Recording.Accumulate] where one for these did. It can be written into any
 // number of command buffers, or submitted by itself or with others ([Device.Submit]) again and again, one submission at a time. It lives
 // until its own Close, or the device's, and belongs to one goroutine at a time.
 type Recording struct {

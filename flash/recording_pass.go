@@ -15,8 +15,10 @@ type passCommands struct {
 	direction direction
 	ops       kernel.Operands  // of a forward pass
 	grads     kernel.Gradients // of a backward one
+	tangents  kernel.Tangents  // of one in forward mode
 	forward   Forward          // what the recording holds
 	backward  Backward         // the same of a backward pass
+	jvp       JVP              // and of one in forward mode
 	sizes     []uint64         // of the workspace that is not allocated yet: a forward pass that keeps its weights needs none
 }
 
@@ -26,15 +28,22 @@ func newRecording(p *Plan, opts recordingOptions) (*Recording, error) {
 		Scratch() []uint64
 		Dispatches() int
 	} = p.program
-	if opts.pass == passBackward {
+	switch opts.pass {
+	case passBackward:
 		choice, err := p.backward()
+		if err != nil {
+			return nil, err
+		}
+		needs = choice.program
+	case passJVP:
+		choice, err := p.forwardMode()
 		if err != nil {
 			return nil, err
 		}
 		needs = choice.program
 	}
 	n := needs.Dispatches()
-	r := &Recording{dev: d, name: "Recording", first: "Forward (or Backward)", tensors: make([]*Tensor, mostHeld)}
+	r := &Recording{dev: d, name: "Recording", first: "Forward (or Backward, or JVP)", tensors: make([]*Tensor, mostHeld)}
 	r.pass = &passCommands{plan: p, direction: opts.pass, sizes: needs.Scratch()}
 	err := r.open(kernel.RecordingInfo(n, opts.timestamps))
 	if err != nil {
@@ -46,7 +55,7 @@ func newRecording(p *Plan, opts recordingOptions) (*Recording, error) {
 			return nil, errors.Join(err, r.Close())
 		}
 	}
-	if kernel.NeedsMore(&p.attn) {
+	if kernel.NeedsMore(&p.attn) || opts.pass == passJVP {
 		if r.writer.More, err = r.own("arguments", kernel.MoreBytes, vk.Upload); err != nil {
 			return nil, err
 		}
@@ -175,6 +184,37 @@ func (r *Recording) Backward(b Backward) (err error) {
 	return nil
 }
 
+// JVP is Forward for a recording made with ForJVP.
+func (r *Recording) JVP(j JVP) (err error) {
+	defer during("Recording.JVP", &err)
+	if err := r.beginPass(passJVP); err != nil {
+		return err
+	}
+	defer r.mu.Unlock()
+	c := r.pass
+	if err := j.check(c.plan, &c.tangents); err != nil {
+		return err
+	}
+	if r.ready && j == c.jvp {
+		return nil
+	}
+	j.tensors(&c.tangents, (*[mostHeld]*Tensor)(r.tensors))
+	choice, err := c.plan.forwardMode()
+	if err != nil {
+		r.ready = false
+		return r.dev.fail(err)
+	}
+	if err = r.reset(); err == nil {
+		r.nameTensors(attn.JVPOperands[:])
+		err = choice.program.Record(&r.writer, &c.tangents)
+	}
+	if err != nil {
+		return r.dev.fail(refused(err, "JVP of "+c.plan.problem.String(), Tier(choice.kernel.Tier)))
+	}
+	c.jvp, r.ready = j, true
+	return nil
+}
+
 // beginPass says why the recording cannot be given commands of this pass, or locks it.
 func (r *Recording) beginPass(p direction) error {
 	if err := r.begin("Plan.NewRecording", r != nil && r.pass != nil); err != nil {
@@ -184,10 +224,9 @@ func (r *Recording) beginPass(p direction) error {
 		return nil
 	}
 	r.mu.Unlock()
-	if p == passBackward {
-		return badArgument("Recording", "for forward passes", "must be made with ForBackward")
-	}
-	return badArgument("Recording", "for backward passes", "must be made without ForBackward")
+	options := [...]string{passForward: "neither ForBackward nor ForJVP", passBackward: "ForBackward", passJVP: "ForJVP"}
+	names := [...]string{passForward: "forward passes", passBackward: "backward passes", passJVP: "passes in forward mode"}
+	return badArgument("Recording", "for "+names[r.pass.direction], "must be made with %s", options[p])
 }
 
 // nameTensors says in the recording's listing, where it has one, what its tensors are.

@@ -53,6 +53,9 @@ func stands(d *Device, p *attn.Problem, k kernel.AnyKernel) bool {
 	case *kernel.Kernel:
 		_, err := k.Plan(d.env, p, kernel.NewTuning(nil))
 		return err == nil
+	case *kernel.JVPKernel:
+		_, err := k.Plan(d.env, p, kernel.NewTuning(nil))
+		return err == nil
 	case *kernel.BackwardKernel:
 		for _, forward := range catalogue.Forward {
 			f := forward.Offered()

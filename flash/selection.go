@@ -37,21 +37,9 @@ type selection struct {
 	reasons []string
 	known   knownState
 
-	mu       sync.Mutex
-	backward map[backwardKey]*backwardSelection // those that were asked for
-}
-
-// backwardKey is all that the choice for a backward pass depends on beside the selection.
-type backwardKey struct {
-	tier   Tier
-	tuning string
-}
-
-type backwardSelection struct {
-	kernel  *kernel.BackwardKernel
-	program kernel.BackwardProgram
-	tuning  map[string]int
-	reasons []string
+	// for passes that follow it, as far as they were asked for
+	backward kept[*kernel.BackwardKernel, kernel.BackwardProgram]
+	jvp      kept[*kernel.JVPKernel, kernel.JVPProgram]
 }
 
 // knownState tells whether what a choice was made by is what it was.
@@ -131,22 +119,8 @@ func (d *Device) selected(p *attn.Problem, o *planOptions) (*selection, error) {
 	return s, nil
 }
 
-// gradients gives what was chosen for backward passes before, nil where nothing was or it may be another now.
-func (s *selection) gradients(d *Device, key backwardKey) *backwardSelection {
-	if s.known.findings != kernel.Known.Changes() || s.known.facts != d.env.Caps.Facts || s.known.tiles != d.env.Caps.Tiles ||
-		d.env.Modules != nil || d.env.Counting != nil {
-		return nil
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.backward[key]
-}
-
-func (s *selection) keepGradients(key backwardKey, b *backwardSelection) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.backward == nil {
-		s.backward = map[backwardKey]*backwardSelection{}
-	}
-	s.backward[key] = b
+// holds says whether what was chosen before still is: what it was chosen by is what it was.
+func (s *selection) holds(d *Device) bool {
+	return s.known.findings == kernel.Known.Changes() && s.known.facts == d.env.Caps.Facts && s.known.tiles == d.env.Caps.Tiles &&
+		d.env.Modules == nil && d.env.Counting == nil
 }

@@ -81,6 +81,28 @@ var BackwardOperands = [...]Operand{
 	sinksOperand.gradient(),
 }
 
+// tangent is the operand of how one of these moves: the caller may leave it out, and then it stays.
+func (o Operand) tangent() Operand {
+	o.Of, o.Name, o.Optional = o.Name, o.Name+"Tangent", true
+	return o
+}
+
+// JVPOperands are the tensors of a pass in forward mode.
+var JVPOperands = [...]Operand{
+	{Name: "Q", Shape: (*Problem).QShape},
+	{Name: "K", Shape: (*Problem).KShape},
+	{Name: "V", Shape: (*Problem).VShape},
+	{Name: "O", Shape: (*Problem).OShape},
+	{Name: "LSE", Shape: (*Problem).LSEShape, Statistics: true},
+	{Name: "QTangent", Shape: (*Problem).QShape, Optional: true, Of: "Q"},
+	{Name: "KTangent", Shape: (*Problem).KShape, Optional: true, Of: "K"},
+	{Name: "VTangent", Shape: (*Problem).VShape, Optional: true, Of: "V"},
+	{Name: "OTangent", Shape: (*Problem).OShape, Output: true, Of: "O"},
+	{Name: "LSETangent", Shape: (*Problem).LSEShape, Statistics: true, Output: true, Optional: true, Of: "LSE"},
+	biasOperand, maskOperand, sinksOperand, keyLengthsOperand, queryLengthsOperand, queryStartsOperand, keyStartsOperand,
+	biasOperand.tangent(),
+}
+
 // DType is the type of the operand's elements.
 func (o *Operand) DType(p *Problem) DType {
 	switch {

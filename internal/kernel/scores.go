@@ -121,7 +121,7 @@ func NeedsMore(p *attn.Problem) bool {
 }
 
 // MoreBytes is the size of the buffer of further arguments.
-const MoreBytes = 128
+const MoreBytes = 256
 
 // placesAt is the word at which dropout.glsl has the places of a part of a longer problem.
 const placesAt = 28

@@ -200,6 +200,11 @@ func (t *selfCheckTensors) more(p *attn.Problem) (*pipeline.Buffer, error) {
 	if !NeedsMore(p) {
 		return nil, nil
 	}
+	return t.moreBytes()
+}
+
+// moreBytes is the buffer in any case.
+func (t *selfCheckTensors) moreBytes() (*pipeline.Buffer, error) {
 	b, err := t.env.Ctx.Alloc("self-check", MoreBytes, vk.Upload)
 	if err == nil {
 		t.buffers = append(t.buffers, b)

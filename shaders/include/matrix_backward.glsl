@@ -24,6 +24,10 @@
 //   defines KV before it includes this, if its rows are keys
 //   defines after it the functions that are only declared here, above all chunk(): algorithm 2 for a chunk of a staged tile
 //
+// Built with TANGENTS, for matrix_jvp.comp, rows are queries, and what moves stands in the place of what gradients are made of: B is the
+// tangent of Q, and a tile has K, its tangent, V and its tangent, the first two A_PITCH and the others B_PITCH apart: TILE_LEN is twice that
+// of a backward kernel, ROWS_LEN has DF for EF, and STATS_LEN is BR.
+//
 // Specialization constants of both kernels (odd(x) = x | 1; DF = ceil(D/FK), DN = ceil(D/FN), EF = ceil(DV/FK), EN = ceil(DV/FN)):
 //   0 WG = W SG   1 BR = W RM FM rows (kv: keys; q: queries)
 //   2 BC columns of a tile (kv: queries; q: keys)   3 D   4 DV
@@ -110,13 +114,23 @@ const bool KEYS_ARE_ROWS = false;
 #endif
 
 const uint DF = (D + FK - 1) / FK, DN = (D + FN - 1) / FN;      // slices of A and a; fragments of a sum over D columns
+#ifdef TANGENTS
+const uint EF = DF, EN = (DV + FN - 1) / FN;                    // slices of B, whose rows are as long as A's; fragments of the sum
+const uint AU = (D + 7) / 8, BU = AU, VU = (DV + 7) / 8;        // 16-byte units of a row
+#else
 const uint EF = (DV + FK - 1) / FK, EN = (DV + FN - 1) / FN;    // the same for DV
 const uint AU = (D + 7) / 8, BU = (DV + 7) / 8;                 // 16-byte units of a row
+#endif
 const uint A_WIDTH = (DF * FK > DN * FN ? DF * FK : DN * FN) / 8, B_WIDTH = (EF * FK > EN * FN ? EF * FK : EN * FN) / 8;
 const uint NS = CK / FN, NP = CK / FK;                          // accumulators of S and operands P across a chunk
 const uint CHUNKS = BC / CK;
 const uint B_AT = BC * A_PITCH;                                 // b behind a
+#ifdef TANGENTS
+const uint V_AT = 2 * BC * A_PITCH, VT_AT = V_AT + BC * B_PITCH;    // V and its tangent behind those of K
+const uint TILE = 2 * BC * (A_PITCH + B_PITCH), TILES = PREFETCH == 2 ? 2 : 1;
+#else
 const uint TILE = BC * (A_PITCH + B_PITCH), TILES = PREFETCH == 2 ? 2 : 1;  // length of a tile, tiles in shared memory
+#endif
 const uint AR = A_REG < DF ? A_REG : DF, BRG = B_REG < EF ? B_REG : EF;
 const bool WHOLE_D = D % FN == 0, WHOLE_DV = DV % FN == 0;      // no fragment passes the last column
 const uint RA_PITCH = AR < DF ? (DF - AR) * FK / 8 | 1u : 0, RB_PITCH = BRG < EF ? (EF - BRG) * FK / 8 | 1u : 0;
@@ -133,7 +147,17 @@ VIEWS(K, k, 1, readonly)
 VIEWS(V, v, 2, readonly)
 VIEWS(G, g, 3, readonly)
 layout(binding = 4) readonly buffer Lse_ { float lse[]; };
+#ifdef TANGENTS
+VIEWS(QT, qt, 7, readonly)
+VIEWS(KT, kt, 14, readonly)
+VIEWS(VT, vt, 15, readonly)
+layout(binding = 5) writeonly buffer LseTangent { float lse_tangent[]; };
+layout(constant_id = 111) const bool Q_MOVES = true;
+layout(constant_id = 112) const bool K_MOVES = true;
+layout(constant_id = 113) const bool V_MOVES = true;
+#else
 layout(binding = 5) readonly buffer Delta_ { float delta[]; };
+#endif
 VIEWS(X, x, 6, )
 #include "args_backward.glsl"
 #define BLOCKS 11
@@ -145,6 +169,11 @@ VIEWS(X, x, 6, )
 #define BIAS_TYPE uint16_t
 #define BIAS_ELEMENT(i) UNPAIR(uint(bias16[i])).x
 #include "score.glsl"
+#ifdef TANGENTS
+#define TANGENTS_AT 16
+#define BIAS_TANGENT_ELEMENT(i) UNPAIR(uint(bias_tangent16[i])).x
+#include "tangents.glsl"
+#endif
 layout(constant_id = 68) const bool SLOPES = false;   // the score functions' derivative is not 1 everywhere
 #define PARTS_OF_WHOLES
 #include "dropout.glsl"
@@ -231,9 +260,21 @@ uvec4 column_a(uint origin, uint col, uint c) { return piece_q(origin + min(col,
 uvec4 column_b(uint origin, uint col, uint c) { return piece_g(origin + min(col, last_query()) * g_sn, c, col < query_count()); }
 #else
 uvec4 row_a(uint row, uint c, bool real) { return piece_q(a_rows + min(row, last_query()) * q_sn, c, real); }
+#ifdef TANGENTS
+uvec4 piece_qt(uint from, uint c, bool real) PIECE(qt, D)
+uvec4 piece_kt(uint from, uint c, bool real) PIECE(kt, D)
+uvec4 piece_vt(uint from, uint c, bool real) PIECE(vt, DV)
+uvec4 row_b(uint row, uint c, bool real) { return piece_qt(b_rows + min(row, last_query()) * qt_sn, c, real); }
+uvec4 column_a(uint origin, uint col, uint c) { return piece_k(origin + min(col, last_key()) * k_sn, c, col < key_count()); }
+uvec4 column_b(uint origin, uint col, uint c) { return piece_kt(origin + min(col, last_key()) * kt_sn, c, col < key_count()); }
+uint v_columns, vt_columns;   // where V and its tangent begin for this head
+uvec4 column_v(uint col, uint c) { return piece_v(v_columns + min(col, last_key()) * v_sn, c, col < key_count()); }
+uvec4 column_vt(uint col, uint c) { return piece_vt(vt_columns + min(col, last_key()) * vt_sn, c, col < key_count()); }
+#else
 uvec4 row_b(uint row, uint c, bool real) { return piece_g(b_rows + min(row, last_query()) * g_sn, c, real); }
 uvec4 column_a(uint origin, uint col, uint c) { return piece_k(origin + min(col, last_key()) * k_sn, c, col < key_count()); }
 uvec4 column_b(uint origin, uint col, uint c) { return piece_v(origin + min(col, last_key()) * v_sn, c, col < key_count()); }
+#endif
 #endif
 
 // A workgroup moves PART columns of a tile at once; invocation tid moves pieces tid, tid + WG, ...
@@ -244,6 +285,23 @@ const uint A_EACH = (A_PIECES + WG - 1) / WG, B_EACH = (B_PIECES + WG - 1) / WG;
   [[unroll]] for (uint u = 0, x = tid; u < each; ++u, x += WG) if (pieces % WG == 0 || x < pieces)
 uvec4 ar[A_EACH], br[B_EACH];   // pieces on their way
 
+#ifdef TANGENTS
+const uint V_PIECES = PART * VU, V_EACH = (V_PIECES + WG - 1) / WG;
+uvec4 vr[V_EACH], vtr[V_EACH];
+// As below, of the one head.
+void fetch(uint member, uint from) {
+  EACH(A_PIECES, A_EACH, u, x) ar[u] = column_a(a_columns, from + x / AU, x % AU);
+  if (K_MOVES) EACH(A_PIECES, A_EACH, u, x) br[u] = column_b(b_columns, from + x / AU, x % AU);
+  EACH(V_PIECES, V_EACH, u, x) vr[u] = column_v(from + x / VU, x % VU);
+  if (V_MOVES) EACH(V_PIECES, V_EACH, u, x) vtr[u] = column_vt(from + x / VU, x % VU);
+}
+void store(uint to, uint at, uint from) {
+  EACH(A_PIECES, A_EACH, u, x) T[to * TILE + (at + x / AU) * A_PITCH + x % AU] = ar[u];
+  if (K_MOVES) EACH(A_PIECES, A_EACH, u, x) T[to * TILE + B_AT + (at + x / AU) * A_PITCH + x % AU] = br[u];
+  EACH(V_PIECES, V_EACH, u, x) T[to * TILE + V_AT + (at + x / VU) * B_PITCH + x % VU] = vr[u];
+  if (V_MOVES) EACH(V_PIECES, V_EACH, u, x) T[to * TILE + VT_AT + (at + x / VU) * B_PITCH + x % VU] = vtr[u];
+}
+#else
 // PART columns from `from` on, of a head of the group: from memory, and into shared memory, where they begin at column `at` of tile `to`.
 void fetch(uint member, uint from) {
   EACH(A_PIECES, A_EACH, u, x) ar[u] = column_a(a_columns + member * a_member, from + x / AU, x % AU);
@@ -255,6 +313,7 @@ void store(uint to, uint at, uint from) {
   EACH(B_PIECES, B_EACH, u, x) T[to * TILE + B_AT + (at + x / BU) * B_PITCH + x % BU] = br[u];
   store_statistics(to * BC + at, from);
 }
+#endif
 
 // Elements of accumulators, where lanes know their places (form 1): element e of fragment n of row fragment r, its row in the workgroup
 // and its column in the tile. (A macro, as three loop headers cannot be a function.)
@@ -400,7 +459,15 @@ void zero_edge(uint from, uint pitch, uint width, uint units) {
     T[column / BC * TILE + from + column % BC * pitch + units + x % (width - units)] = uvec4(0);
   }
 }
+#ifdef TANGENTS
+const uint V_WIDTH = EN * FN / 8;
+void zero_edges() {
+  zero_edge(0, A_PITCH, A_WIDTH, AU); zero_edge(B_AT, A_PITCH, A_WIDTH, AU);
+  zero_edge(V_AT, B_PITCH, V_WIDTH, VU); zero_edge(VT_AT, B_PITCH, V_WIDTH, VU);
+}
+#else
 void zero_edges() { zero_edge(0, A_PITCH, A_WIDTH, AU); zero_edge(B_AT, B_PITCH, B_WIDTH, BU); }
+#endif
 
 // A gradient leaves through the patch, a fragment at a time (matrix_forward.comp says why); a lane takes pieces of 8 elements.
 const uint PATCH_PIECES = FM * FN / 8, PATCH_EACH = (PATCH_PIECES + SG - 1) / SG;

@@ -9,10 +9,14 @@ void store_statistics(uint at, uint from) {}
 float load_lse(uint row) {
   return row < query_count() ? log2_units(LOADED(lse, 4, lse[lse_off() + statistics_row(bh) + min(row, last_query())])) : infinity();
 }
+#ifdef TANGENTS
+float load_delta(uint row) { return 0; }   // there is none
+#else
 float load_delta(uint row) {
   const float x = LOADED_IF(delta, 4, row < query_count(), delta[delta_off() + statistics_row(bh) + min(row, last_query())]);
   return query_exists(row) ? WITHOUT_SCALE(x) : 0;
 }
+#endif
 void load_statistics() {
   if (FORM == 1) {
     [[unroll]] for (uint x = 0; x < RM * SLOTS; ++x) {

@@ -18,6 +18,9 @@
 // S - lse is at most 0 up to rounding, so nothing overflows, and no running maximum is needed. A masked S is -inf. A row of
 // nothing (lse = -inf) and a query that does not exist count as lse = +inf: their P is 0.
 //
+// Built with TANGENTS, for scalar_jvp.comp, rows are queries, and what moves stands in the place of what gradients are made of: R' and C'
+// are the tangents of Q and K, X = R' C^T + R C'^T is the tangent of S but for the scale, and the sums are over V and its tangent.
+//
 // Specialization constants of both kernels (v4: 16 bytes; odd(x): x | 1; DK4 = DK/4 and so on):
 //
 //   0 WG          workgroup size = (BR/MR)(BC/MC)
@@ -80,7 +83,14 @@ INPUT(k, 1)
 INPUT(v, 2)
 INPUT(g, 3)
 layout(set = 0, binding = 4, std430) readonly buffer Lse { float lse[]; };
+#ifdef TANGENTS
+layout(constant_id = 111) const bool Q_MOVES = true;
+layout(constant_id = 112) const bool K_MOVES = true;
+#define B_COLUMNS D
+#else
 layout(set = 0, binding = 5, std430) readonly buffer Delta { float delta[]; };
+#define B_COLUMNS DV
+#endif
 
 #define BLOCKS 11
 #define LENGTHS 12
@@ -114,7 +124,7 @@ uint column_slot(uint r) { return r / 4 % TX + TX * (4 * (r / (4 * TX)) + r % 4)
 #define STAGE_T ROW_B
 #define STAGE_ROWS BR
 #define STAGE_WIDTH DK4
-#define STAGE_COLS DV
+#define STAGE_COLS B_COLUMNS
 #define STAGE_PITCH Q_PITCH
 #define STAGE_SLOT same
 #define STAGE_SCALE 1.0
@@ -134,12 +144,13 @@ uint column_slot(uint r) { return r / 4 % TX + TX * (4 * (r / (4 * TX)) + r % 4)
 #define STAGE_T COL_B
 #define STAGE_ROWS BC
 #define STAGE_WIDTH DK4
-#define STAGE_COLS DV
+#define STAGE_COLS B_COLUMNS
 #define STAGE_PITCH K_PITCH
 #define STAGE_SLOT column_slot
 #define STAGE_SCALE 1.0
 #include "stage.glsl"
 
+#ifndef TANGENTS
 // C as an operand of the sum over D columns
 #define STAGE stage_sum_a
 #define STAGE_T COL_A
@@ -150,6 +161,7 @@ uint column_slot(uint r) { return r / 4 % TX + TX * (4 * (r / (4 * TX)) + r % 4)
 #define STAGE_SLOT same
 #define STAGE_SCALE 1.0
 #include "stage.glsl"
+#endif
 
 #include "micro_scores.glsl"
 
@@ -158,6 +170,36 @@ uint all_rows;                                           // rows of the gradient
 uint row_a_origin, row_b_origin, col_a_origin, col_b_origin;
 uint row_a_sn, row_b_sn, col_a_sn, col_b_sn;
 
+#ifdef TANGENTS
+// S = Q K^T and X, its tangent but for the scale, for the tile of keys from col0
+void scores(uint col0, bool edge) {
+  [[unroll]] for (uint i = 0; i < MR * MC4; ++i) S[i] = vec4(0);
+  for (uint d0 = 0; d0 < D; d0 += DK) {
+    if (Q_MOVES) {
+      barrier();  // the last reads of what is overwritten now
+      stage_row_b(0, row_b_origin, row_b_sn, row0, rows, d0, true);
+      stage_col_a(C_AT, col_a_origin, col_a_sn, col0, cols, d0, edge);
+      barrier();
+      add_scores(ty * Q_PITCH, C_AT + tx * K_PITCH);
+    }
+    if (K_MOVES) {
+      barrier();
+      stage_row_a(0, row_a_origin, row_a_sn, row0, rows, d0, true);
+      stage_col_b(C_AT, col_b_origin, col_b_sn, col0, cols, d0, edge);
+      barrier();
+      add_scores(ty * Q_PITCH, C_AT + tx * K_PITCH);
+    }
+  }
+  [[unroll]] for (uint i = 0; i < MR * MC4; ++i) { X[i] = S[i]; S[i] = vec4(0); }
+  for (uint d0 = 0; d0 < D; d0 += DK) {
+    barrier();
+    stage_row_a(0, row_a_origin, row_a_sn, row0, rows, d0, true);
+    stage_col_a(C_AT, col_a_origin, col_a_sn, col0, cols, d0, edge);
+    barrier();
+    add_scores(ty * Q_PITCH, C_AT + tx * K_PITCH);
+  }
+}
+#else
 // S = R C^T and X = R' C'^T for the tile of columns from col0
 void scores(uint col0, bool edge) {
   [[unroll]] for (uint i = 0; i < MR * MC4; ++i) S[i] = vec4(0);
@@ -177,6 +219,7 @@ void scores(uint col0, bool edge) {
     add_scores(ty * Q_PITCH, C_AT + tx * K_PITCH);
   }
 }
+#endif
 
 const uint PJ = PC / (4 * TX);  // vec4s of P that an invocation writes for a row and chunk
 // Chunk pc of this invocation's piece of dS, which is in X, or of P, in S, into shared memory. (Here and below, second is a constant where

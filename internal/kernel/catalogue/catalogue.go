@@ -33,3 +33,9 @@ var Backward = []*kernel.BackwardKernel{
 	standard.MatrixBackward,
 	standard.ScalarBackward,
 }
+
+// JVP holds every kernel of forward mode, the most preferred first. They take what any implementation's forward pass left.
+var JVP = []*kernel.JVPKernel{
+	matrix.JVP,
+	scalar.JVP,
+}

@@ -101,7 +101,7 @@ func TestPushConstantsOfAPass(t *testing.T) {
 			require.Equal(t, all.Accumulate.Names, push, name)
 		case strings.HasPrefix(name, "standard_"):
 			require.Equal(t, all.Standard.Names, push, name)
-		case strings.Contains(name, "backward_"):
+		case strings.Contains(name, "backward_"), strings.Contains(name, "_jvp."):
 			require.Equal(t, all.Backward.Names, push, name)
 		default:
 			require.Equal(t, all.Forward.Names, push, name)
@@ -159,6 +159,12 @@ func TestPushConstantsAreWritten(t *testing.T) {
 		"offsets": 61 | 71<<8 | 81<<16 | 101<<24, "more_offsets": 91 | 131<<8 | 111<<16 | 121<<24, "bytes": 64 | 2<<16,
 		"scale": math.Float32bits(float32(p.Scale)),
 	}, map[string]*kernel.Operand{"q": &g.Q, "k": &g.K, "v": &g.V, "g": &g.DO, "x": &g.DK, "y": &g.DV})
+	j := kernel.Tangents{Q: f.Q, K: f.K, V: f.V, O: f.O, LSE: f.LSE, OTangent: tensor(), LSETangent: tensor(), Drop: d}
+	at = w.JVP(p, &j)
+	check(&all.Backward, at, &w, map[string]uint32{
+		"offsets": 11 | 21<<8 | 31<<16 | 41<<24, "more_offsets": 51 | 151<<8 | 141<<16, "bytes": 64 | 2<<16,
+		"scale": math.Float32bits(float32(p.Scale)), "y_sb": 0, "y_sh": 0, "y_sn": 0,
+	}, map[string]*kernel.Operand{"q": &f.Q, "k": &f.K, "v": &f.V, "g": &f.O, "x": &j.OTangent})
 	rows := pass.Args{As: pass.AsRows, Problem: p, Slab: pass.Slab{Head0: 2, Heads: 3, Row0: 4, Rows: 1}, Pitch: 16}
 	var none kernel.Operand
 	at = rows.OfSlab(&w, &f.LSE, &none, &d)

@@ -102,6 +102,13 @@ func choosers() (all []chooser) {
 			return checked(&t, err, func() string { return t.Check(prefix, p, at.c) })
 		})
 	}
+	add("matrix_jvp", everyForm, 0, halves, func(at *place, p *attn.Problem, tn *kernel.Tuning) chosen {
+		t, err := matrix.ChooseJVPTile(at.c, p, at.layout, at.fragment, at.form, tn)
+		if declines(at, err) { // four tensors' rows of a fragment of keys, 256 wide
+			return checked(&t, nil, func() string { return "" })
+		}
+		return checked(&t, err, func() string { return t.Check("q_", p, at.c) })
+	})
 	for name, k := range map[string]struct {
 		takes  func(*attn.Problem) bool
 		choose func(*kernel.Capabilities, *attn.Problem, kernel.Fragment, int, *kernel.Tuning) (matrix.Tile, error)
@@ -146,13 +153,18 @@ func choosers() (all []chooser) {
 	add("products of wide heads", matrices, 0, func(p *attn.Problem) bool { return wide(p) && stored(p) },
 		func(at *place, p *attn.Problem, tn *kernel.Tuning) chosen {
 			s, err := standard.ChooseProducts(at.c, p, at.fragment, tn)
-			var declined *kernel.Declined
-			if at.c.Facts.Limits.MaxSharedMemory < 48<<10 && errors.As(err, &declined) { // fewer rows in fp32 than a fragment has
+			if declines(at, err) { // fewer rows in fp32 than a fragment has
 				s, err = new(standard.Products), nil
 			}
 			return checked(s, err, func() string { return "" })
 		})
 	return all
+}
+
+// declines says whether a device has too little shared memory for a kernel, which is then not taken.
+func declines(at *place, err error) bool {
+	var declined *kernel.Declined
+	return at.c.Facts.Limits.MaxSharedMemory < 48<<10 && errors.As(err, &declined)
 }
 
 // checked asks what is wrong with a tile, if there is one.
@@ -261,6 +273,8 @@ func hostConstants(t *testing.T) map[string]kernel.Constants {
 		"backward_delta":     (&kernel.DeltaProgram{Problem: p}).Constants(true, true),
 		"scalar_backward_kv": back.Constants(p, true, true, false), "scalar_backward_q": back.Constants(p, false,
 			true, false),
+		"scalar_jvp":                   back.JVPConstants(p, pass.Variant{}),
+		"matrix_jvp":                   backQueries.JVPConstants(p, &layout, pass.Variant{}),
 		"matrix_backward_kv":           backKeys.Constants(p, &layout, overwriting, 3),
 		"matrix_backward_q":            backQueries.Constants(p, &layout, overwriting, 3),
 		"matrix_backward_weights":      weights.Constants(p, overwriting, 2, 64),

@@ -32,6 +32,7 @@ type BackwardTile struct {
 	HeadsTogether int
 	ByLane        int // how weights find what dropout draws for them
 
+	Tangents bool // of forward mode: rows are queries and their tangents, and a tile has keys, values and the tangents of both
 	ToMemory bool // P and dS go to memory, and nothing is summed: Weights
 	Slice    int  // then, of wide heads: columns of all operands that are staged together; 0: whole rows are
 	DBias    bool // then, and in the kernel of queries: dS leaves, where it is wanted, as the gradient with respect to the bias
@@ -75,7 +76,7 @@ func (t *BackwardTile) LaneOfDraws(p *attn.Problem, l *kernel.FragmentLayout) in
 		return DrawEach
 	case !t.Keys && !(t.CK%16 == 0 && l.ColumnsOfDraws(t.Form) && kernel.SharesDraws(t.BC)):
 		return DrawEach
-	case max(p.HeadDim, p.ValueDim) > bitsDim || t.ToMemory || t.Keys && !(t.Fragment.M == 16 && 4%t.RM == 0 && l.PairsOfQueries()):
+	case max(p.HeadDim, p.ValueDim) > bitsDim || t.ToMemory || t.Tangents || t.Keys && !(t.Fragment.M == 16 && 4%t.RM == 0 && l.PairsOfQueries()):
 		return DrawWords
 	}
 	return DrawBits
@@ -183,7 +184,12 @@ func (t *BackwardTile) Shared(p *attn.Problem) matrixBackwardShared {
 		}
 		return n*f.K/8 | 1
 	}
-	s.rows = max(1, t.rows()*(rest(attn.CeilDiv(p.HeadDim, f.K)-t.AReg)+rest(attn.CeilDiv(p.ValueDim, f.K)-t.BReg)))
+	of := p.ValueDim
+	if t.Tangents {
+		of = p.HeadDim
+		s.Tile = max(2*tiles*t.BC*(s.aPitch+s.bPitch), t.W*f.M*(s.patch|1))
+	}
+	s.rows = max(1, t.rows()*(rest(attn.CeilDiv(p.HeadDim, f.K)-t.AReg)+rest(attn.CeilDiv(of, f.K)-t.BReg)))
 	switch {
 	case t.Slice > 0:
 		s.aPitch, s.bPitch, s.rows, s.Tile = 1, 1, 1, (t.rows()+t.BC)*(t.Slice/8|1)
@@ -202,7 +208,7 @@ func (t *BackwardTile) Shared(p *attn.Problem) matrixBackwardShared {
 	switch {
 	case t.Keys:
 		s.Stats = tiles * t.BC
-	case t.Form != kernel.FormRegisters:
+	case t.Form != kernel.FormRegisters || t.Tangents:
 		s.Stats = t.rows()
 	}
 	if p.DropThreshold() > 0 {
@@ -266,8 +272,12 @@ func (t *BackwardTile) shrink(k *kernel.Prediction, p *attn.Problem) {
 		default:
 			return
 		}
+		width := p.HeadDim + p.ValueDim // of all that a tile has of a key
+		if t.Tangents {
+			width *= 2
+		}
 		const mostPieces = 12 // of 16 bytes, that an invocation holds of the next tile; with Prefetch 2 of a chunk of it, whatever BC
-		for t.Prefetch == 1 && t.BC > t.CK && attn.CeilDiv(t.BC*attn.CeilDiv(p.HeadDim+p.ValueDim, 8), t.W*t.Fragment.Lanes) > mostPieces {
+		for t.Prefetch == 1 && t.BC > t.CK && attn.CeilDiv(t.BC*attn.CeilDiv(width, 8), t.W*t.Fragment.Lanes) > mostPieces {
 			t.BC -= t.CK
 		}
 	}
@@ -317,6 +327,7 @@ func chooseBackwardTile(c *kernel.Capabilities, p *attn.Problem, l *kernel.Fragm
 	for _, row := range c.Suiting(kernel.Asked(p, f), rows) {
 		var tile BackwardTile
 		backwardFields.Read(&tile, row)
+		tile.Tangents = rows == jvpLabel
 		tile.ToMemory = rows == weightsLabel || rows == wideWeightsLabel
 		if rows == wideWeightsLabel {
 			sliceFields.Read(&tile, row)
@@ -340,7 +351,11 @@ func chooseBackwardTile(c *kernel.Capabilities, p *attn.Problem, l *kernel.Fragm
 		if p.Uneven() && p.Packed.None() {
 			tile.HeadsTogether = HeadsTogether(&k, p)
 		}
-		tile.AReg, tile.BReg = cmp.Or(tile.AReg, attn.CeilDiv(p.HeadDim, f.K)), cmp.Or(tile.BReg, attn.CeilDiv(p.ValueDim, f.K))
+		of := p.ValueDim
+		if tile.Tangents {
+			of = p.HeadDim
+		}
+		tile.AReg, tile.BReg = cmp.Or(tile.AReg, attn.CeilDiv(p.HeadDim, f.K)), cmp.Or(tile.BReg, attn.CeilDiv(of, f.K))
 		if tile.Slice > 0 {
 			backwardFields.Take(&tile, t, prefix, "w", "rm", "bc", "ck", "prefetch")
 		} else {

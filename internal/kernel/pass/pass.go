@@ -16,7 +16,7 @@ import (
 // Pass computes one problem, for tensors of one variant.
 type Pass struct {
 	Problem  *attn.Problem
-	Operands []attn.Operand // attn.ForwardOperands, attn.BackwardOperands or those of a kernel beside attention
+	Operands []attn.Operand // attn.ForwardOperands, attn.BackwardOperands, attn.JVPOperands or those of a kernel beside attention
 	Scratch  []Scratch
 	Stages   []Stage
 	Captured int            // the tensor among those that functions capture that DCaptured is about
@@ -93,6 +93,7 @@ type ArgsAs int
 const (
 	AsForward  ArgsAs = iota // of forward kernels
 	AsBackward               // of backward kernels, which write the gradients X and Y
+	AsJVP                    // of kernels of forward mode
 	AsDelta                  // of δ
 	AsTable                  // of tables of packed sequences
 	AsScores                 // of a product of rows that gives a slab: of X by Y, at the problem's scale
@@ -159,11 +160,14 @@ type Variant struct {
 
 	DBias        bool // of kernels with Fitted.DBias: the gradient with respect to the bias is wanted
 	AlignedDBias bool // and can be written 16 bytes at a time
+
+	Moving kernel.Moving // of forward mode: what has a tangent
 }
 
 const variants = 64
 
 func (v Variant) index() (i int) {
+	i = variants * int(v.Moving)
 	for bit, is := range [...]bool{v.Aligned, v.Output, v.LSE, v.Accumulate, v.DBias, v.AlignedDBias} {
 		i += kernel.BoolInt(is) << bit
 	}

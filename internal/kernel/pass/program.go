@@ -41,8 +41,8 @@ type program struct {
 	usual      Variant // of dense tensors
 	first      *Pass   // what fit looked at, until plan makes its pipelines
 	firstOf    Variant
-	denseDBias bool // of which that of the gradient with respect to the bias is one that can be written 16 bytes at a time
-	made       [variants]atomic.Pointer[ready]
+	denseDBias bool                    // of which that of the gradient with respect to the bias is one that can be written 16 bytes at a time
+	made       []atomic.Pointer[ready] // by Variant.index
 	try        func(v Variant, of *ready) (wrong string, err error)
 }
 
@@ -57,6 +57,9 @@ func (s *program) Passes(v Variant) *Pass { return s.Pass(v) }
 // fit takes the kernel without making any pipeline.
 func (s *program) fit(k *Fitted) {
 	s.Fitted = *k
+	if s.made == nil {
+		s.made = make([]atomic.Pointer[ready], variants)
+	}
 	heads, values := Dense(k.Problem)
 	s.usual.Aligned, s.usual.Output = heads && values, heads && values
 	if k.Apart {

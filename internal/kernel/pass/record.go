@@ -160,6 +160,7 @@ type tensors struct {
 	blocks   *pipeline.Binding
 	forward  *kernel.Operands
 	backward *kernel.Gradients
+	jvp      *kernel.Tangents
 	mapped   *kernel.MapStage
 	moving   *kernel.RowOperands
 }
@@ -172,6 +173,11 @@ func (p *ready) forward(r *kernel.Recorder, f *kernel.Operands) error {
 func (p *ready) backward(r *kernel.Recorder, g *kernel.Gradients) error {
 	all := g.List()
 	return p.record(r, &tensors{operands: all[:], scores: &g.Scores, blocks: &g.Blocks, backward: g})
+}
+
+func (p *ready) jvp(r *kernel.Recorder, j *kernel.Tangents) error {
+	all := j.List()
+	return p.record(r, &tensors{operands: all[:], scores: &j.Scores, blocks: &j.Blocks, jvp: j})
 }
 
 func (p *ready) maps(r *kernel.Recorder, m *kernel.MapStage) error {
@@ -200,7 +206,10 @@ func (t *tensors) draw() *kernel.Draw {
 
 // record writes the dispatches. The further arguments are the same for all of them.
 func (p *ready) record(r *kernel.Recorder, t *tensors) error {
-	if kernel.NeedsMore(p.Problem) {
+	switch {
+	case t.jvp != nil:
+		r.WriteTangents(p.Problem, t.jvp)
+	case kernel.NeedsMore(p.Problem):
 		r.WriteMore(p.Problem, t.scores)
 	}
 	for i := range p.stages {
@@ -285,6 +294,8 @@ func (s *readyStage) push(to *kernel.Pushes, t *tensors) (baseAt int) {
 		b := &s.Args.Slab
 		x = &kernel.Operand{Strides: [3]uint32{uint32(b.Head0), uint32(b.Rows * s.Args.Pitch), uint32(s.Args.Pitch)}}
 		return to.Backward(p, t.backward, &none, x, y)
+	case AsJVP:
+		return to.JVP(p, t.jvp)
 	case AsDelta:
 		return to.Delta(p, t.backward, &none)
 	case AsTable:

@@ -57,8 +57,10 @@ type Case struct {
 	lengths func(r *rand.Rand, most int) int // of keys and queries, where the problem has them; default: drawLength
 	packed  packed                           // where rows of packed sequences lie
 	grads   *derivatives
-	cache   cache // where keys and values lie in one
-	lost    bool  // with pages: some are none of the pool's
+	moved   *tangents // of a pass in forward mode; nil: there is none
+	small   bool      // the suite's
+	cache   cache     // where keys and values lie in one
+	lost    bool      // with pages: some are none of the pool's
 	// after, where a test sets it, is what else is looked at between the forward pass and gradients.
 	after func(ctx context.Context, dev *flash.Device, plan *flash.Plan, f *flash.Forward) error
 	// prepared, where a test sets it, is given a recording of each pass, with its commands, in place of a run: nothing runs or is compared.
@@ -75,7 +77,7 @@ func (c *Case) prepare() error {
 // release drops what prepare computed.
 func (c *Case) release() {
 	c.inputs, c.rows, c.vector, c.cache = ref.Problem{}, nil, nil, cache{}
-	c.o, c.lse, c.plainO, c.plainL, c.ties, c.grads = nil, nil, nil, nil, nil, nil
+	c.o, c.lse, c.plainO, c.plainL, c.ties, c.grads, c.moved = nil, nil, nil, nil, nil, nil, nil
 }
 
 func (c *Case) compute() error {
@@ -130,6 +132,9 @@ func (c *Case) compute() error {
 		if c.hasGradients() {
 			c.grads = c.drawGradients(random)
 		}
+		if c.hasTangents() {
+			c.moved = c.drawTangents()
+		}
 		return nil
 	}
 	if c.o, c.lse, err = flatten(ref.ForwardRows(c.inputs, c.rows)); err != nil {
@@ -157,6 +162,11 @@ func (c *Case) compute() error {
 			return err
 		}
 		c.o, c.lse = ref.Widen(c.vector.Answers["o"]), ref.Widen(c.vector.Answers["lse"])
+	}
+	if c.hasTangents() {
+		if err := c.moveInputs(); err != nil {
+			return err
+		}
 	}
 	if c.hasGradients() {
 		return c.differentiate(random)

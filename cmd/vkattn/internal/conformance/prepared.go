@@ -23,6 +23,11 @@ func (c *Case) prepareForward(ctx context.Context, dev *flash.Device, t Target, 
 	if c.grads == nil || t.skipsGradients(c) {
 		return nil
 	}
+	if c.moved != nil && t.Implementation == flash.Flash {
+		if err := c.jvp(ctx, dev, plan, &f, r); err != nil {
+			return err
+		}
+	}
 	return c.backward(ctx, dev, t, plan, &f, scores, r)
 }
 

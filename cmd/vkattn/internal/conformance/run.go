@@ -65,10 +65,11 @@ type Result struct {
 	GradBound      float64
 	NoGradients    string // why the target has no backward pass
 	Layouts        Layouts
-	NoLSE          bool // lse was not asked for
-	Gradients      bool // the backward pass ran too
-	Accumulated    bool // and gradients were added to others
-	ForwardFailed  bool // the failure is of the forward pass
+	NoLSE          bool   // lse was not asked for
+	Gradients      bool   // the backward pass ran too
+	Tangents       string // the kernel of the pass in forward mode that ran too
+	Accumulated    bool   // and gradients were added to others
+	ForwardFailed  bool   // the failure is of the forward pass
 	Pass           bool
 	Skipped        string   // why it did not run
 	Lacks          []string // what the case asks for and the library does not have; without a Target no kernel could run it
@@ -415,6 +416,11 @@ func (c *Case) execute(ctx context.Context, dev *flash.Device, t Target, r *Resu
 	}
 	if !differentiate {
 		return nil
+	}
+	if c.moved != nil && t.Implementation == flash.Flash && !t.light {
+		if err := c.jvp(ctx, dev, plan, &f, r); err != nil {
+			return err
+		}
 	}
 	return c.backward(ctx, dev, t, plan, &f, scores, r)
 }

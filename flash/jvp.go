@@ -1,0 +1,88 @@
+package flash
+
+import (
+	"github.com/vkattn/vkattn/internal/attn"
+	"github.com/vkattn/vkattn/internal/kernel"
+)
+
+// JVP names the tensors of one pass in forward mode: the product of attention's Jacobian and tangents, which says how o and lse move where
+// the inputs of a forward pass move as given. With z the weights of dropout (1 without), and f the score function:
+//
+//	p_ij  = exp(s_ij − lse_i)                                           computed anew: nothing of size Nq×Nk is stored
+//	ṡ_ij  = f′(Scale·q_i·k_j) · Scale · (q̇_i·k_j + q_i·k̇_j) + ḃias_ij
+//	lsė_i = Σ_j p_ij · ṡ_ij
+//	ȯ_i   = Σ_j z_ij · p_ij · (ṡ_ij · v_j + v̇_j) − lsė_i · o_i
+//
+// A tangent that is nil is zero, and its products are left out; one at least must be given. Sinks, captured tensors, and masks of every kind
+// stay. A query that sees nothing does not move. The same inputs give the same bits.
+//
+// With any do and dlse it satisfies Σ do·ȯ + Σ dlse·lsė = Σ dq·q̇ + Σ dk·k̇ + Σ dv·v̇ + Σ dbias·ḃias, dq to dbias being what [Backward] makes of
+// them: forward mode costs five products of matrices where that costs seven, and gives one directional derivative of all outputs in place of
+// all derivatives of one.
+//
+// Source: the chain rule through softmax, whose Jacobian is diag(p) − p·pᵀ; P as in Dao, FlashAttention-2 (2023), section 3.1.
+type JVP struct {
+	// The forward pass that is differentiated: what it was given, with O and LSE as it wrote them, whatever implementation it was. LSE must
+	// be given. All of it is left as it is. PageTable, PageStarts, LastPages, KeyScales, ValueScales and Weights must be nil.
+	Forward
+
+	QTangent, KTangent, VTangent *Tensor // q̇, k̇, v̇: of the type and shape of Q, K and V
+	BiasTangent                  *Tensor // of the type and shape of Bias
+
+	OTangent   *Tensor // ȯ, output: of O's type and shape
+	LSETangent *Tensor // lsė, output: fp32 in row-major order, of LSE's shape; nil: not wanted
+}
+
+// given lists the tensors in the order of attn.JVPOperands.
+func (j *JVP) given(to *kernel.Tangents) [len(attn.JVPOperands)]given {
+	return [...]given{{j.Q, &to.Q}, {j.K, &to.K}, {j.V, &to.V}, {j.O, &to.O}, {j.LSE, &to.LSE}, {j.QTangent, &to.QTangent},
+		{j.KTangent, &to.KTangent}, {j.VTangent, &to.VTangent}, {j.OTangent, &to.OTangent}, {j.LSETangent, &to.LSETangent},
+		{j.Bias, &to.Bias}, {j.Mask, &to.Mask}, {j.Sinks, &to.Sinks}, {j.KeyLengths, &to.KeyLengths}, {j.QueryLengths, &to.QueryLengths},
+		{j.QueryStarts, &to.QueryStarts}, {j.KeyStarts, &to.KeyStarts}, {j.BiasTangent, &to.BiasTangent}}
+}
+
+// tensors lists what a recording keeps: the tensors, the block mask's among them.
+func (j *JVP) tensors(to *kernel.Tangents, held *[mostHeld]*Tensor) {
+	all := j.given(to)
+	hold(held, all[:])
+	if j.Blocks != nil {
+		held[len(all)] = j.Blocks.words
+	}
+	if j.MaskBlocks != nil {
+		held[len(all)] = j.MaskBlocks.words // a problem has one of them
+	}
+	for i, t := range j.Captured {
+		held[mostHeld-MaxCaptured+i] = t
+	}
+}
+
+// check validates the tensors against the problem and gives what kernels are given. It does not allocate unless it fails.
+func (j *JVP) check(p *Plan, to *kernel.Tangents) error {
+	all := j.given(to)
+	if err := j.refuseCaches("JVP", "tangents"); err != nil {
+		return err
+	}
+	if j.Weights != nil {
+		return badArgument("JVP.Weights", "given", "must be nil: weights are computed anew, of LSE")
+	}
+	if j.QTangent == nil && j.KTangent == nil && j.VTangent == nil && j.BiasTangent == nil {
+		return badArgument("JVP", "without tangents", "one of QTangent, KTangent, VTangent and BiasTangent at least must be given: nothing moves")
+	}
+	if err := place("JVP", attn.JVPOperands[:], all[:], p.dev, &p.attn); err != nil {
+		return err
+	}
+	if err := j.Captured.place("JVP.Captured", p, &to.Captured); err != nil {
+		return err
+	}
+	if err := j.Captured.apart("JVP", attn.JVPOperands[:], all[:]); err != nil {
+		return err
+	}
+	if err := j.Blocks.place("JVP.Blocks", p.dev, &p.problem, &to.Blocks); err != nil {
+		return err
+	}
+	if err := j.MaskBlocks.place("JVP.MaskBlocks", p, &to.Blocks); err != nil {
+		return err
+	}
+	to.Drop = kernel.Draw{Seed: j.Seed, Offset: j.Offset}
+	return nil
+}

@@ -1,0 +1,109 @@
+package flash
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/internal/kernel/catalogue"
+)
+
+// jvpChoice is the kernel that a plan takes for passes in forward mode.
+type jvpChoice = chosen[*kernel.JVPKernel, kernel.JVPProgram]
+
+// forwardMode gives the plan's choice for passes in forward mode, made at the first call.
+func (p *Plan) forwardMode() (*jvpChoice, error) {
+	return p.jvp.once(func() (*jvpChoice, error) {
+		what := "JVP of "
+		if p.attn.Cached() {
+			return nil, &UnsupportedError{What: what + p.attn.String(),
+				Reasons: []string{"caches have no tangents: keys and values lie in pages or are quantised"}}
+		}
+		key, known := passKey{tier: p.gradient.tier}, p.selection.holds(p.dev)
+		if c := p.selection.jvp.get(key); known && c != nil {
+			return c, nil
+		}
+		var c jvpChoice
+		var err error
+		c.kernel, c.tuning, c.reasons, err = pick(p.dev, &p.attn, catalogue.JVP, what, Flash, p.gradient.tier,
+			func(k *kernel.JVPKernel) (t *kernel.Tuning, note string, err error) {
+				t = kernel.NewTuning(nil)
+				c.program, err = k.Plan(p.dev.env, &p.attn, t)
+				return t, "", err
+			})
+		if err != nil {
+			return nil, err
+		}
+		p.selection.jvp.put(key, &c)
+		return &c, nil
+	})
+}
+
+// JVPInfo is how a plan runs passes in forward mode.
+type JVPInfo struct {
+	Tier           Tier     // of the kernel, which may be another than the forward pass's
+	Kernel         string   // with its tile
+	KernelName     string   // without
+	WorkspaceBytes uint64   // of each recording, beyond tensors
+	WhyNotFaster   []string // kernels preferred over the chosen one, each with the reason it was not chosen
+}
+
+// JVPInfo says how the plan runs passes in forward mode. The kernel is chosen and built at the first call of this or of anything that needs
+// it; what runs only forward never builds it.
+func (p *Plan) JVPInfo() (_ JVPInfo, err error) {
+	defer during("JVPInfo", &err)
+	if err := p.usable(); err != nil {
+		return JVPInfo{}, err
+	}
+	c, err := p.forwardMode()
+	if err != nil {
+		return JVPInfo{}, err
+	}
+	info := JVPInfo{Tier: Tier(c.kernel.Tier), Kernel: c.kernel.Name + " " + c.program.Tile(), KernelName: c.kernel.Name,
+		WhyNotFaster: append([]string(nil), c.reasons...)}
+	for _, n := range c.program.Scratch() {
+		info.WorkspaceBytes += n
+	}
+	return info, nil
+}
+
+// JVP runs a pass in forward mode and waits. Recordings are kept for the next call until Close. Errors are as those of [Plan.Forward], or an
+// [*UnsupportedError] where no kernel can run it: keys and values in a cache have no tangents.
+func (p *Plan) JVP(ctx context.Context, j JVP) (err error) {
+	defer during("JVP", &err)
+	if ctx != nil && ctx.Err() != nil {
+		return fmt.Errorf("flash: %w", context.Cause(ctx))
+	}
+	pending, err := p.SubmitJVP(j)
+	if err != nil {
+		return err
+	}
+	return pending.Wait(ctx)
+}
+
+// SubmitJVP runs a pass in forward mode without waiting, as SubmitForward does a forward pass.
+func (p *Plan) SubmitJVP(j JVP) (_ Pending, err error) {
+	defer during("SubmitJVP", &err)
+	r, err := p.take(passJVP)
+	if err != nil {
+		return Pending{}, err
+	}
+	return p.send(r, r.JVP(j))
+}
+
+// RecordJVP writes a pass in forward mode into the caller's command buffer, as RecordForward does a forward pass.
+func (p *Plan) RecordJVP(cmd uintptr, j JVP) (_ *Recording, err error) {
+	defer during("RecordJVP", &err)
+	r, err := p.NewRecording(ForJVP())
+	if err != nil {
+		return nil, err
+	}
+	if err = r.JVP(j); err == nil {
+		err = r.Record(cmd)
+	}
+	if err != nil {
+		return nil, errors.Join(err, r.Close())
+	}
+	return r, nil
+}

@@ -1,0 +1,142 @@
+package kernel
+
+import (
+	"math"
+	"math/rand/v2"
+	"strings"
+
+	"github.com/vkattn/vkattn/internal/attn"
+	"github.com/vkattn/vkattn/internal/ref"
+	"github.com/vkattn/vkattn/pipeline"
+)
+
+// TryJVP runs the kernels of a pass in forward mode on random inputs for a small problem, of which these move, and compares with the oracle.
+// scratch is the sizes of the workspace.
+func (e *Env) TryJVP(p *attn.Problem, v Variant, moving Moving, scratch []uint64, record func(*Recorder, *Tangents) error) (wrong string,
+	err error) {
+	t := &selfCheckTensors{env: e}
+	defer t.close()
+	in := SelfCheckInputs(p)
+	o, lse, err := ref.Forward(*in)
+	if err != nil {
+		return "", err
+	}
+	rows, err := judge(p, in)
+	if err != nil {
+		return "", err
+	}
+	given := Float32s(lse.Data)
+	rows.put(given, 1, float32(math.Inf(1)))
+	j := Tangents{Drop: SelfCheckDraw}
+	values := scoreValues(in, map[string][]float32{"Q": in.Q.Data, "K": in.K.Data, "V": in.V.Data, "O": Float32s(o.Data), "LSE": given})
+	startsOf(p, values)
+	moves := selfCheckTangents(p, in, moving, values)
+	to := j.List()
+	for i := range attn.JVPOperands {
+		x := &attn.JVPOperands[i]
+		if !x.In(p) || x.Optional && !x.Output && values[x.Name] == nil || x.Optional && x.Output && !v.LSE {
+			continue
+		}
+		if err = t.place(to[i], x, p, v.Aligned, values[x.Name]); err != nil {
+			return "", err
+		}
+	}
+	if err = t.captured(p, in, &j.Captured); err != nil {
+		return "", err
+	}
+	if j.Blocks, err = t.blocks(p, in); err != nil {
+		return "", err
+	}
+	r := &Recorder{Count: e.Counting}
+	if r.Scratch, err = t.allocAll(scratch); err != nil {
+		return "", err
+	}
+	if r.More, err = t.moreBytes(); err != nil {
+		return "", err
+	}
+	if err := e.Once(func(rec *pipeline.Recording) error { r.Rec = rec; return record(r, &j) }, selfCheckDispatches); err != nil {
+		return "", err
+	}
+	return t.compareJVP(p, in, &j, moves, rows, v.LSE)
+}
+
+// selfCheckTangents makes tangents of what moves: in the oracle's words, and among the values of operands.
+func selfCheckTangents(p *attn.Problem, in *ref.Problem, moving Moving, values map[string][]float32) (d ref.Tangents) {
+	rng := rand.New(rand.NewPCG(3, uint64(p.HeadDim)))
+	for i, x := range []struct {
+		name string
+		of   *ref.Tensor
+		to   **ref.Tensor
+		lens []int
+		as   attn.DType
+	}{{"QTangent", &in.Q, &d.Q, in.QueryLens, p.DType}, {"KTangent", &in.K, &d.K, in.KeyLens, p.DType},
+		{"VTangent", &in.V, &d.V, in.KeyLens, p.DType}, {"BiasTangent", in.Bias, &d.Bias, nil, p.Bias.DType}} {
+		if moving&(1<<i) == 0 || x.of == nil {
+			continue
+		}
+		t := ref.NewTensor(x.of.B, x.of.H, x.of.N, x.of.D)
+		fillSelfCheck(rng, x.as, t.Data)
+		spoilBeyond(t, x.lens)
+		*x.to, values[x.name] = &t, t.Data
+	}
+	return d
+}
+
+// compareJVP says where the tangents of o and lse are off what the oracle makes of the inputs. Tolerances grow with what roundings of scores
+// make of the weights of rows.
+func (t *selfCheckTensors) compareJVP(p *attn.Problem, in *ref.Problem, j *Tangents, d ref.Tangents, rows judged, lse bool) (string, error) {
+	wantO, wantLSE, err := ref.JVP(*in, d)
+	if err != nil {
+		return "", err
+	}
+	rough := [2]float64{}
+	if HasFunctions(p) {
+		for as, times := range roughTypes(p) {
+			plainO, plainLSE, err := ref.PlainJVP(*in, as, d)
+			if err != nil {
+				return "", err
+			}
+			rough[0] += times * furthest(plainO.Data, wantO.Data)
+			rough[1] += times * furthest(plainLSE.Data, wantLSE.Data)
+		}
+	}
+	off := 0.0
+	for _, x := range rows {
+		if x == x {
+			off = max(off, timesOfRows*x)
+		}
+	}
+	rows.leaveOut(wantO.Data, wantO.D)
+	rows.leaveOut(wantLSE.Data, 1)
+	near := map[attn.DType]float64{attn.F32: 1e-3, attn.F16: 2e-2, attn.BF16: 1.6e-1}[p.DType]
+	for i, x := range []struct {
+		name string
+		got  *Operand
+		want ref.Array
+	}{{"OTangent", &j.OTangent, wantO}, {"LSETangent", &j.LSETangent, wantLSE}} {
+		if i == 1 && !lse {
+			break
+		}
+		of := &attn.JVPOperands[operandNamed(x.name)]
+		got, err := t.download(of.DType(p), of.Shape(p), x.got)
+		if err != nil {
+			return "", err
+		}
+		got = unpacked(p, of, got, x.want.Data)
+		if wrong := offAt(p, strings.ToLower(x.name), got, x.want, near, rough[i]+off*furthest(make([]float64, len(x.want.Data)),
+			x.want.Data)); wrong != "" {
+			return wrong, nil
+		}
+	}
+	return "", nil
+}
+
+// operandNamed is the place of an operand of forward mode.
+func operandNamed(name string) int {
+	for i := range attn.JVPOperands {
+		if attn.JVPOperands[i].Name == name {
+			return i
+		}
+	}
+	panic("kernel: there is no operand " + name)
+}
