@@ -41,6 +41,13 @@ func init() {
 			}
 			return c.kernel, c.program, nil
 		},
+		JVP: func(p *Plan) (*kernel.JVPKernel, kernel.JVPProgram, error) {
+			c, err := p.forwardMode()
+			if err != nil {
+				return nil, nil, err
+			}
+			return c.kernel, c.program, nil
+		},
 		Recorded:   recorded,
 		Recordings: func(of func(any) *Device) { recordings = append(recordings, of) },
 		Fail:       (*Device).fail,

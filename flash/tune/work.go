@@ -121,6 +121,16 @@ func BackwardModel(p *flash.Plan) (_ Model, err error) {
 	return Model{program.Model()}, nil
 }
 
+// JVPModel is what the kernel of a plan's pass in forward mode does and moves; the kernel is chosen at the first call.
+func JVPModel(p *flash.Plan) (_ Model, err error) {
+	defer within.During("JVPModel", &err)
+	_, program, err := within.JVP(p)
+	if err != nil {
+		return Model{}, err
+	}
+	return Model{program.Model()}, nil
+}
+
 // LeastForwardBytes is what a forward pass cannot do without, were the caches endless: inputs read and outputs written once, lse among
 // them; of Standard, whose kernels are separate, the matrix of scores four times as well: written, read, written as weights, read.
 func LeastForwardBytes(p flash.Problem, of flash.Implementation) (float64, error) {
@@ -139,4 +149,13 @@ func LeastBackwardBytes(p flash.Problem, of flash.Implementation) (float64, erro
 		return 0, err
 	}
 	return traffic.LeastBackward(a, of == flash.Standard), nil
+}
+
+// LeastJVPBytes is the same of a pass in forward mode with tangents of q, k and v.
+func LeastJVPBytes(p flash.Problem, _ flash.Implementation) (float64, error) {
+	a, err := within.Problem(p)
+	if err != nil {
+		return 0, err
+	}
+	return traffic.LeastJVP(a), nil
 }

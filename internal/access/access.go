@@ -22,6 +22,8 @@ type Flash[Device, Plan, Problem, Tensor, Recording any] struct {
 	Forward func(Plan) (*kernel.Kernel, kernel.Program)
 	// Backward is the same of the plan's backward pass, which is chosen at the first call.
 	Backward func(Plan) (*kernel.BackwardKernel, kernel.BackwardProgram, error)
+	// JVP is the same of its pass in forward mode.
+	JVP func(Plan) (*kernel.JVPKernel, kernel.JVPProgram, error)
 	// Recorded is the device of a recording of flash's own, or of a package that told Recordings of its; nil of others, and of those that
 	// say themselves what is wrong with them.
 	Recorded func(recording any) Device

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 
 	"github.com/vkattn/vkattn/internal/attn"
+	"github.com/vkattn/vkattn/internal/traffic"
 	"github.com/vkattn/vkattn/pipeline"
 )
 
@@ -76,6 +77,7 @@ type JVPProgram interface {
 	Tile() string
 	Scratch() []uint64
 	Dispatches() int
+	Model() traffic.Model
 	Record(r *Recorder, j *Tangents) error
 }
 

@@ -38,10 +38,8 @@ func PlainJVPPacked(p Problem, t DType, startsQ, startsK []int32, d Tangents) (o
 		func(p *Problem, d *Tangents, r Row, o []float64) float64 { return p.plainJVPRow(d, r, t, o) })
 }
 
-// jvpOfRow fills a row of ȯ and gives lsė.
-type jvpOfRow func(p *Problem, d *Tangents, r Row, o []float64) float64
-
-func (p *Problem) jvp(d Tangents, row jvpOfRow) (o, lse Array, err error) {
+func (p *Problem) jvp(d Tangents, row func(*Problem, *Tangents, Row, []float64) float64) (o, lse Array,
+	err error) {
 	if err := p.Check(); err != nil {
 		return Array{}, Array{}, err
 	}
@@ -170,7 +168,8 @@ func (p *Problem) plainJVPRow(d *Tangents, r Row, t DType, o []float64) float64 
 	return float64(dlse)
 }
 
-func (p *Problem) jvpPacked(startsQ, startsK []int32, d Tangents, row jvpOfRow) (o, lse Array, err error) {
+func (p *Problem) jvpPacked(startsQ, startsK []int32, d Tangents, row func(*Problem, *Tangents, Row, []float64) float64) (o, lse Array,
+	err error) {
 	if err := p.checkPacked(startsQ, startsK); err != nil {
 		return Array{}, Array{}, err
 	}
@@ -270,4 +269,30 @@ func (p *Problem) jvpSize(d *Tangents, r Row, o []float64) (dlse float64) {
 		o[x] += dlse * of[x]
 	}
 	return dlse
+}
+
+// JVPRows is JVP for the named rows alone.
+func JVPRows(p Problem, rows []Row, d Tangents) (o [][]float64, lse []float64, err error) {
+	return p.jvpRows(rows, d, (*Problem).jvpRow)
+}
+
+// PlainJVPRows is PlainJVP for the named rows alone.
+func PlainJVPRows(p Problem, t DType, rows []Row, d Tangents) (o [][]float64, lse []float64, err error) {
+	return p.jvpRows(rows, d, func(p *Problem, d *Tangents, r Row, o []float64) float64 { return p.plainJVPRow(d, r, t, o) })
+}
+
+func (p *Problem) jvpRows(rows []Row, d Tangents, row func(*Problem, *Tangents, Row, []float64) float64) (o [][]float64, lse []float64,
+	err error) {
+	if err := p.checkRows(rows); err != nil {
+		return nil, nil, err
+	}
+	if err := p.checkTangents(&d); err != nil {
+		return nil, nil, err
+	}
+	o, lse = make([][]float64, len(rows)), make([]float64, len(rows))
+	parallel(len(rows), func(n int) {
+		o[n] = make([]float64, p.V.D)
+		lse[n] = row(p, &d, rows[n], o[n])
+	})
+	return o, lse, nil
 }

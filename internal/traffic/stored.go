@@ -16,6 +16,7 @@ var kinds = map[string]func(data []byte) (Model, error){
 	BackwardFused{}.Kind():      read[BackwardFused],
 	BackwardSlabs{}.Kind():      read[BackwardSlabs],
 	BackwardStandard{}.Kind():   read[BackwardStandard],
+	Tangents{}.Kind():           read[Tangents],
 	ForwardOperations{}.Kind():  read[ForwardOperations],
 	BackwardOperations{}.Kind(): read[BackwardOperations],
 }

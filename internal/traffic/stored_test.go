@@ -26,6 +26,7 @@ var every = []Model{
 		Weights: Product{Label: "w", Rows: 64, Columns: 32, Run: 2, Unit: 8}, Scores: Rows{"s", true, 4},
 		Values: Product{Label: "v", Rows: 8, Columns: 8}, Queries: Product{Label: "q", Rows: 8, Columns: 8},
 		Keys: Product{Label: "k", Rows: 8, Columns: 8}, SlabHeads: 2, SlabRows: 9},
+	Tangents{Tile: BackwardTile{Label: "q", Rows: 32, Columns: 16, Restaged: true, RowReaders: 2}},
 	ForwardOperations{},
 	BackwardOperations{},
 }

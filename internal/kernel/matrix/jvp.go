@@ -6,6 +6,7 @@ import (
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/internal/kernel/pass"
+	"github.com/vkattn/vkattn/internal/traffic"
 )
 
 // JVP is forward mode on cooperative matrices: shaders/matrix/matrix_jvp.comp.
@@ -56,9 +57,11 @@ func planJVP(e *kernel.Env, problem *attn.Problem, t *kernel.Tuning) (kernel.JVP
 	if s.rows, err = s.tile.blocks().Planned(&p, s.grid, 1, "", t); err != nil {
 		return nil, err
 	}
+	moves := s.tile.model(jvpLabel, &p)
+	moves.RowReaders = s.tile.rowReaders(&layout)
 	named := fmt.Sprintf("%v %v form %d", &s.tile, fragment, form)
 	return pass.NewJVP(&pass.Fitted{Env: e, Problem: &p, Name: jvpLabel + " " + named, Named: named,
-		WholeBias: layout.PairsOfBias(&p, form), Pass: s.pass, SelfCheck: s.selfCheck})
+		Moves: traffic.Tangents{Tile: moves}, WholeBias: layout.PairsOfBias(&p, form), Pass: s.pass, SelfCheck: s.selfCheck})
 }
 
 func (s *jvp) pass(v pass.Variant) *pass.Pass {

@@ -4,6 +4,7 @@ import (
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/internal/kernel/pass"
+	"github.com/vkattn/vkattn/internal/traffic"
 )
 
 // JVP is forward mode in fp32 arithmetic: shaders/scalar/scalar_jvp.comp. Its tiles are those of the kernel of queries of the backward pass,
@@ -38,6 +39,8 @@ func planJVP(e *kernel.Env, problem *attn.Problem, t *kernel.Tuning) (kernel.JVP
 		return nil, err
 	}
 	return pass.NewJVP(&pass.Fitted{Env: e, Problem: s.problem, Name: jvpLabel + " " + s.tile.String(), Named: s.tile.String(), Trusted: true,
+		Moves: traffic.Tangents{Tile: traffic.BackwardTile{Label: jvpLabel, Rows: s.tile.BR, Columns: s.tile.BC, Restaged: true,
+			RowReaders: s.tile.tx()}},
 		Pass: s.pass, SelfCheck: s.selfCheck})
 }
 

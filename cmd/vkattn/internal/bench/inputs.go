@@ -11,6 +11,7 @@ type inputs struct {
 	dtype       ref.DType
 	q, k, v     rowStream
 	do          rowStream     // the gradient of o
+	qt, kt, vt  rowStream     // tangents
 	bias, sinks result.Stream // of a case that has them
 	pages       []int32       // of a case with pages, which one each entry of its table names
 }
@@ -34,6 +35,7 @@ func newInputs(c result.Case, seed uint64) *inputs {
 	}
 	in.q, in.do = queries(3*seed+1, c.D), queries(^seed, c.Dv)
 	in.k, in.v = keys(3*seed+2, c.D, 0), keys(3*seed+3, c.Dv, 3)
+	in.qt, in.kt, in.vt = queries(^(5*seed+1<<33), c.D), keys(^(5*seed+1<<33+1), c.D, 0), keys(^(5*seed+1<<33+2), c.Dv, 3)
 	return in
 }
 

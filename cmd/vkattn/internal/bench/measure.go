@@ -75,6 +75,9 @@ func (s *deviceShape) measure(ctx context.Context, row *result.Row, j result.Job
 	row.Tier, row.Kernel = string(plan.Tier()), plan.Kernel()
 
 	forward, backward := s.d.Limit, s.d.Limit
+	if passes.JVP && !s.passes.JVP {
+		return fmt.Errorf("the shape %s was made without tangents", s.c)
+	}
 	if passes.Fwd && passes.Bwd { // each gets its share of the row's time, by its operations
 		forward = time.Duration(math.Ceil(float64(s.d.Limit) / (1 + result.BackwardWork)))
 		backward -= forward
@@ -82,6 +85,14 @@ func (s *deviceShape) measure(ctx context.Context, row *result.Row, j result.Job
 	if passes.Fwd {
 		if err := s.measureForward(ctx, row, plan, mask, before, forward, verify); err != nil {
 			return err
+		}
+	}
+	if passes.JVP {
+		if err := s.measureJVP(ctx, row, plan, mask, forward, verify); err != nil {
+			if reasonOf(err) == result.ReasonCheck || ctx.Err() != nil {
+				return err
+			}
+			row.JVP, row.JVPFailure = result.Pass{}, FailureOf(err) // what forward gave stays
 		}
 	}
 	if !passes.Bwd {

@@ -53,7 +53,7 @@ func (d *Device) setsFor(p flash.Problem, passes result.Passes) int {
 	if err != nil {
 		return 1
 	}
-	if passes.Bwd {
+	if passes.Bwd || passes.JVP {
 		bytes *= 2
 	}
 	return d.Sets(bytes)

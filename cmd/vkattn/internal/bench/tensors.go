@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 	"github.com/vkattn/vkattn/flash"
@@ -13,6 +14,7 @@ import (
 type tensorSet struct {
 	q, k, v, o *flash.Tensor
 	grad       gradientSet // nil tensors where backward is not timed
+	moves      tangentSet  // likewise, forward mode
 	in         *inputs
 
 	bias, sinks, starts, used, pages, keyScales, valueScales *flash.Tensor // nil where the case has none
@@ -26,7 +28,7 @@ func (s *tensorSet) all() []*flash.Tensor {
 }
 
 func (s *tensorSet) close() {
-	for _, t := range append(s.all(), s.grad.all()...) {
+	for _, t := range slices.Concat(s.all(), s.grad.all(), s.moves.all()) {
 		if t != nil {
 			t.Close()
 		}
@@ -80,6 +82,9 @@ func (d *Device) newSet(ctx context.Context, c result.Case, p flash.Problem, pas
 	}
 	if err = d.fill(ctx, all); err == nil && passes.Bwd {
 		set.grad, err = d.newGradients(ctx, c, p, in)
+	}
+	if err == nil && passes.JVP {
+		set.moves, err = d.newTangents(ctx, p, in)
 	}
 	return set, err
 }

@@ -139,7 +139,7 @@ var Axes = []Axis{
 		axisValues: values[Tuning]{list: func(g *Grid) *[]Tuning { return &g.Tunings }, field: func(c *Case) *Tuning { return &c.Tuning },
 			from: each(ParseTuning), spell: Tuning.sorted,
 			only: func(c Case) bool { return hasTiles(c.Impl) || c.Impl == flash.Flash1.String() }}},
-	{Name: "pass", Usage: "`list` of passes to time: fwd, bwd, both", Usual: "fwd", axisValues: passAxis{}},
+	{Name: "pass", Usage: "`list` of passes to time: fwd, bwd, both, jvp (forward mode, beside fwd)", Usual: "fwd", axisValues: passAxis{}},
 }
 
 // loopOrder names the axes of the outermost loops of a sweep, in that order; the others follow in the order of the table, and the

@@ -11,7 +11,7 @@ import (
 var Columns = slices.Concat(
 	inOrder(axisColumns(problemLoops), []string{"dtype", "head dim", "emb dim", "batch", "heads", "q len", "seq", "causal", "window",
 		"dropout"}, nameOf),
-	inOrder(slices.Concat(axisColumns(ownLoops), about, passColumns(false), passColumns(true), remarks),
+	inOrder(slices.Concat(axisColumns(ownLoops), about, passColumns(false), passColumns(true), forwardMode, remarks),
 		[]string{"impl", "kernel"}, nameOf))
 
 func nameOf(c Column) string { return c.Name }
@@ -77,6 +77,40 @@ var remarks = []Column{
 	{Key: "error", field: func(r *Row) any { return &r.Error }},
 	{Key: "reason", noCSV: true, field: func(r *Row) any { return &r.Reason }},
 	{Key: "predicted_ms", noCSV: true, field: func(r *Row) any { return &r.PredictedMs }},
+}
+
+// forwardMode is what is measured of a pass in forward mode, beside the forward pass.
+var forwardMode = []Column{
+	{Key: "jvp_kernel", field: func(r *Row) any { return &r.JVPKernel }},
+	{Name: "jvp ms", Key: "jvp_ms", positive: true, field: func(r *Row) any { return &r.JVP.Ms }, show: func(c *Cell) string {
+		if why := c.Row.JVPFailure; why.Error != "" {
+			return why.Reason.Word()
+		}
+		return Digits(c.Row.JVP.Ms)
+	}},
+	{Name: "× fwd", Legend: "the time of forward mode in times of the forward pass: 2.5 as many products", show: func(c *Cell) string {
+		if c.Row.JVP.Ms <= 0 || c.Row.Fwd.Ms <= 0 {
+			return ""
+		}
+		return Digits(c.Row.JVP.Ms / c.Row.Fwd.Ms)
+	}},
+	{Key: "jvp_p20_ms", noCSV: true, field: func(r *Row) any { return &r.JVP.P20 }},
+	{Key: "jvp_p80_ms", noCSV: true, field: func(r *Row) any { return &r.JVP.P80 }},
+	{Key: "jvp_wall_ms", noCSV: true, field: func(r *Row) any { return &r.JVP.WallMs }},
+	{Key: "jvp_rounds_ms", noCSV: true, field: func(r *Row) any { return &r.JVP.Rounds }},
+	{Key: "jvp_tflops", positive: true, field: func(r *Row) any { return &r.JVP.TFLOPS }},
+	{Key: "jvp_peak_MiB", field: func(r *Row) any { return &r.JVP.PeakMiB }},
+	{Key: "jvp_block_MiB", noCSV: true, field: func(r *Row) any { return &r.JVP.BlockMiB }},
+	{Key: "jvp_total_MiB", noCSV: true, field: func(r *Row) any { return &r.JVP.TotalMiB }},
+	{Key: "jvp_bytes", field: func(r *Row) any { return &r.JVP.Bytes }},
+	{Key: "jvp_least_bytes", noCSV: true, field: func(r *Row) any { return &r.JVP.LeastBytes }},
+	{Key: "jvp_model", noCSV: true, field: func(r *Row) any { return &r.JVP.Model }},
+	{Key: "jvp_n", noCSV: true, field: func(r *Row) any { return &r.JVP.N }},
+	{Key: "jvp_max_err", exact: true, field: func(r *Row) any { return &r.JVPCheck.MaxErr }},
+	{Key: "jvp_err_bound", exact: true, field: func(r *Row) any { return &r.JVPCheck.ErrMax }},
+	{Key: "jvp_err_rows", field: func(r *Row) any { return &r.JVPCheck.ErrRows }},
+	{Key: "jvp_error", field: func(r *Row) any { return &r.JVPFailure.Error }},
+	{Key: "jvp_reason", noCSV: true, field: func(r *Row) any { return &r.JVPFailure.Reason }},
 }
 
 // figure is a column of a pass. Names and keys are made for each pass: "ms" and "bwd ms", "fwd_ms" and "bwd_ms".

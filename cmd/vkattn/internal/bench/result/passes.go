@@ -6,9 +6,12 @@ import (
 )
 
 // Passes says which passes are timed. The zero value is forward alone.
-type Passes struct{ Fwd, Bwd bool }
+type Passes struct {
+	Fwd, Bwd bool
+	JVP      bool // forward mode, beside the forward pass: of this library alone
+}
 
-// ParsePasses reads a list of fwd, bwd and both; the passes of an empty list
+// ParsePasses reads a list of fwd, bwd, both and jvp; the passes of an empty list
 // are the zero value.
 func ParsePasses(list []string) (p Passes, err error) {
 	for _, s := range list {
@@ -18,9 +21,11 @@ func ParsePasses(list []string) (p Passes, err error) {
 		case "bwd", "backward":
 			p.Bwd = true
 		case "both":
-			p = Passes{true, true}
+			p.Fwd, p.Bwd = true, true
+		case "jvp":
+			p.Fwd, p.JVP = true, true
 		default:
-			return p, fmt.Errorf("pass %q: it must be fwd, bwd or both", s)
+			return p, fmt.Errorf("pass %q: it must be fwd, bwd, both or jvp", s)
 		}
 	}
 	return p, nil
@@ -37,7 +42,7 @@ func (p Passes) OrDefault() Passes {
 // And is the passes of either.
 func (p Passes) And(o Passes) Passes {
 	p, o = p.OrDefault(), o.OrDefault()
-	return Passes{p.Fwd || o.Fwd, p.Bwd || o.Bwd}
+	return Passes{p.Fwd || o.Fwd, p.Bwd || o.Bwd, p.JVP || o.JVP}
 }
 
 // names are those of the peer's protocol.

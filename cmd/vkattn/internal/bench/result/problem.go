@@ -74,6 +74,9 @@ func (c Case) ForwardFLOPs() float64 {
 // BackwardFLOPs counts those of the backward pass.
 func (c Case) BackwardFLOPs() float64 { return BackwardWork * c.ForwardFLOPs() }
 
+// JVPFLOPs are those of forward mode: five products where the forward pass has two.
+func (c Case) JVPFLOPs() float64 { return 2.5 * c.ForwardFLOPs() }
+
 // Call is what measuring the case adds to what its plan knows: lse is written, and gradients are written over what was there.
 func (c Case) Call() tune.Call {
 	call := tune.Call{LSE: true}

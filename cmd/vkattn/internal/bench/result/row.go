@@ -22,6 +22,10 @@ type Row struct {
 	BwdCheck  Check // of rows of dq and keys of dk and dv
 
 	Failure
+	JVP        Pass // in forward mode, with tangents of q, k and v
+	JVPKernel  string
+	JVPCheck   Check   // of rows of o's tangent
+	JVPFailure Failure // why there are figures of forward and none of this
 	BwdFailure Failure // why there are figures of forward and none of backward
 	// PredictedMs is the time of one run for which the row was skipped.
 	PredictedMs float64
@@ -31,12 +35,14 @@ type Row struct {
 }
 
 // Failed says that the row reports a fault, of either pass.
-func (r Row) Failed() bool { return r.Failure.Failed() || r.BwdFailure.Failed() }
+func (r Row) Failed() bool {
+	return r.Failure.Failed() || r.BwdFailure.Failed() || r.JVPFailure.Failed()
+}
 
 // Fail notes why the row has no figures.
 func (r *Row) Fail(f Failure) {
 	r.Failure = f
-	r.Fwd, r.Bwd = Pass{}, Pass{}
+	r.Fwd, r.Bwd, r.JVP = Pass{}, Pass{}, Pass{}
 }
 
 // After is the row that counts of two of the same case, r the later one: r with the passes that only the earlier one measured,
@@ -53,6 +59,9 @@ func (r Row) After(earlier Row) Row {
 	}
 	if r.Bwd.Ms == 0 && r.BwdFailure.Error == "" && (earlier.Bwd.Ms > 0 || earlier.BwdFailure.Error != "") {
 		r.Bwd, r.BwdKernel, r.BwdCheck, r.BwdFailure = earlier.Bwd, earlier.BwdKernel, earlier.BwdCheck, earlier.BwdFailure
+	}
+	if r.JVP.Ms == 0 && r.JVPFailure.Error == "" && (earlier.JVP.Ms > 0 || earlier.JVPFailure.Error != "") {
+		r.JVP, r.JVPKernel, r.JVPCheck, r.JVPFailure = earlier.JVP, earlier.JVPKernel, earlier.JVPCheck, earlier.JVPFailure
 	}
 	return r
 }
@@ -86,5 +95,6 @@ func (r *Row) Ours() bool { return strings.HasPrefix(r.Library, "vkattn") }
 // Done says whether a row has what is asked for, or the reason why it never will.
 func (p Passes) Done(r Row) bool {
 	p = p.OrDefault()
-	return r.Error != "" || (!p.Fwd || r.Fwd.Ms > 0) && (!p.Bwd || r.Bwd.Ms > 0 || r.BwdFailure.Error != "")
+	return r.Error != "" || (!p.Fwd || r.Fwd.Ms > 0) && (!p.Bwd || r.Bwd.Ms > 0 || r.BwdFailure.Error != "") &&
+		(!p.JVP || !r.Ours() || r.JVP.Ms > 0 || r.JVPFailure.Error != "")
 }
