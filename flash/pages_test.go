@@ -326,3 +326,70 @@ func TestE5M2Infinities(t *testing.T) {
 		require.Equal(t, float32(2), o[3])
 	}
 }
+
+// TestBlocksInTheMiddleOfWords: blocks of every type are the same numbers where rows begin at whole words, in the middle of one, and, of
+// sizes that are not multiples of 4 bytes, in turn.
+func TestBlocksInTheMiddleOfWords(t *testing.T) {
+	d := decodeDevice(t)
+	for _, dtype := range attn.QuantisedTypes() {
+		if dtype.Float8() {
+			continue
+		}
+		for _, decode := range []int{0, 1} {
+			t.Run(fmt.Sprint(dtype, " decode ", decode), func(t *testing.T) {
+				testMiddleOfWords(t, d, DType(dtype), WithTier(TierScalar), WithTuning(map[string]int{"decode": decode}))
+			})
+		}
+	}
+}
+
+// TestMatrixBlocksInTheMiddleOfWords is that of matrix_decode, which moves words of rows through shared memory.
+func TestMatrixBlocksInTheMiddleOfWords(t *testing.T) {
+	d := matrixDecodeDevice(t)
+	for _, dtype := range []DType{Q5_1, Q5_0} {
+		t.Run(dtype.String(), func(t *testing.T) {
+			if dtype == Q5_0 {
+				vktest.Long(t, "a type whose blocks are whole words, and the conformance suite")
+			}
+			vktest.Budget(t)
+			testMiddleOfWords(t, d, dtype, WithTier(TierMatrix), WithTuning(map[string]int{"decode": 1, "w": 1, "parts": 1}))
+		})
+	}
+}
+
+func testMiddleOfWords(t *testing.T, d *Device, dtype DType, options ...PlanOption) {
+	p := Problem{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: 1, KeyLen: 37, HeadDim: 64, ValueDim: 32, DType: F16}
+	s := newSample(t, p)
+	p = s.p
+	p.KeyType, p.ValueType = dtype, dtype
+	plan, err := d.Plan(p, options...)
+	skipUnsupported(t, err)
+	defer plan.Close()
+	// in a buffer of words that are no numbers, and none behind the last block
+	shifted := func(from []float32, shape [4]int, by int) *Tensor {
+		raw := make([]byte, by+dtype.Bytes(len(from)))
+		for i := range by {
+			raw[i] = 0xff
+		}
+		attn.Encode(attn.DType(dtype), raw[by:], from)
+		raw = append(raw, slices.Repeat([]byte{0xff}, -len(raw)&3)...)
+		whole := mustTensor(t, d, Int32, [4]int{1, 1, 1, len(raw) / 4})
+		require.NoError(t, whole.UploadBytes(bg, raw))
+		x, err := whole.View(uint64(by), dtype, shape, [4]int{})
+		require.NoError(t, err)
+		return x
+	}
+	oracle := s.in
+	copy(oracle.K.Data, stored(dtype, s.k, p.HeadDim))
+	copy(oracle.V.Data, stored(dtype, s.v, p.ValueDim))
+	want, _, err := ref.Forward(oracle)
+	require.NoError(t, err)
+	for _, by := range []int{0, 2} {
+		f := s.tensors(t, d, plainly(t, d))
+		f.K, f.V = shifted(s.k, p.KShape(), by), shifted(s.v, p.VShape(), by)
+		require.NoError(t, plan.Forward(bg, f))
+		for i, x := range download(t, f.O) {
+			require.InDelta(t, want.Data[i], x, 2e-3, "element %d from byte %d", i, by)
+		}
+	}
+}

@@ -272,6 +272,21 @@ func TestAppendGGML(t *testing.T) {
 	}
 }
 
+// orderMatters draws a block whose scale in iq4_nl is another one if its sums go from the last number to the first.
+func orderMatters(r *rand.Rand) []float32 {
+	x, back := make([]float32, 32), make([]float32, 32)
+	var forth, other [18]byte
+	for forth[0] == other[0] {
+		for i := range x {
+			x[i] = float32(r.NormFloat64())
+			back[31-i] = x[i]
+		}
+		attn.Encode(attn.IQ4_NL, forth[:], x)
+		attn.Encode(attn.IQ4_NL, other[:], back)
+	}
+	return x
+}
+
 // TestAppendQuantisedExactly: what quantising makes of numbers of all magnitudes, of halves between two steps, of numbers that are too
 // large and of the smallest is what the host's arithmetic makes of them, bit by bit.
 func TestAppendQuantisedExactly(t *testing.T) {
@@ -303,6 +318,11 @@ func TestAppendQuantisedExactly(t *testing.T) {
 								(1 + float64(r.IntN(3)-1)*math.Exp2(-23))
 						}
 						x[i*dim+j] = float32(v)
+					}
+				}
+				if dtype == flash.F32 && key == flash.IQ4_NL {
+					for i := range 20 {
+						copy(x[i*dim:], orderMatters(r))
 					}
 				}
 				refTypes[dtype].RoundAll(x)
