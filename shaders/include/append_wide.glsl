@@ -233,7 +233,8 @@ void put_quantised(uint unit, Fetched f, vec4 k[4], vec4 v[4]) {
     if (key_blocks) share_largest(KEY_TYPE, keys, l, k);
     if (value_blocks) share_largest(VALUE_TYPE, values, l, v);
     barrier();
-    make_scale(KEY_TYPE == VALUE_TYPE || lane < 2 * FOURS ? KEY_TYPE : VALUE_TYPE, lane);
+    if (KEY_TYPE == VALUE_TYPE || lane < 2 * FOURS) make_scale(KEY_TYPE, lane);   // types that are constants rule the others out
+    else make_scale(VALUE_TYPE, lane);
     barrier();
     if (key_blocks) share_numbers(false, KEY_TYPE, D, keys, f.keys, k);
     if (value_blocks) share_numbers(true, VALUE_TYPE, DV, values, f.values, v);
