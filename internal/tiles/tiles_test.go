@@ -244,6 +244,7 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Add(head + "kernel matrix_forward tuned\nhead_dim=64 value_dim=64 : parts=3 br=64\n")
 	f.Add("family a\r\ndevice lanes=0x20..64 matrix=none # c\r\nkernel scalar_decode derived\nany:w=1\n")
+	f.Add("family a\ndevice any\nkernel scalar_decode measured\nkey_type=q5_1 value_type=fp8_e5m2 : w=4 u=4 lpr=8\n")
 	f.Add("family \xff\x00")
 	f.Fuzz(func(t *testing.T, text string) {
 		read, err := Parse("f.tiles", text)
