@@ -66,6 +66,8 @@ func TestKeysInTwoTerms(t *testing.T) {
 		{Q4_0, map[string]int{"key_terms": 2, "prefetch": 3, "parts": 2}, "q8_0; conformance has q4_0"},
 		{Q8_0, map[string]int{"key_terms": 2, "prefetch": 0, "form": 3, "steps": 1}, "another way of staging, another form"},
 		{Q8_0, map[string]int{"key_terms": 1, "prefetch": 1}, "one term, to see the difference"},
+		{Q5_1, map[string]int{"prefetch": 1}, "sums of a product and a least number"},
+		{IQ4_NL, map[string]int{"prefetch": 2}, "numbers of a table"},
 	} {
 		t.Run(fmt.Sprint(x.keys, x.tuning), func(t *testing.T) {
 			if x.long != "" {
