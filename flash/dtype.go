@@ -31,7 +31,7 @@ const (
 	// ValueScales are the scales. Upload rounds to nearest even, and takes what is beyond ±448 to that.
 	F8E4M3
 	// Q4_1, Q5_0, Q5_1 and IQ4_NL are more of ggml's blocks of 32, to the bit, with halves of bytes as of Q4_0 and, of Q5, a word before
-	// them whose bit j is the fifth of q_j:
+	// them whose bit j is the fifth of q_j. Attention is over the numbers that stand here, as of Q8_0:
 	//
 	//	Q4_1    fp16 d and m, 16 bytes: 20         d·q + m       m = min x, d = (max x − m)/15, q = (x−m)/d to the nearest, a half up
 	//	Q5_0    fp16 d, the word, 16 bytes: 22     d·(q−16)      as Q4_0, d = m/−16
