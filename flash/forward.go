@@ -22,7 +22,7 @@ type Forward struct {
 	QueryStarts, KeyStarts *Tensor
 	PageTable              *Tensor  // of Problem.Pages (FlashAttention's block_table), nil where that is zero
 	PageStarts, LastPages  *Tensor  // likewise, of a compressed table; nil without
-	KeyScales, ValueScales *Tensor  // what keys or values of type F8E4M3 are multiplied by: fp32 [1, 1, Batch, KeyHeads]; nil without
+	KeyScales, ValueScales *Tensor  // what keys or values of F8E4M3 or F8E5M2 are multiplied by: fp32 [1, 1, Batch, KeyHeads]; nil without
 	Captured               Captured // what Problem.ScoreFunction and Problem.MaskFunction capture
 
 	// of standard attention whose backward pass is to follow, from Plan.NewWeights; nil: P stays in the workspace, and is lost

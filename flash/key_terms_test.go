@@ -66,6 +66,8 @@ func TestKeysInTwoTerms(t *testing.T) {
 		{Q4_0, map[string]int{"key_terms": 2, "prefetch": 3, "parts": 2}, "q8_0; conformance has q4_0"},
 		{Q8_0, map[string]int{"key_terms": 2, "prefetch": 0, "form": 3, "steps": 1}, "another way of staging, another form"},
 		{Q8_0, map[string]int{"key_terms": 1, "prefetch": 1}, "one term, to see the difference"},
+		{Q5_1, map[string]int{"prefetch": 1}, "sums of a product and a least number"},
+		{IQ4_NL, map[string]int{"prefetch": 2}, "numbers of a table"},
 	} {
 		t.Run(fmt.Sprint(x.keys, x.tuning), func(t *testing.T) {
 			if x.long != "" {
@@ -85,7 +87,7 @@ func TestKeysInTwoTerms(t *testing.T) {
 		})
 	}
 	_, err := d.Plan(p, WithTier(TierMatrix), WithTuning(map[string]int{"key_terms": 2}))
-	require.ErrorContains(t, err, "WithTuning[key_terms] is 2: goes with keys of q8_0 and q4_0, and these are float16")
+	require.ErrorContains(t, err, "WithTuning[key_terms] is 2: goes with keys of blocks, such as q8_0, and these are float16")
 }
 
 // TestDecodingKeysOfBlocks: matrix_decode multiplies whole numbers and each block's sum by its scale, so that scores are those of the
@@ -98,10 +100,10 @@ func TestDecodingKeysOfBlocks(t *testing.T) {
 	for _, x := range []struct {
 		keys DType
 		dim  int
-	}{{Q8_0, 96}, {Q4_0, 96}, {Q8_0, 64}} {
+	}{{Q8_0, 96}, {Q4_0, 96}, {Q8_0, 64}, {Q5_1, 96}, {Q4_1, 96}, {Q5_0, 96}, {IQ4_NL, 96}, {Q5_0, 64}} {
 		t.Run(fmt.Sprint(x.keys, x.dim), func(t *testing.T) {
-			if x.dim == 64 || x.keys == Q4_0 {
-				vktest.Long(t, "an odd number of blocks of q8_0; TestMatrixDecodeCaches has q4_0")
+			if x.dim == 64 || x.keys != Q8_0 && x.keys != Q5_1 {
+				vktest.Long(t, "an odd number of blocks of q8_0 and q5_1; TestMatrixDecodeCaches has q4_0")
 			}
 			p := Problem{Batch: 1, Heads: 4, KeyHeads: 1, QueryLen: 1, KeyLen: 75, HeadDim: x.dim, ValueDim: 8, DType: F16}
 			most, _ := largeScores(t, p).lseBeside(t, d, x.keys, "matrix_decode", map[string]int{"decode": 1, "w": 2, "parts": 2})

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/internal/kernel/catalogue"
 	"github.com/vkattn/vkattn/internal/kernel/matrix"
@@ -97,6 +98,11 @@ func TestMatrixDecodeCaches(t *testing.T) {
 		{"rows in the middle of words", 8, true, Q8_0, Q4_0, 32, 96, 2, false},
 		{"one of two", 16, true, F16, Q8_0, 40, 64, 1, false},
 		{"fp8", 32, false, F8E4M3, F8E4M3, 24, 40, 1, false},
+		{"q4_1", 0, false, Q4_1, Q4_1, 128, 64, 1, false},
+		{"q5_0 in pages", 16, false, Q5_0, Q5_0, 64, 96, 2, false},
+		{"q5_1", 0, false, Q5_1, Q5_1, 64, 64, 1, true},
+		{"iq4_nl", 8, true, IQ4_NL, IQ4_NL, 96, 64, 1, true},
+		{"e5m2", 32, false, F8E5M2, F8E5M2, 24, 40, 1, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if !test.short {
@@ -104,7 +110,7 @@ func TestMatrixDecodeCaches(t *testing.T) {
 			}
 			switch { // a CPU compiles wide heads for long
 			case !isCPU(d) && !testing.Short():
-			case test.keyType != F16 && test.keyType != F8E4M3: // a block of quantised keys
+			case attn.DType(test.keyType).Block() > 1: // a block of quantised keys
 				test.dim, test.valueDim = 32, min(test.valueDim, 64)
 			case test.valueType == F16:
 				test.dim, test.valueDim = 16, 8

@@ -265,27 +265,33 @@ func TestBadPages(t *testing.T) {
 	requireRefused(t, "WithTuning", err)
 }
 
-// TestFP8Numbers: every byte of e4m3 is the number that it is, in K and in V, whatever the row's place in a word.
+// TestFP8Numbers: every byte of e4m3 and of e5m2 is the number that it is, in K and in V, whatever the row's place in a word.
 func TestFP8Numbers(t *testing.T) {
+	for _, dtype := range []DType{F8E4M3, F8E5M2} {
+		t.Run(dtype.String(), func(t *testing.T) { testFP8Numbers(t, dtype) })
+	}
+}
+
+func testFP8Numbers(t *testing.T, dtype DType) {
 	d := decodeDevice(t)
 	const n, dim = 8, 35
 	// all weights alike
-	p := Problem{Batch: 1, Heads: 1, QueryLen: 1, KeyLen: n, HeadDim: dim, DType: F32, KeyType: F8E4M3, ValueType: F8E4M3, Scale: 1e-30}
+	p := Problem{Batch: 1, Heads: 1, QueryLen: 1, KeyLen: n, HeadDim: dim, DType: F32, KeyType: dtype, ValueType: dtype, Scale: 1e-30}
 	values := make([]float32, n*dim)
 	for i := range values {
 		raw := []byte{byte(i)}
-		if raw[0]&0x7f == 0x7f {
-			raw[0] = 0
+		if attn.Decode(attn.DType(dtype), values[i:i+1], raw); math.IsNaN(float64(values[i])) || math.IsInf(float64(values[i]), 0) {
+			values[i] = 0
 		}
-		attn.Decode(attn.F8E4M3, values[i:i+1], raw)
 	}
-	want := make([]float64, dim)
+	want, size := make([]float64, dim), make([]float64, dim)
 	for i, v := range values {
 		want[i%dim] += float64(v) / n
+		size[i%dim] += math.Abs(float64(v)) / n
 	}
 	for _, decode := range []int{0, 1} {
 		plan := mustPlan(t, d, p, WithTier(TierScalar), WithTuning(map[string]int{"decode": decode}))
-		k := mustTensor(t, d, F8E4M3, p.KShape())
+		k := mustTensor(t, d, dtype, p.KShape())
 		require.NoError(t, k.Upload(bg, values))
 		one := mustTensor(t, d, F32, [4]int{1, 1, 1, 1})
 		require.NoError(t, one.Upload(bg, []float32{1}))
@@ -294,7 +300,96 @@ func TestFP8Numbers(t *testing.T) {
 		require.NoError(t, f.Q.Upload(bg, slices.Repeat([]float32{1}, dim)))
 		require.NoError(t, plan.Forward(bg, f))
 		for c, x := range download(t, f.O) {
-			require.InDelta(t, want[c], x, 1e-5*max(1, math.Abs(want[c])), "column %d", c)
+			require.InDelta(t, want[c], x, 1e-6*size[c], "column %d", c)
+		}
+	}
+}
+
+// TestE5M2Infinities: what no upload makes, infinities and NaNs of e5m2, comes through as such from values that others wrote.
+func TestE5M2Infinities(t *testing.T) {
+	d := decodeDevice(t)
+	const n, dim = 3, 4
+	p := Problem{Batch: 1, Heads: 1, QueryLen: 1, KeyLen: n, HeadDim: dim, DType: F32, KeyType: F8E5M2, ValueType: F8E5M2, Scale: 1}
+	for _, decode := range []int{0, 1} {
+		plan := mustPlan(t, d, p, WithTier(TierScalar), WithTuning(map[string]int{"decode": decode}))
+		k, v := mustTensor(t, d, F8E5M2, p.KShape()), mustTensor(t, d, F8E5M2, p.VShape())
+		require.NoError(t, k.UploadBytes(bg, make([]byte, n*dim)))
+		require.NoError(t, v.UploadBytes(bg, slices.Repeat([]byte{0x7c, 0xfc, 0x7d, 0x3c}, n)))
+		one := mustTensor(t, d, F32, [4]int{1, 1, 1, 1})
+		require.NoError(t, one.Upload(bg, []float32{2}))
+		f := Forward{Q: mustTensor(t, d, F32, p.QShape()), K: k, V: v, O: mustTensor(t, d, F32, p.OShape()), KeyScales: one,
+			ValueScales: one}
+		require.NoError(t, f.Q.Upload(bg, make([]float32, dim)))
+		require.NoError(t, plan.Forward(bg, f))
+		o := download(t, f.O)
+		require.True(t, math.IsInf(float64(o[0]), 1) && math.IsInf(float64(o[1]), -1) && math.IsNaN(float64(o[2])), "%v", o)
+		require.Equal(t, float32(2), o[3])
+	}
+}
+
+// TestBlocksInTheMiddleOfWords: blocks of every type are the same numbers where rows begin at whole words, in the middle of one, and, of
+// sizes that are not multiples of 4 bytes, in turn.
+func TestBlocksInTheMiddleOfWords(t *testing.T) {
+	d := decodeDevice(t)
+	for _, dtype := range attn.QuantisedTypes() {
+		if dtype.Float8() {
+			continue
+		}
+		for _, decode := range []int{0, 1} {
+			t.Run(fmt.Sprint(dtype, " decode ", decode), func(t *testing.T) {
+				testMiddleOfWords(t, d, DType(dtype), WithTier(TierScalar), WithTuning(map[string]int{"decode": decode}))
+			})
+		}
+	}
+}
+
+// TestMatrixBlocksInTheMiddleOfWords is that of matrix_decode, which moves words of rows through shared memory.
+func TestMatrixBlocksInTheMiddleOfWords(t *testing.T) {
+	d := matrixDecodeDevice(t)
+	for _, dtype := range []DType{Q5_1, Q5_0} {
+		t.Run(dtype.String(), func(t *testing.T) {
+			if dtype == Q5_0 {
+				vktest.Long(t, "a type whose blocks are whole words, and the conformance suite")
+			}
+			vktest.Budget(t)
+			testMiddleOfWords(t, d, dtype, WithTier(TierMatrix), WithTuning(map[string]int{"decode": 1, "w": 1, "parts": 1}))
+		})
+	}
+}
+
+func testMiddleOfWords(t *testing.T, d *Device, dtype DType, options ...PlanOption) {
+	p := Problem{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: 1, KeyLen: 37, HeadDim: 64, ValueDim: 32, DType: F16}
+	s := newSample(t, p)
+	p = s.p
+	p.KeyType, p.ValueType = dtype, dtype
+	plan, err := d.Plan(p, options...)
+	skipUnsupported(t, err)
+	defer plan.Close()
+	// in a buffer of words that are no numbers, and none behind the last block
+	shifted := func(from []float32, shape [4]int, by int) *Tensor {
+		raw := make([]byte, by+dtype.Bytes(len(from)))
+		for i := range by {
+			raw[i] = 0xff
+		}
+		attn.Encode(attn.DType(dtype), raw[by:], from)
+		raw = append(raw, slices.Repeat([]byte{0xff}, -len(raw)&3)...)
+		whole := mustTensor(t, d, Int32, [4]int{1, 1, 1, len(raw) / 4})
+		require.NoError(t, whole.UploadBytes(bg, raw))
+		x, err := whole.View(uint64(by), dtype, shape, [4]int{})
+		require.NoError(t, err)
+		return x
+	}
+	oracle := s.in
+	copy(oracle.K.Data, stored(dtype, s.k, p.HeadDim))
+	copy(oracle.V.Data, stored(dtype, s.v, p.ValueDim))
+	want, _, err := ref.Forward(oracle)
+	require.NoError(t, err)
+	for _, by := range []int{0, 2} {
+		f := s.tensors(t, d, plainly(t, d))
+		f.K, f.V = shifted(s.k, p.KShape(), by), shifted(s.v, p.VShape(), by)
+		require.NoError(t, plan.Forward(bg, f))
+		for i, x := range download(t, f.O) {
+			require.InDelta(t, want.Data[i], x, 2e-3, "element %d from byte %d", i, by)
 		}
 	}
 }

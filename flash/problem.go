@@ -62,7 +62,7 @@ type Problem struct {
 	Within Within
 
 	Pages              Pages // keys and values lie in pages of pools; zero: as tensors
-	KeyType, ValueType DType // of k and v where they are quantised: Q8_0, Q4_0 or F8E4M3; 0 means DType
+	KeyType, ValueType DType // of k and v where they are quantised: Q8_0 or a type that follows it; 0 means DType
 }
 
 // Packed is how many rows packed sequences, those of varlen attention, have together: those of q, o, lse and their gradients, which are of

@@ -58,9 +58,10 @@ func FuzzLayout(f *testing.F) {
 	f.Add(uint64(1<<63), byte(0), math.MaxInt32, 1, 1, 1, 0, 0, 0, 1, uint64(math.MaxUint64))
 	f.Add(uint64(4), byte(0), 2, 2, 2, 2, math.MaxUint32, 1, 1, 1, uint64(1<<40))
 	f.Add(uint64(7), byte(5), 2, 3, 4, 17, 0, 0, 0, 0, uint64(80))
+	f.Add(uint64(22), byte(Q5_0), 2, 1, 3, 64, 256, 64, 64, 1, uint64(222))
 	f.Add(uint64(math.MaxUint64), byte(2), 1, 1, 1, 1, -1, 0, 0, 1, uint64(2))
 	f.Fuzz(func(t *testing.T, offset uint64, dtype byte, b, h, n, d, sb, sh, sn, sd int, size uint64) {
-		l, err := attn.NewLayout(offset, attn.DType(dtype%9), [4]int{b, h, n, d}, [4]int{sb, sh, sn, sd}, size)
+		l, err := attn.NewLayout(offset, attn.DType(dtype)%(attn.F8E5M2+2), [4]int{b, h, n, d}, [4]int{sb, sh, sn, sd}, size)
 		if err != nil {
 			require.ErrorIs(t, err, ErrArgument)
 			return

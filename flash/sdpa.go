@@ -262,8 +262,8 @@ func perScoreOf(t *Tensor) PerScore {
 }
 
 // ProblemOf is the plain attention of queries q [B, Hq, Nq, D], keys k [B, Hk, Nk, D] and values v [B, Hk, Nk, Dv]: their sizes and type,
-// for [Device.Plan] as it is or with more fields set. Quantised keys and values are of type Q8_0, Q4_0 or F8E4M3 beside queries of any
-// other.
+// for [Device.Plan] as it is or with more fields set. Quantised keys and values are of type Q8_0 or one that follows it, beside queries
+// of F32, F16 or BF16.
 //
 // The error is an [*ArgumentError] that names the tensor whose shape does not go with the others'.
 func ProblemOf(q, k, v *Tensor) (Problem, error) {

@@ -152,8 +152,8 @@ func TestCachedLogits(t *testing.T) {
 	tokens, other := some(t, m, 0, n), some(t, m, 700, 10+leaves-enters)
 	forked := slices.Concat(tokens[:forks], some(t, m, 1200, n-forks))
 	prompt := chunk + 8
-	// What the bound comes to at the most: 0.014 of f16 and 0.13 of q8_0, as measured, and a little more.
-	for kind, stated := range map[string]float64{"f16": 0.02, "q8_0": 0.15, "f32": 1e-4} {
+	// What the bound comes to at the most: 0.014 of f16, 0.13 of q8_0 and 0.81 of q5_1, as measured, and a little more.
+	for kind, stated := range map[string]float64{"f16": 0.02, "q8_0": 0.15, "q5_1": 0.85, "f32": 1e-4} {
 		t.Run(kind, func(t *testing.T) {
 			c := newTestCache(t, dev, m, kind, cacheOptions{batch: 3, room: 256, page: 16, pages: 24})
 			k := &taker{t, m, c}

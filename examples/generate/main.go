@@ -28,7 +28,9 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -57,8 +59,17 @@ type options struct {
 	heads   string // a file to write heads to, in place of verse
 }
 
-// kinds are the types of caches by name.
-var kinds = map[string]cacheOptions{"f32": {dtype: flash.F32}, "f16": {dtype: flash.F16}, "q8_0": {dtype: flash.F16, stored: flash.Q8_0}}
+// kinds are the types of caches by name: two that keys and values are computed in, and those that they are quantised to.
+var kinds = func() map[string]cacheOptions {
+	all := map[string]cacheOptions{"f32": {dtype: flash.F32}, "f16": {dtype: flash.F16}}
+	for _, t := range []flash.DType{flash.Q8_0, flash.Q4_0, flash.Q4_1, flash.Q5_0, flash.Q5_1, flash.IQ4_NL, flash.F8E4M3, flash.F8E5M2} {
+		all[t.String()] = cacheOptions{dtype: flash.F16, stored: t}
+	}
+	return all
+}()
+
+// kindNames lists them.
+func kindNames() string { return strings.Join(slices.Sorted(maps.Keys(kinds)), ", ") }
 
 func main() {
 	var o options
@@ -77,8 +88,7 @@ func main() {
 	flag.IntVar(&o.cache.page, "page", 16, "characters of a page of the cache, a power of two up to 512")
 	flag.IntVar(&o.cache.pages, "pages", 64, "pages that all texts share in layers that see all before; where they run out, texts wait "+
 		"for each other")
-	flag.StringVar(&o.kind, "cache", "f16", "type of keys and values in the cache: f16, f32, or q8_0, blocks of 32 signed bytes with a "+
-		"scale")
+	flag.StringVar(&o.kind, "cache", "f16", "type of keys and values in the cache: "+kindNames()+"; all but f16 and f32 are quantised")
 	flag.StringVar(&o.file, "model", "", "a file of weights; none: those that come with the example")
 	flag.StringVar(&o.heads, "heads", "", "a file for `vkattn view`: queries and keys of all heads over the first prompt, or a sonnet; "+
 		"nothing is generated")
@@ -186,7 +196,7 @@ func (o *options) check() error {
 		return fmt.Errorf("-top-k %d: must be at least 0", o.by.topK)
 	}
 	if _, known := kinds[o.kind]; !known {
-		return fmt.Errorf("-cache %q: must be f16, f32 or q8_0", o.kind)
+		return fmt.Errorf("-cache %q: must be one of %s", o.kind, kindNames())
 	}
 	for _, f := range []struct {
 		name  string

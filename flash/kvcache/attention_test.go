@@ -178,6 +178,10 @@ func TestCacheAttention(t *testing.T) {
 			DType: flash.F32, HND: true},
 		"q8_0": {Layers: 1, KeyHeads: 2, HeadDim: 32, Page: 16, Pages: 24, MaxSequences: 4, MaxLength: 96, DType: flash.F16,
 			KeyType: flash.Q8_0, ValueType: flash.Q8_0},
+		"q5_0 and iq4_nl": {Layers: 1, KeyHeads: 1, HeadDim: 32, Page: 1, Pages: 200, MaxSequences: 4, MaxLength: 70, DType: flash.F16,
+			KeyType: flash.Q5_0, ValueType: flash.IQ4_NL},
+		"q5_1 and q4_1": {Layers: 1, KeyHeads: 2, HeadDim: 32, ValueDim: 64, Page: 16, Pages: 24, MaxSequences: 4, MaxLength: 96,
+			DType: flash.F32, KeyType: flash.Q5_1, ValueType: flash.Q4_1, HND: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := decodeDevice(t)

@@ -152,7 +152,7 @@ func (b *Batch) makeTensors() error {
 		given []float32
 		to    *[]*flash.Tensor
 	}{{o.KeyType, o.KeyScales, &b.keyScales}, {o.ValueType, o.ValueScales, &b.valueScales}} {
-		if x.t == flash.F8E4M3 {
+		if attn.DType(x.t).Float8() {
 			if *x.to, err = b.scales(x.given); err != nil {
 				return err
 			}

@@ -71,6 +71,7 @@ func TestCacheOptions(t *testing.T) {
 		"Options.ValueType":        func(o *Options) { o.ValueType = flash.Bit },
 		"Options.KeyScales":        func(o *Options) { o.KeyScales = []float32{1} },
 		"len(Options.ValueScales)": func(o *Options) { o.ValueType, o.ValueScales = flash.F8E4M3, []float32{1, 1} },
+		"len(Options.KeyScales)":   func(o *Options) { o.KeyType, o.KeyScales = flash.F8E5M2, []float32{1, 2, 3} },
 		"Options.KeyScales[3]":     func(o *Options) { o.KeyType, o.KeyScales = flash.F8E4M3, []float32{1, 1, 1, float32(math.NaN())} },
 	} {
 		o := smallCache
@@ -334,6 +335,7 @@ func TestCacheCopiesPages(t *testing.T) {
 		{Layers: 1, KeyHeads: 1, HeadDim: 1, Page: 2, DType: flash.BF16, HND: true},
 		{Layers: 4, KeyHeads: 3, HeadDim: 32, ValueDim: 64, Page: 4, DType: flash.F16, KeyType: flash.Q8_0, ValueType: flash.Q4_0},
 		{Layers: 2, KeyHeads: 1, HeadDim: 3, ValueDim: 5, Page: 2, DType: flash.F32, KeyType: flash.F8E4M3, HND: true},
+		{Layers: 3, KeyHeads: 1, HeadDim: 32, Page: 2, DType: flash.F16, KeyType: flash.Q5_0, ValueType: flash.Q4_1},
 		{Layers: 2, KeyHeads: 4, HeadDim: 128, Page: 32, DType: flash.F16, HND: true},
 	} {
 		for _, narrow := range []bool{false, true} {
@@ -386,7 +388,7 @@ func TestCacheCopiesPages(t *testing.T) {
 func TestCacheScales(t *testing.T) {
 	d := testDevice(t)
 	o := smallCache
-	o.KeyType, o.ValueType, o.KeyScales = flash.F8E4M3, flash.F8E4M3, []float32{1, 2, 3, 4}
+	o.KeyType, o.ValueType, o.KeyScales = flash.F8E4M3, flash.F8E5M2, []float32{1, 2, 3, 4}
 	b := mustBatch(t, mustCache(t, d, o), 3, 1)
 	f := b.Forward(1, flash.Forward{})
 	require.Equal(t, []float32{3, 4, 3, 4, 3, 4}, download(t, f.KeyScales))

@@ -24,11 +24,11 @@ type Options struct {
 	// of a sequence, in tokens, dropped ones among them; 0 means Pages·Page. Kernels are chosen for it: as large as need be, no larger
 	MaxLength          int
 	DType              flash.DType
-	KeyType, ValueType flash.DType // of the pools, where they are not of DType: Q8_0, Q4_0 or F8E4M3; 0 means DType
+	KeyType, ValueType flash.DType // of the pools, where they are quantised: flash.Q8_0 or a type after it; 0 means DType
 	HND                bool        // memory of a page is [KeyHeads, Page, ·]; else [Page, KeyHeads, ·] (NHD)
 
-	// Of types F8E4M3 an element stands for itself times the scale of its layer and key head, [Layers, KeyHeads] in row-major order: the
-	// same one for all sequences, for they share pages. nil means 1.
+	// Of types F8E4M3 and F8E5M2 an element stands for itself times the scale of its layer and key head, [Layers, KeyHeads] in row-major
+	// order: the same one for all sequences, for they share pages. nil means 1.
 	KeyScales, ValueScales []float32
 }
 
@@ -173,8 +173,8 @@ func (o *Options) check() error {
 			*x.t = o.DType
 		}
 		name := "Options." + x.name + "Scales"
-		if x.scales != nil && *x.t != flash.F8E4M3 {
-			return badArgument(name, len(x.scales), "must be nil where %sType is not F8E4M3", x.name)
+		if x.scales != nil && !attn.DType(*x.t).Float8() {
+			return badArgument(name, len(x.scales), "must be nil where %sType is neither F8E4M3 nor F8E5M2", x.name)
 		}
 		if x.scales != nil && (o.Layers > len(x.scales) || len(x.scales)%o.Layers != 0 || len(x.scales)/o.Layers != o.KeyHeads) {
 			return badArgument("len("+name+")", len(x.scales), "must be Layers·KeyHeads = %d·%d", o.Layers, o.KeyHeads)

@@ -28,9 +28,9 @@ import (
 // With Pages the caches are pools: row p of entry b is row p mod Size of the page that the table has for b at p / Size. Rows beyond the
 // table, and of pages whose number is outside of the pool, are not written.
 //
-// Caches of KeyType and ValueType Q8_0, Q4_0 and F8E4M3 hold rows as [flash.DType] says, made of their fp32 values after the turn: blocks
-// to the bit as ggml's, of F8E4M3 x/scale to nearest even. Blocks of numbers that are all below 2⁻¹¹⁸ are zeros; what becomes of blocks
-// with infinities or NaNs is undefined.
+// Quantised caches, of KeyType or ValueType, hold rows as [flash.DType] says, made of their fp32 values after the turn: blocks to the bit
+// as ggml's, floats of a byte x/scale to nearest even. Blocks of numbers that are all below 2⁻¹¹⁸ are zeros, and those of Q4_1 and Q5_1
+// whose numbers are less than that apart are all the least of them; what becomes of blocks with infinities or NaNs is undefined.
 //
 // With Heads > 0, queries Q [Batch, Heads, Rows, HeadDim], or [1, Heads, Tokens, HeadDim], are turned at the same positions in the same
 // dispatch, those of rows that are not written too; rows that no entry has (Counts, TokenBatch) stay what they were.
@@ -41,7 +41,7 @@ type AppendProblem struct {
 	CacheRows          int // of each entry; 0 with Pages
 	HeadDim, ValueDim  int // ValueDim 0 means HeadDim
 	DType              flash.DType
-	KeyType, ValueType flash.DType // of the caches, where they are not of DType: Q8_0, Q4_0 or F8E4M3; 0 means DType
+	KeyType, ValueType flash.DType // of the caches, where they are quantised: flash.Q8_0 or a type after it; 0 means DType
 	Pages              flash.Pages // the caches are pools of pages; zero: tensors
 	Circular           bool        // the cache begins again where it ends; Rows ≤ CacheRows
 	Counts             bool        // entries have numbers of rows of their own
@@ -62,7 +62,7 @@ type Append struct {
 	Cos, Sin, Positions  *flash.Tensor // as of Rotation; Positions are Int32 [1, 1, 1, Tokens] with Tokens, and always given then
 
 	PageTable, PageStarts  *flash.Tensor // as Pages says
-	KeyScales, ValueScales *flash.Tensor // of F8E4M3: F32 [1, 1, Batch, KeyHeads]
+	KeyScales, ValueScales *flash.Tensor // of F8E4M3 and F8E5M2: F32 [1, 1, Batch, KeyHeads]
 
 	Q, RotatedQ *flash.Tensor // queries, and where they go turned; RotatedQ nil: Q is turned in place
 }
@@ -153,7 +153,7 @@ func appendOperands(r *kernel.Rows, entries int, turning []attn.Operand, inPlace
 	}
 	scales := func(name string, t attn.DType) attn.Operand {
 		of := table.ScalesShape()
-		return attn.Operand{Name: name, Shape: shaped(of[:]...), When: when(t == attn.F8E4M3), Statistics: true}
+		return attn.Operand{Name: name, Shape: shaped(of[:]...), When: when(t.Float8()), Statistics: true}
 	}
 	each := table.LengthsShape()
 	list := []attn.Operand{

@@ -30,7 +30,10 @@ func newBytes(t *testing.T, d *flash.Device, r *rand.Rand, dtype flash.DType, sh
 	t.Helper()
 	x := &bytesTensor{dtype: attn.DType(dtype), shape: shape}
 	unit := x.dtype.Block()
-	align := map[flash.DType]int{flash.F32: 4, flash.F16: 2, flash.BF16: 2, flash.Q8_0: 2, flash.Q4_0: 2, flash.F8E4M3: 1}[dtype]
+	align := map[flash.DType]int{flash.F32: 4, flash.F8E4M3: 1, flash.F8E5M2: 1}[dtype]
+	if align == 0 {
+		align = 2
+	}
 	switch layout % 4 {
 	case 0:
 		x.strides = attn.Contiguous(shape)
@@ -307,7 +310,7 @@ func (c *appendCase) run(t *testing.T, seed uint64) {
 		}
 	}
 	scales := func(q flash.DType) (*flash.Tensor, []float32) {
-		if q != flash.F8E4M3 {
+		if !attn.DType(q).Float8() {
 			return nil, nil
 		}
 		s := make([]float32, c.Batch*c.KeyHeads)
@@ -366,6 +369,15 @@ func (c *appendCase) run(t *testing.T, seed uint64) {
 		queries.expect(t, "the queries")
 	}
 	keys.expect(t, wide(keys.values), nil)
+}
+
+// cacheTypes are all types of caches: that of the rows, which is 0, and those that they are quantised to.
+func cacheTypes() []flash.DType {
+	types := []flash.DType{0}
+	for _, t := range attn.QuantisedTypes() {
+		types = append(types, flash.DType(t))
+	}
+	return types
 }
 
 // shuffledPages is tables of pages for entries of these lengths, no page twice but the first `shared` of all, in a pool of more pages than

@@ -83,7 +83,9 @@ func TestAppendTokens(t *testing.T) {
 		{KeyHeads: 1, HeadDim: 64, ValueDim: 32, DType: flash.F32, KeyType: flash.Q8_0, ValueType: flash.Q4_0,
 			Rotary: &Rotary{Columns: 32, Interleaved: true}},
 		{KeyHeads: 3, HeadDim: 7, DType: flash.BF16, Rotary: &Rotary{Columns: 4, PerToken: true}, Heads: 3},
-		{KeyHeads: 2, HeadDim: 6, DType: flash.F16, KeyType: flash.F8E4M3, ValueType: flash.F8E4M3, Rotary: &Rotary{Table: 30}},
+		{KeyHeads: 2, HeadDim: 6, DType: flash.F16, KeyType: flash.F8E4M3, ValueType: flash.F8E5M2, Rotary: &Rotary{Table: 30}},
+		{KeyHeads: 1, HeadDim: 32, ValueDim: 64, DType: flash.F16, KeyType: flash.Q4_1, ValueType: flash.Q5_0, Rotary: &Rotary{}},
+		{KeyHeads: 2, HeadDim: 64, ValueDim: 32, DType: flash.F32, KeyType: flash.Q5_1, ValueType: flash.IQ4_NL, Rotary: &Rotary{}},
 	} {
 		for _, where := range []flash.Pages{{}, {Size: 4, PerSequence: 9}, {Size: 8, Indices: 20}} {
 			c := appendCase{AppendProblem: p, layout: n, inPlace: n == 2}
@@ -132,7 +134,7 @@ func TestAppendTypes(t *testing.T) {
 	vktest.Long(t, "two types in TestAppendTokens")
 	turns := []*Rotary{nil, {}, {Interleaved: true}, {Columns: 32}, {Columns: 24, Interleaved: true}, {Columns: 22, Table: 40},
 		{Columns: 30, PerToken: true, Interleaved: true}}
-	types := []flash.DType{0, flash.Q8_0, flash.Q4_0, flash.F8E4M3}
+	types := cacheTypes()
 	n := 0
 	for _, dtype := range []flash.DType{flash.F32, flash.F16, flash.BF16} {
 		for _, key := range types {
@@ -142,11 +144,11 @@ func TestAppendTypes(t *testing.T) {
 				}
 				c := appendCase{AppendProblem: AppendProblem{Batch: 2, KeyHeads: 2, Rows: 3, CacheRows: 9, HeadDim: 96, ValueDim: 32,
 					DType: dtype, KeyType: key,
-					ValueType: types[(n+i)%4], Rotary: turn, Circular: n%3 == 0}, at: []int{4, 7}, layout: n, inPlace: n%2 == 0}
+					ValueType: types[(n+i)%len(types)], Rotary: turn, Circular: n%3 == 0}, at: []int{4, 7}, layout: n, inPlace: n%2 == 0}
 				if turn != nil {
 					c.Heads = 1 + n%3
 				}
-				if key == flash.F8E4M3 || key == 0 { // which take any number of columns
+				if attn.DType(key).Block() == 1 { // which take any number of columns
 					if c.HeadDim = 83; turn != nil && turn.Columns == 0 {
 						c.Rotary = &Rotary{Columns: 82, Interleaved: turn.Interleaved}
 					}
@@ -176,7 +178,7 @@ func TestAppendTypes(t *testing.T) {
 func TestAppendWide(t *testing.T) {
 	vktest.Long(t, "narrow rows in TestAppendTokens")
 	turns := []*Rotary{nil, {}, {Columns: 64}, {Columns: 20, Interleaved: true}, {Interleaved: true, PerToken: true}}
-	types := []flash.DType{0, flash.Q8_0, flash.Q4_0, flash.F8E4M3}
+	types := cacheTypes()
 	n := 0
 	for _, dtype := range []flash.DType{flash.F32, flash.F16, flash.BF16} {
 		for i, key := range types {
@@ -186,7 +188,8 @@ func TestAppendWide(t *testing.T) {
 				}
 				c := appendCase{AppendProblem: AppendProblem{Batch: 2, KeyHeads: 1 + n%3, Rows: 3, CacheRows: 9,
 					HeadDim:  64 * (1 + (i+j)%3),
-					ValueDim: 64 * (1 + n%2), DType: dtype, KeyType: key, ValueType: types[(n+j)%4], Rotary: turn, Circular: n%3 == 0},
+					ValueDim: 64 * (1 + n%2), DType: dtype, KeyType: key, ValueType: types[(n+j)%len(types)], Rotary: turn,
+					Circular: n%3 == 0},
 					at: []int{4, 7}, layout: n, aligned: n%5 != 0, inPlace: n%2 == 0}
 				if turn != nil {
 					c.Heads = n % 4
@@ -202,6 +205,10 @@ func TestAppendWide(t *testing.T) {
 		{AppendProblem: AppendProblem{HeadDim: 192, ValueDim: 128, DType: flash.F16, KeyType: flash.Q4_0, ValueType: flash.Q8_0,
 			Rotary: &Rotary{Columns: 64}}},
 		{AppendProblem: AppendProblem{HeadDim: 576, ValueDim: 64, DType: flash.BF16, KeyType: flash.Q8_0, Rotary: &Rotary{Columns: 64}}},
+		{AppendProblem: AppendProblem{HeadDim: 192, ValueDim: 128, DType: flash.F16, KeyType: flash.Q5_1, ValueType: flash.Q4_1,
+			Rotary: &Rotary{Columns: 64}}},
+		{AppendProblem: AppendProblem{HeadDim: 128, ValueDim: 192, DType: flash.F16, KeyType: flash.Q5_0, ValueType: flash.Q5_1,
+			Rotary: &Rotary{Columns: 64}}},
 	} {
 		c.Batch, c.KeyHeads, c.Rows, c.CacheRows, c.at, c.aligned = 1, 17, 2, 7, []int{3}, true
 		t.Run(c.String(), func(t *testing.T) { c.run(t, 3) })
@@ -222,7 +229,7 @@ func TestAppendFarPositions(t *testing.T) {
 // TestAppendManyTokens: of more rows than the device needs workgroups to be full, a workgroup has several steps.
 func TestAppendManyTokens(t *testing.T) {
 	r := rand.New(rand.NewPCG(10, 10))
-	for _, key := range []flash.DType{0, flash.Q8_0, flash.F8E4M3} {
+	for _, key := range []flash.DType{0, flash.Q8_0, flash.F8E4M3, flash.Q5_1, flash.IQ4_NL} {
 		c := appendCase{AppendProblem: AppendProblem{Batch: 2, KeyHeads: 5, Rows: 300, HeadDim: 64, DType: flash.F16, KeyType: key,
 			ValueType: key,
 			Rotary:    &Rotary{}, Heads: 10, Pages: flash.Pages{Size: 16, PerSequence: 21}}, at: []int{0, 35}, layout: 1}
@@ -238,26 +245,46 @@ func TestAppendGGML(t *testing.T) {
 	x, err := golden["x"].Floats()
 	require.NoError(t, err)
 	d := testDevice(t)
-	n := len(x) / 64
-	shape := [4]int{1, 1, n, 64}
-	rows := plainly(t, d)(flash.F32, shape)
-	require.NoError(t, rows.Upload(t.Context(), x))
-	plan, err := PlanAppend(d, AppendProblem{Batch: 1, KeyHeads: 1, Rows: n, CacheRows: n, HeadDim: 64, DType: flash.F32,
-		KeyType: flash.Q8_0, ValueType: flash.Q4_0})
-	require.NoError(t, err)
-	defer plan.Close()
-	f := Append{K: rows, V: rows, KeyCache: plainly(t, d)(flash.Q8_0, shape), ValueCache: plainly(t, d)(flash.Q4_0, shape),
-		At: integers(t, d, [4]int{1, 1, 1, 1}, []int{0})}
-	require.NoError(t, plan.Append(t.Context(), f))
-	for _, cache := range []*flash.Tensor{f.KeyCache, f.ValueCache} {
-		want := golden[cache.DType().String()].Data
-		got := make([]byte, len(want))
-		require.NoError(t, cache.DownloadBytes(t.Context(), got))
-		size := cache.DType().Bytes(32)
-		for i := 0; i < len(want); i += size {
-			require.Equal(t, want[i:i+size], got[i:i+size], "%v block %d: %v", cache.DType(), i/size, x[i/size*32:i/size*32+32])
+	for _, dim := range []int{64, 32} { // rows that are wide, and that are not
+		n := len(x) / dim
+		shape := [4]int{1, 1, n, dim}
+		rows := plainly(t, d)(flash.F32, shape)
+		require.NoError(t, rows.Upload(t.Context(), x))
+		for _, types := range [][2]flash.DType{{flash.Q8_0, flash.Q4_0}, {flash.Q4_1, flash.Q5_0}, {flash.Q5_1, flash.Q4_1},
+			{flash.IQ4_NL, flash.Q5_1}} {
+			plan, err := PlanAppend(d, AppendProblem{Batch: 1, KeyHeads: 1, Rows: n, CacheRows: n, HeadDim: dim, DType: flash.F32,
+				KeyType: types[0], ValueType: types[1]})
+			require.NoError(t, err)
+			f := Append{K: rows, V: rows, KeyCache: plainly(t, d)(types[0], shape), ValueCache: plainly(t, d)(types[1], shape),
+				At: integers(t, d, [4]int{1, 1, 1, 1}, []int{0})}
+			require.NoError(t, plan.Append(t.Context(), f))
+			plan.Close()
+			for _, cache := range []*flash.Tensor{f.KeyCache, f.ValueCache} {
+				want := golden[cache.DType().String()].Data
+				got := make([]byte, len(want))
+				require.NoError(t, cache.DownloadBytes(t.Context(), got))
+				size := cache.DType().Bytes(32)
+				for i := 0; i < len(want); i += size {
+					require.Equal(t, want[i:i+size], got[i:i+size], "%v block %d: %v", cache.DType(), i/size, x[i/size*32:i/size*32+32])
+				}
+			}
 		}
 	}
+}
+
+// orderMatters draws a block whose scale in iq4_nl is another one if its sums go from the last number to the first.
+func orderMatters(r *rand.Rand) []float32 {
+	x, back := make([]float32, 32), make([]float32, 32)
+	var forth, other [18]byte
+	for forth[0] == other[0] {
+		for i := range x {
+			x[i] = float32(r.NormFloat64())
+			back[31-i] = x[i]
+		}
+		attn.Encode(attn.IQ4_NL, forth[:], x)
+		attn.Encode(attn.IQ4_NL, other[:], back)
+	}
+	return x
 }
 
 // TestAppendQuantisedExactly: what quantising makes of numbers of all magnitudes, of halves between two steps, of numbers that are too
@@ -266,7 +293,7 @@ func TestAppendQuantisedExactly(t *testing.T) {
 	d := testDevice(t)
 	const rows, dim = 400, 64
 	for _, dtype := range []flash.DType{flash.F32, flash.F16, flash.BF16} {
-		for _, key := range []flash.DType{flash.Q8_0, flash.Q4_0, flash.F8E4M3} {
+		for _, key := range cacheTypes()[1:] {
 			t.Run(dtype.String()+" "+key.String(), func(t *testing.T) {
 				r := rand.New(rand.NewPCG(uint64(dtype), uint64(key)))
 				scale := float32(math.Exp(r.NormFloat64()))
@@ -276,6 +303,9 @@ func TestAppendQuantisedExactly(t *testing.T) {
 					if dtype != flash.F16 && i%7 == 0 {
 						size = math.Exp2(float64(r.IntN(240) - 116)) // what fp16 cannot hold as d, and what is not a denormal fp32
 					}
+					if dtype == flash.F16 && key == flash.IQ4_NL {
+						size = min(size, 256) // whose sums have nothing to say of infinities
+					}
 					for j := range dim {
 						v := r.NormFloat64() * size
 						switch {
@@ -283,11 +313,16 @@ func TestAppendQuantisedExactly(t *testing.T) {
 							v = size * float64(r.IntN(509)-254) / 2
 						case i%5 == 2 && j%3 > 0:
 							v = 0
-						case i%5 == 3 && key == flash.F8E4M3: // between two neighbours, and near there
+						case i%5 == 3 && attn.DType(key).Float8(): // between two neighbours, and near there
 							v = float64(scale) * math.Ldexp(float64(2*r.IntN(16)+1), r.IntN(20)-12) *
 								(1 + float64(r.IntN(3)-1)*math.Exp2(-23))
 						}
 						x[i*dim+j] = float32(v)
+					}
+				}
+				if dtype == flash.F32 && key == flash.IQ4_NL {
+					for i := range 20 {
+						copy(x[i*dim:], orderMatters(r))
 					}
 				}
 				refTypes[dtype].RoundAll(x)
@@ -300,7 +335,7 @@ func TestAppendQuantisedExactly(t *testing.T) {
 				defer plan.Close()
 				f := Append{K: from, KeyCache: plainly(t, d)(key, shape), At: integers(t, d, [4]int{1, 1, 1, 1}, []int{0})}
 				want := make([]byte, attn.DType(key).Bytes(len(x)))
-				if key == flash.F8E4M3 {
+				if attn.DType(key).Float8() {
 					f.KeyScales = plainly(t, d)(flash.F32, [4]int{1, 1, 1, 1})
 					require.NoError(t, f.KeyScales.Upload(t.Context(), []float32{scale}))
 					for i := range x {

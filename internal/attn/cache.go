@@ -42,13 +42,13 @@ func (p *Problem) PageTableShape() [4]int {
 }
 func (p *Problem) PageStartsShape() [4]int { return [4]int{1, 1, 1, p.Batch + 1} }
 
-// ScalesShape is the shape of the scales of keys or values of type F8E4M3, [1, 1, Batch, KeyHeads].
+// ScalesShape is the shape of the scales of keys or values that are floats of a byte, [1, 1, Batch, KeyHeads].
 func (p *Problem) ScalesShape() [4]int { return [4]int{1, 1, p.Batch, p.KeyHeads} }
 
 func (p *Problem) hasPages() bool           { return !p.Pages.None() }
 func (p *Problem) hasCompressedPages() bool { return p.Pages.Compressed() }
-func (p *Problem) hasKeyScales() bool       { return p.KeyType == F8E4M3 }
-func (p *Problem) hasValueScales() bool     { return p.ValueType == F8E4M3 }
+func (p *Problem) hasKeyScales() bool       { return p.KeyType.Float8() }
+func (p *Problem) hasValueScales() bool     { return p.ValueType.Float8() }
 func (p *Problem) keyType() DType           { return p.stored(p.KeyType) }
 func (p *Problem) valueType() DType         { return p.stored(p.ValueType) }
 

@@ -41,17 +41,18 @@ func Encode(t DType, dst []byte, src []float32) {
 				dst[i/8] |= 1 << (i % 8)
 			}
 		}
-	case Q8_0, Q4_0:
-		u, encode := t.unit(), encodeQ8
-		if t == Q4_0 {
-			encode = encodeQ4
-		}
-		for i := 0; (i+1)*u.elements <= len(src); i++ {
-			encode(dst[i*u.bytes:(i+1)*u.bytes], src[i*u.elements:(i+1)*u.elements])
-		}
 	case F8E4M3:
 		for i, v := range src {
 			dst[i] = encodeF8(v)
+		}
+	case F8E5M2:
+		for i, v := range src {
+			dst[i] = encodeE5M2(v)
+		}
+	default:
+		u := t.unit()
+		for i := 0; u.elements == blockOf && (i+1)*blockOf <= len(src); i++ {
+			blocks[t].encode(dst[i*u.bytes:(i+1)*u.bytes], src[i*blockOf:(i+1)*blockOf])
 		}
 	}
 }
@@ -86,17 +87,18 @@ func Decode(t DType, dst []float32, src []byte) {
 		for i := range dst {
 			dst[i] = float32(src[i/8] >> (i % 8) & 1)
 		}
-	case Q8_0, Q4_0:
-		u, decode := t.unit(), decodeQ8
-		if t == Q4_0 {
-			decode = decodeQ4
-		}
-		for i := 0; (i+1)*u.elements <= len(dst); i++ {
-			decode(dst[i*u.elements:(i+1)*u.elements], src[i*u.bytes:(i+1)*u.bytes])
-		}
 	case F8E4M3:
 		for i := range dst {
 			dst[i] = decodeF8(src[i])
+		}
+	case F8E5M2:
+		for i := range dst {
+			dst[i] = float16.Frombits(uint16(src[i]) << 8).Float32()
+		}
+	default:
+		u := t.unit()
+		for i := 0; u.elements == blockOf && (i+1)*blockOf <= len(dst); i++ {
+			blocks[t].decode(dst[i*blockOf:(i+1)*blockOf], src[i*u.bytes:(i+1)*u.bytes])
 		}
 	}
 }

@@ -35,7 +35,7 @@ func NewLayout(offset uint64, dtype DType, shape, strides [4]int, bufferSize uin
 	u := dtype.unit()
 	l := Layout{Offset: offset, Size: uint64(u.bytes), Per: u.elements, Align: uint64(u.align), Shape: shape, Strides: strides}
 	if l.Size == 0 {
-		return l, BadArgument("dtype", uint8(dtype), "must be F32, F16, BF16, Bool, Int32, Bit, Q8_0, Q4_0 or F8E4M3")
+		return l, BadArgument("dtype", uint8(dtype), "must be F32, F16, BF16, Bool, Int32, Bit, "+quantisedNames)
 	}
 	if shape[3]%dtype.Block() != 0 {
 		return l, BadArgument("shape", shape, "rows of %v must be whole blocks of %d", dtype, dtype.Block())

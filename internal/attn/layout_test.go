@@ -29,7 +29,7 @@ func addresses(l *Layout) map[uint64]int {
 }
 
 func drawLayout(t *rapid.T, name string) Layout {
-	dtype := rapid.SampledFrom([]DType{F32, F16, Bit, Q8_0, F8E4M3}).Draw(t, name+"dtype")
+	dtype := rapid.SampledFrom([]DType{F32, F16, Bit, Q8_0, Q4_1, Q5_0, F8E4M3, F8E5M2}).Draw(t, name+"dtype")
 	var shape, strides [4]int
 	for i := range shape {
 		shape[i] = rapid.IntRange(1, 3).Draw(t, name+"dim")
@@ -104,7 +104,7 @@ func TestLayoutErrors(t *testing.T) {
 		size           uint64
 		argument       string
 	}{
-		{"unknown dtype", 0, DType(9), [4]int{1, 1, 1, 1}, [4]int{}, 100, "dtype"},
+		{"unknown dtype", 0, F8E5M2 + 1, [4]int{1, 1, 1, 1}, [4]int{}, 100, "dtype"},
 		{"zero dimension", 0, F16, [4]int{1, 0, 1, 1}, [4]int{}, 100, "shape"},
 		{"negative dimension", 0, F16, [4]int{1, 1, -1, 1}, [4]int{}, 100, "shape"},
 		{"too many elements", 0, F16, [4]int{1 << 20, 1 << 20, 1 << 20, 1 << 20}, [4]int{}, 100, "shape"},

@@ -12,18 +12,25 @@ const (
 	Bool               // a byte, 0 or not; of masks alone
 	Int32              // of captured tensors and lengths alone
 	Bit                // a bit: element j of a row is bit j%8 of its byte j/8; of masks alone
-	// blocks of 32 in ggml's layout: fp16 d, 32 signed bytes q; element d·q. Of keys and values in caches alone, as the next two
+	// blocks of 32 in ggml's layout: fp16 d, 32 signed bytes q; element d·q. Of keys and values in caches alone, as all that follow
 	Q8_0
 	// blocks of 32 in ggml's layout: fp16 d, 16 bytes; element d·(q−8), of j in the low half of byte j, of j+16 in the high one
 	Q4_0
 	F8E4M3 // a byte: sign, 4 bits of exponent, 3 of mantissa; no infinities, 448 at most
+	// blocks of 32 in ggml's layout, halves of bytes as of Q4_0, and of Q5 a word whose bit j is the highest bit of q of element j
+	Q4_1   // fp16 d and m, 16 bytes; element d·q+m
+	Q5_0   // fp16 d, the word, 16 bytes; element d·(q−16)
+	Q5_1   // fp16 d and m, the word, 16 bytes; element d·q+m
+	IQ4_NL // fp16 d, 16 bytes; element d·t[q] of a table t
+	F8E5M2 // a byte: sign, 5 bits of exponent, 2 of mantissa, as the upper byte of an F16
 )
 
 // unit is how elements of a type lie: some of them in some bytes, where a row begins at a multiple of bytes.
 type unit struct{ elements, bytes, align int }
 
 var units = [...]unit{F32: {1, 4, 4}, F16: {1, 2, 2}, BF16: {1, 2, 2}, Bool: {1, 1, 1}, Int32: {1, 4, 4}, Bit: {8, 1, 1},
-	Q8_0: {32, 34, 2}, Q4_0: {32, 18, 2}, F8E4M3: {1, 1, 1}}
+	Q8_0: {blockOf, 34, 2}, Q4_0: {blockOf, 18, 2}, Q4_1: {blockOf, 20, 2}, Q5_0: {blockOf, 22, 2}, Q5_1: {blockOf, 24, 2},
+	IQ4_NL: {blockOf, 18, 2}, F8E4M3: {1, 1, 1}, F8E5M2: {1, 1, 1}}
 
 func (t DType) unit() unit {
 	if int(t) < len(units) {
@@ -52,21 +59,29 @@ func (t DType) Size() int {
 	return 0
 }
 
-// Block is the number of elements that share a scale: 32 of Q8_0 and Q4_0, 1 of others.
+// Block is the number of elements that share a scale: 32 of blocks, 1 of others.
 func (t DType) Block() int {
-	if t == Q8_0 || t == Q4_0 {
-		return t.unit().elements
+	if n := t.unit().elements; n == blockOf {
+		return n
 	}
 	return 1
 }
 
+// Float8 says whether elements of the type are floats of a byte, which have scales in tensors of their own.
+func (t DType) Float8() bool { return t == F8E4M3 || t == F8E5M2 }
+
 // Quantised says whether elements of the type are numbers in a byte or less.
-func (t DType) Quantised() bool { return t == Q8_0 || t == Q4_0 || t == F8E4M3 }
+func (t DType) Quantised() bool { return t.Block() > 1 || t.Float8() }
+
+// QuantisedTypes are all of them, as the messages about them name them.
+func QuantisedTypes() []DType { return []DType{Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, IQ4_NL, F8E4M3, F8E5M2} }
+
+const quantisedNames = "Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, IQ4_NL, F8E4M3 or F8E5M2"
 
 // CheckStored checks the type of keys or values of so many columns in a cache, beside the type of q; the names are those of the arguments.
 func CheckStored(name string, t, dtype DType, dimName string, dim int) error {
 	if t != 0 && t != dtype && !t.Quantised() {
-		return BadArgument(name, uint8(t), "must be 0 or DType, or Q8_0, Q4_0 or F8E4M3")
+		return BadArgument(name, uint8(t), "must be 0 or DType, or "+quantisedNames)
 	}
 	if dim%t.Block() != 0 {
 		return BadArgument(dimName, dim, "must be a multiple of %d, the elements of a block of %v", t.Block(), t)
@@ -82,7 +97,7 @@ func (t DType) InCache() string {
 	return t.String()
 }
 
-// String gives float32, float16, bfloat16, bool, int32, bit, q8_0, q4_0 or fp8_e4m3.
+// String gives float32, float16, bfloat16, bool, int32, bit, q8_0, q4_0, q4_1, q5_0, q5_1, iq4_nl, fp8_e4m3 or fp8_e5m2.
 func (t DType) String() string {
 	switch t {
 	case F32:
@@ -103,6 +118,16 @@ func (t DType) String() string {
 		return "q4_0"
 	case F8E4M3:
 		return "fp8_e4m3"
+	case Q4_1:
+		return "q4_1"
+	case Q5_0:
+		return "q5_0"
+	case Q5_1:
+		return "q5_1"
+	case IQ4_NL:
+		return "iq4_nl"
+	case F8E5M2:
+		return "fp8_e5m2"
 	}
 	return "unknown dtype"
 }

@@ -124,14 +124,14 @@ const (
 type rowWork struct{ threads, steps, parts int }
 
 // wide says whether rows are whole vectors (append_wide.glsl): whether an invocation can have sixteen columns, pairs of a rotation among
-// them.
+// them. IQ4_NL's scales are sums over blocks from first to last, for which shared memory is too small there.
 func (r *Rows) wide() bool {
 	const run = 64
 	turned := r.Columns
 	if r.Turn == NotTurned || r.Interleaved {
 		turned = 0
 	}
-	if r.wideRows() > mostRowThreads {
+	if r.wideRows() > mostRowThreads || r.KeyType == attn.IQ4_NL || r.ValueType == attn.IQ4_NL {
 		return false
 	}
 	return r.Dim%run == 0 && r.ValueDim%run == 0 && turned%run == 0 && (r.Turn == NotTurned || r.Columns%4 == 0)

@@ -30,7 +30,7 @@ func CacheConstants(p *attn.Problem) Constants {
 		"V_TYPE": quantisedType(p.ValueType)}
 }
 
-// quantisedType is the number that quantised.glsl and quantise.glsl, which reads and which writes them, have for a type of keys or values.
+// quantisedType is the number that shaders/include/quantised_types.glsl has for a type of keys or values.
 func quantisedType(t attn.DType) int {
 	switch t {
 	case attn.Q8_0:
@@ -39,6 +39,16 @@ func quantisedType(t attn.DType) int {
 		return 2
 	case attn.F8E4M3:
 		return 3
+	case attn.Q4_1:
+		return 4
+	case attn.Q5_0:
+		return 5
+	case attn.Q5_1:
+		return 6
+	case attn.IQ4_NL:
+		return 7
+	case attn.F8E5M2:
+		return 8
 	}
 	return 0
 }

@@ -47,7 +47,7 @@ func selfCheckCache(p *attn.Problem, in *ref.Problem) (values map[string][]float
 				return nil, err
 			}
 		}
-		if x.dtype == attn.F8E4M3 {
+		if x.dtype.Float8() {
 			for row := range x.in.B * x.in.H {
 				scale := 0.5 + float32(row%4)/2
 				values[x.scaleOf] = append(values[x.scaleOf], scale)

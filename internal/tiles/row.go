@@ -19,7 +19,7 @@ type Problem struct {
 	Bias              bool   // a tensor that is added to scores
 	Blocks            bool   // a block mask
 	Page              int    // rows of a page of keys and values; 0: tensors
-	KeyType           string // of quantised keys: q8_0, q4_0, fp8_e4m3; "": DType
+	KeyType           string // of quantised keys, by its name; "": DType
 	ValueType         string // likewise
 	Packed            bool   // sequences one behind the other
 	Lanes             int
@@ -93,8 +93,8 @@ func (r *Row) Suits(p *Problem) bool {
 		c.cache() != cache {
 		return false
 	}
-	if c.Page != 0 && p.Page != c.Page || c.KeyType != "" && p.KeyType != c.KeyType || c.ValueType != "" && p.ValueType != c.ValueType ||
-		c.Packed && !p.Packed {
+	if c.Page != 0 && p.Page != c.Page || c.Packed && !p.Packed || !suitsType(c.KeyType, p.KeyType) ||
+		!suitsType(c.ValueType, p.ValueType) {
 		return false
 	}
 	return r.SuitsLanes(p.Lanes)
@@ -136,7 +136,13 @@ type condition struct {
 }
 
 // quantised are the types of caches' elements that rows may name.
-var quantised = []string{"q8_0", "q4_0", "fp8_e4m3"}
+var quantised = []string{"q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "iq4_nl", "fp8_e4m3", "fp8_e5m2"}
+
+// alike are types that kernels read as they read another, in rows nearly as long: its tiles are theirs where no row before names them.
+var alike = map[string]string{"q4_1": "q4_0", "q5_0": "q4_0", "q5_1": "q4_0", "iq4_nl": "q4_0", "fp8_e5m2": "fp8_e4m3"}
+
+// suitsType says whether a row's type of keys or values, "" for any, is for a problem's.
+func suitsType(row, problem string) bool { return row == "" || row == problem || row == alike[problem] }
 
 // conditions are those, in the order in which they are written.
 var conditions = []condition{

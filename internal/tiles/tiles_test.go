@@ -162,7 +162,8 @@ func TestNumbers(t *testing.T) {
 
 // TestSuits: a row is for the problems that its conditions name, and for no other.
 func TestSuits(t *testing.T) {
-	base := Problem{HeadDim: 64, ValueDim: 32, Queries: 100, Keys: 200, DType: "f16", Lanes: 32, Fragment: [3]int{16, 16, 16}}
+	base := Problem{HeadDim: 64, ValueDim: 32, Queries: 100, Keys: 200, DType: "f16", Lanes: 32, Fragment: [3]int{16, 16, 16},
+		KeyType: "q5_1"} // which rows for q4_0 are for too
 	for conditions, change := range map[string]func(p *Problem){
 		"dim<=64":           func(p *Problem) { p.ValueDim = 65 },
 		"head_dim=64":       func(p *Problem) { p.HeadDim = 63 },
@@ -178,6 +179,7 @@ func TestSuits(t *testing.T) {
 		"lanes=32":          func(p *Problem) { p.Lanes = 64 },
 		"fragment=16x16x16": func(p *Problem) { p.Fragment[1] = 8 },
 		"dim<=64 plain":     func(p *Problem) { p.Dropout = true },
+		"key_type=q4_0":     func(p *Problem) { p.KeyType = "q8_0" },
 	} {
 		f, err := Parse("f.tiles", head+"kernel matrix_forward measured\n"+conditions+" : w=1 rm=1 bc=8 ck=8")
 		require.NoError(t, err)
@@ -188,8 +190,9 @@ func TestSuits(t *testing.T) {
 		require.False(t, f.Own()[0].Suits(&p), conditions)
 	}
 	for conditions, change := range map[string]func(p *Problem){"mask=causal": func(p *Problem) { p.Causal = true },
-		"dropout": func(p *Problem) { p.Dropout = true },
-		"scored":  func(p *Problem) { p.Scored = true }, "bias": func(p *Problem) { p.Bias = true }} {
+		"dropout":         func(p *Problem) { p.Dropout = true },
+		"value_type=q5_1": func(p *Problem) { p.ValueType = "q5_1" },
+		"scored":          func(p *Problem) { p.Scored = true }, "bias": func(p *Problem) { p.Bias = true }} {
 		f, err := Parse("f.tiles", head+"kernel matrix_forward measured\n"+conditions+" : w=1 rm=1 bc=8 ck=8")
 		require.NoError(t, err)
 		p := base
@@ -241,6 +244,7 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Add(head + "kernel matrix_forward tuned\nhead_dim=64 value_dim=64 : parts=3 br=64\n")
 	f.Add("family a\r\ndevice lanes=0x20..64 matrix=none # c\r\nkernel scalar_decode derived\nany:w=1\n")
+	f.Add("family a\ndevice any\nkernel scalar_decode measured\nkey_type=q5_1 value_type=fp8_e5m2 : w=4 u=4 lpr=8\n")
 	f.Add("family \xff\x00")
 	f.Fuzz(func(t *testing.T, text string) {
 		read, err := Parse("f.tiles", text)

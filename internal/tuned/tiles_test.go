@@ -119,6 +119,7 @@ func TestTuningKeysHaveTheKeyLength(t *testing.T) {
 var caches = []attn.Problem{{},
 	{Pages: attn.Pages{Size: 16, Count: 4096, PerSequence: 512}}, {Pages: attn.Pages{Size: 256, Count: 256, PerSequence: 32}},
 	{KeyType: attn.Q8_0, ValueType: attn.Q8_0}, {KeyType: attn.Q8_0}, {ValueType: attn.Q8_0}, {KeyType: attn.Q4_0, ValueType: attn.Q4_0},
+	{KeyType: attn.Q4_1, ValueType: attn.Q4_1}, {KeyType: attn.F8E5M2, ValueType: attn.F8E4M3},
 	{Pages: attn.Pages{Size: 16, Count: 4096, PerSequence: 512}, KeyType: attn.Q8_0, ValueType: attn.Q8_0},
 	{Packed: attn.Packed{Queries: 9000, Keys: 9000}},
 }

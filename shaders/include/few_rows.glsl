@@ -91,7 +91,7 @@ void store_met(uint first_row) {
       if (query_exists(query_of(row0 + first_row + r))) x *= join_sink(kh * group() + member_of(row0 + first_row + r), top, sum);
     }
 #ifdef CACHE
-    if (V_TYPE == E4M3) x *= value_scale(b, kh);
+    if (IS_FLOAT8(V_TYPE)) x *= value_scale(b, kh);
 #endif
     store(row0 + first_row + r, four, sum == 0 ? vec4(0) : x / sum, top, sum);
   }

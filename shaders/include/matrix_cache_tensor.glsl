@@ -9,7 +9,7 @@
 
 // Where a row begins, in units; rows that do not begin at whole words are put together elsewhere.
 uint PASTE(STAGED, _unit)(uint row) {
-  const uint words = STAGED_TYPE == E4M3 ? (PASTE(STAGED, _off)() + row) / 4 : PASTE(STAGED, _block)(row) / 2;
+  const uint words = IS_FLOAT8(STAGED_TYPE) ? (PASTE(STAGED, _off)() + row) / 4 : PASTE(STAGED, _block)(row) / 2;
   return STAGED_(_WIDE) == 2 ? words / 2 : words;
 }
 // Once: rows of a batch lie one behind the other, wherever it begins.
@@ -42,7 +42,7 @@ void PASTE(STAGED, _stage)(uint of) {
     const uint key = min(first_key + unit / STAGED_(_UNITS), max(seen, 1) - 1), page = ONE_PAGE ? k_page[0] : page_of(key);
     const uint row = row_in_page(STAGED_ORIGIN, key, page, PASTE(STAGED, _sb), PASTE(STAGED, _sn));
     if (STAGED_(_WIDE) != 0) PASTE(STAGED, _take)(i, PASTE(STAGED, _unit)(row) + unit % STAGED_(_UNITS));
-    else if (STAGED_TYPE == E4M3) STAGED_(_units)[i] = PASTE(STAGED, _bytes)(row, 4 * word);
+    else if (IS_FLOAT8(STAGED_TYPE)) STAGED_(_units)[i] = PASTE(STAGED, _bytes)(row, 4 * word);
     else {   // a row may end in the middle of a word, of which nothing behind is read
       const uint step = PASTE(STAGED, _block)(row) + 2 * word;
       STAGED_(_units)[i] = 2 * word + 1 < STAGED_(_BYTES) / 2 ? PASTE(STAGED, _at_step)(step)

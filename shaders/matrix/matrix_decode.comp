@@ -149,7 +149,7 @@ uint number_column(uint type, uint piece, uint y);
 #define K_AFTER false
 uint whole_column(uint c, uint y) { return 0; }
 #else
-#define K_AFTER ((COL_LANES == 4 || COL_LANES == 8) && HELD <= 4 && (K_TYPE == Q8_0 || K_TYPE == Q4_0))
+#define K_AFTER ((COL_LANES == 4 || COL_LANES == 8) && HELD <= 4 && IS_BLOCKS(K_TYPE))
 uint whole_column(uint c, uint y);
 #endif
 uint k_piece_of(uint c);
@@ -266,7 +266,8 @@ void v_numbers_of(uint u, uint c, out T16 x[8]) {
 
 #if defined(CACHE) && !defined(DTYPE_BF16)
 // K_AFTER: S^T by blocks of columns, each times d of its keys. Sums begin at what numbers as they are make too much: K_MORE times the sum
-// of the block's columns of Q, by products with a matrix of that number.
+// of the block's columns of Q, by products with a matrix of that number. Where blocks have an m, K_MORE is 1024, and m times that sum is
+// added, which is as exact.
 ACC starts[KC * K_PER * RN];
 void begin_blocks() {
   [[unroll]] for (uint x = 0; x < KC * K_PER * RN; ++x) starts[x] = ACC(0.0);
@@ -287,9 +288,11 @@ void block_scores() {
       }
       [[unroll]] for (uint part = 0; part < K_PER; ++part) {
         ACC s[RN];
-        float d[SLOTS];
+        float d[SLOTS], m[SLOTS];
         [[unroll]] for (uint n = 0; n < RN; ++n) s[n] = starts[(c * K_PER + part) * RN + n];
         [[unroll]] for (uint slot = 0; slot < SLOTS; ++slot) d[slot] = whole_scale(k_key(f * SLOTS + slot), c * K_PER + part);
+        if (HAS_LEAST(K_TYPE))
+          [[unroll]] for (uint slot = 0; slot < SLOTS; ++slot) m[slot] = whole_least(k_key(f * SLOTS + slot), c * K_PER + part) / -1024;
         [[unroll]] for (uint step = 0; step < K_STEPS / K_PER; ++step) {
           const uint h = part * (K_STEPS / K_PER) + step;
           FRAG_A a;
@@ -299,6 +302,10 @@ void block_scores() {
         }
         [[unroll]] for (uint n = 0; n < RN; ++n)
           [[unroll]] for (uint e = 0; e < COMPONENTS; ++e) S[f * RN + n][e] = fma(d[SLOT_OF(e)], s[n][e], S[f * RN + n][e]);
+        if (HAS_LEAST(K_TYPE))
+          [[unroll]] for (uint n = 0; n < RN; ++n)
+            [[unroll]] for (uint e = 0; e < COMPONENTS; ++e)
+              S[f * RN + n][e] = fma(m[SLOT_OF(e)], starts[(c * K_PER + part) * RN + n][e], S[f * RN + n][e]);
       }
     }
 }

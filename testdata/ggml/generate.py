@@ -1,4 +1,4 @@
-"""Blocks of q8_0 and q4_0 as ggml's own library makes them: generate.py LIBGGML_BASE writes blocks.safetensors beside itself."""
+"""Blocks of quantised numbers as ggml's own library makes them: generate.py LIBGGML_BASE writes blocks.safetensors beside itself."""
 
 import ctypes
 import json
@@ -7,7 +7,8 @@ import random
 import struct
 import sys
 
-BLOCK, SIZES = 32, {"q8_0": 34, "q4_0": 18}
+BLOCK, SIZES = 32, {"q8_0": 34, "q4_0": 18, "q4_1": 20, "q5_0": 22, "q5_1": 24, "iq4_nl": 18}
+LEAST = 1e-15  # of iq4_nl: of a block below that everywhere ggml writes the scale alone, and then numbers that it made before
 
 
 def f32(v):
@@ -34,6 +35,21 @@ def blocks():
         yield x
     for i in range(BLOCK):  # one number, anywhere
         yield [f32((-1) ** i * r.uniform(0.1, 9)) if i == j else 0.0 for j in range(BLOCK)]
+    for low, high in ((1, 2), (-2, -1), (100, 100.01), (0, 3), (-3, 0), (-1e-6, 1e4)):  # numbers of one sign, and far from 0
+        yield [f32(r.uniform(low, high)) for _ in range(BLOCK)]
+    yield [2.5] * BLOCK
+    yield [-2.5] * BLOCK
+    for zero in (0.0, -0.0):  # the first of zeros of both signs is the smallest
+        yield [zero if j == 0 else -zero if j == 9 else f32(abs(r.gauss(0, 1))) for j in range(BLOCK)]
+    for top in (15, 31, 62, -31):  # halves between numbers from 0 to 15, and to 31
+        yield [0.0, f32(top)] + [f32(top * (2 * i + 1) / 62) for i in range(BLOCK - 2)]
+        yield [f32(top * (2 * i + 1) / 30) if i < 15 else f32(top * (i % 2)) for i in range(BLOCK)]
+    table = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
+    for sign in (1, -1, -4):  # iq4_nl: middles between its numbers, and what lies beside them
+        yield [f32(-127 * sign)] + [f32(sign * ((table[i % 15] + table[i % 15 + 1]) / 2 + (i // 15 - 1) * 1e-3)) for i in range(BLOCK - 1)]
+    for _ in range(25):
+        spread = 2 ** r.uniform(-20, 20)
+        yield [f32(spread * (r.gauss(0, 1) + r.choice((0, 0, 1, 30)))) for _ in range(BLOCK)]
 
 
 def main():
@@ -46,8 +62,12 @@ def main():
         quantise = lib["quantize_row_%s_ref" % name]
         quantise.argtypes, quantise.restype = [ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int64], None
         quantise(x, out, BLOCK * len(rows))
-        tensors[name] = ("U8", [len(rows), size], out.raw)
-    header, body = {"__metadata__": {"source": "ggml, quantize_row_q8_0_ref and quantize_row_q4_0_ref"}}, b""
+        raw = bytearray(out.raw)
+        for i, row in enumerate(rows):
+            if name == "iq4_nl" and max(map(abs, row)) < LEAST:
+                raw[i * size + 2:(i + 1) * size] = bytes(size - 2)
+        tensors[name] = ("U8", [len(rows), size], bytes(raw))
+    header, body = {"__metadata__": {"source": "ggml, quantize_row_*_ref"}}, b""
     for name, (dtype, shape, data) in tensors.items():
         header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(body), len(body) + len(data)]}
         body += data

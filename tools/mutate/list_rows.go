@@ -145,6 +145,24 @@ var rowMutants = []Mutant{
 		Kill:   []Killer{in("./flash/rows", "TestAppendTypes")},
 	},
 	{
+		ID: "quantise-least", File: quantiser, Modules: "append_quantised.f32",
+		Old: "float smaller(float a, float b) { return b < a ? b : a; }", New: "float smaller(float a, float b) { return b <= a ? b : a; }",
+		Breaks: "of zeros of both signs the last gives a block of q4_1 the sign of its m",
+		Kill:   []Killer{in("./flash/rows", "TestAppendGGML")},
+	},
+	{
+		ID: "quantise-sums", File: quantiser, Modules: "append_quantised.f32",
+		Old: "a = above + block_sums[from + i].x,", New: "a = above + block_sums[from + 31 - i].x,",
+		Breaks: "the scale of iq4_nl is a quotient of sums in two orders",
+		Kill:   []Killer{in("./flash/rows", "TestAppendQuantisedExactly")},
+	},
+	{
+		ID: "append-wide-fifths", File: wideAppend, Modules: "append_quantised.",
+		Old: "(quad_fifths(a) | quad_fifths(b) << 16) << 4 * s.l);", New: "(quad_fifths(a) | quad_fifths(b) << 16) << s.l);",
+		Breaks: "the highest bits of a block's numbers of five bits are not those of their columns",
+		Kill:   []Killer{in("./flash/rows", "TestAppendGGML")},
+	},
+	{
 		ID: "append-wide-runs", File: wideAppend, Modules: "append.",
 		Old: "(among ? halves : columns - halves) / 2;", New: "columns / 2;",
 		Breaks: "where only the first columns are turned, many at once are turned with columns that are not theirs",

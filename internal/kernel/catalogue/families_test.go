@@ -52,7 +52,7 @@ func TestFamilies(t *testing.T) {
 			for j := range problems {
 				requireTiles(t, g, c, problems[j], reached)
 			}
-			for _, cache := range []attn.DType{attn.Q8_0, attn.Q4_0, attn.F8E4M3} { // rows for decoding from quantised caches
+			for _, cache := range attn.QuantisedTypes() { // rows for decoding from quantised caches
 				p := kerneltest.Problem(attn.Problem{Heads: 8, KeyHeads: 2, QueryLen: 1, KeyLen: 8192, HeadDim: 128, DType: attn.F16,
 					KeyType: cache, ValueType: cache})
 				tn := kernel.NewTuning(nil)

@@ -297,7 +297,7 @@ func keyTerms(p *attn.Problem, t *kernel.Tuning) (int, error) {
 	}
 	if _, given := t.Given[keyTermsParameter]; given {
 		t.Get(keyTermsParameter, 0)
-		return 0, t.Bad(keyTermsParameter, "goes with keys of %v and %v, and these are %v", attn.Q8_0, attn.Q4_0, p.KeyType)
+		return 0, t.Bad(keyTermsParameter, "goes with keys of blocks, such as %v, and these are %v", attn.Q8_0, p.KeyType)
 	}
 	return 1, nil
 }

@@ -261,6 +261,7 @@ func TestKeyTermsOfTypes(t *testing.T) {
 				dtype, keys attn.DType
 				terms       int
 			}{{attn.BF16, attn.Q8_0, 2}, {attn.BF16, attn.Q4_0, 2}, {attn.BF16, attn.F8E4M3, 1}, {attn.BF16, attn.BF16, 1},
+				{attn.BF16, attn.Q5_1, 2}, {attn.F16, attn.IQ4_NL, 2}, {attn.F16, attn.F8E5M2, 1},
 				{attn.F16, attn.Q8_0, 2}, {attn.F16, attn.Q4_0, 2}, {attn.F16, attn.F8E4M3, 1}, {attn.F16, attn.F16, 1}} {
 				p := kerneltest.Problem(attn.Problem{Heads: 16, KeyHeads: 16, QueryLen: 1024, HeadDim: dim, DType: x.dtype,
 					KeyType: x.keys})

@@ -49,8 +49,8 @@ func bindRows(r *kernel.Rows, inPlace bool) (out []Bind) {
 		{"Z_", "Z", pipeline.ReadWrite, r.QueryHeads > 0}, // rows that no token of an entry names stay as they are
 		{"PageTable_", "Table", pipeline.Read, !r.Pages.None()}, {"PageStarts_", "Starts", pipeline.Read, r.Pages.Compressed()},
 		{"Counts_", "Counts", pipeline.Read, r.Counts},
-		{"KeyScales_", "KeyScales", pipeline.Read, r.KeyType == attn.F8E4M3},
-		{"ValueScales_", "ValueScales", pipeline.Read, r.ValueType == attn.F8E4M3},
+		{"KeyScales_", "KeyScales", pipeline.Read, r.KeyType.Float8()},
+		{"ValueScales_", "ValueScales", pipeline.Read, r.ValueType.Float8()},
 	} {
 		if b.in {
 			out = append(out, Bind{Name: b.name, To: b.to, Mode: b.mode})

@@ -21,8 +21,8 @@ func Scores(p *attn.Problem, i int) (out []Bind) {
 		{table != "", "RowTable_", table},
 		{table == "" && p.KeyLengths, "KeyLengths_", "KeyLengths"}, {table == "" && p.QueryLengths, "QueryLengths_", "QueryLengths"},
 		{!p.Pages.None(), "PageTable_", "PageTable"}, {p.Pages.Compressed(), "PageStarts_", "PageStarts"},
-		{p.Pages.Compressed(), "LastPages_", "LastPages"}, {p.KeyType == attn.F8E4M3, "KeyScales_", "KeyScales"},
-		{p.ValueType == attn.F8E4M3, "ValueScales_", "ValueScales"},
+		{p.Pages.Compressed(), "LastPages_", "LastPages"}, {p.KeyType.Float8(), "KeyScales_", "KeyScales"},
+		{p.ValueType.Float8(), "ValueScales_", "ValueScales"},
 	} {
 		if x.in {
 			out = append(out, Bind{Name: x.name, To: x.to, Mode: pipeline.Read, May: true})

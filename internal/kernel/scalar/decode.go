@@ -146,7 +146,11 @@ func decodePiece(t attn.DType) (elements, words int) {
 	switch t {
 	case attn.Q8_0:
 		return 16, 6
-	case attn.Q4_0, attn.F8E4M3:
+	case attn.Q5_1:
+		return 16, 6
+	case attn.Q4_1, attn.Q5_0:
+		return 16, 5
+	case attn.Q4_0, attn.IQ4_NL, attn.F8E4M3, attn.F8E5M2:
 		return 16, 4
 	}
 	return 16 / t.Size(), 4

@@ -136,7 +136,7 @@ func TestBackwardTiles(t *testing.T) {
 // TestDecodeTiles: rows that a lane cannot hold are spread over lanes, and keys are cut into parts where they are many.
 func TestDecodeTiles(t *testing.T) {
 	for _, dtype := range []attn.DType{attn.F32, attn.F16} {
-		for _, cache := range []attn.DType{dtype, attn.Q8_0, attn.Q4_0, attn.F8E4M3} {
+		for _, cache := range append(attn.QuantisedTypes(), dtype) {
 			for _, dim := range []int{8, 64, 128, 576} {
 				p := kerneltest.Problem(attn.Problem{QueryLen: 1, KeyLen: 1 << 16, Heads: 8, HeadDim: dim, DType: dtype, KeyType: cache,
 					ValueType: cache})

@@ -22,6 +22,8 @@ func TestCachedRows(t *testing.T) {
 		func(c *result.Case) { c.Cache = "q8_0" },
 		func(c *result.Case) { c.Cache, c.Page = "q4_0", 256 },
 		func(c *result.Case) { c.Cache, c.Page, c.Nq, c.Causal = "fp8", 16, 40, true },
+		func(c *result.Case) { c.Cache, c.Page = "q5_1", 16 },
+		func(c *result.Case) { c.Cache, c.DType = "fp8_e5m2", "float32" },
 	} {
 		c := base
 		set(&c)

@@ -88,7 +88,7 @@ type rowStream struct {
 // scale is what elements of fp8 of a head, counted over the batch, are multiplied by; 1 of other types. With one of 1/64 to 15/512 the
 // stream's values, which end at 4.2, fill the range of the type, and differ from head to head in every bit.
 func (r *rowStream) scale(bh int) float32 {
-	if r.stored != attn.F8E4M3 {
+	if !r.stored.Float8() {
 		return 1
 	}
 	return float32(8+(bh+r.phase)%8) / 512

@@ -55,6 +55,11 @@ func TestTensorsHoldTheirStreams(t *testing.T) {
 		func(c *result.Case) { c.Cache, c.Page, c.DType = "q4_0", 16, "bfloat16" },
 		func(c *result.Case) { c.Cache, c.Page = "fp8", 8 },
 		func(c *result.Case) { c.Cache, c.DType = "fp8", "float32" },
+		func(c *result.Case) { c.Cache, c.Page = "q4_1", 8 },
+		func(c *result.Case) { c.Cache = "q5_0" },
+		func(c *result.Case) { c.Cache, c.Page = "q5_1", 4 },
+		func(c *result.Case) { c.Cache, c.DType = "iq4_nl", "bfloat16" },
+		func(c *result.Case) { c.Cache, c.Page = "fp8_e5m2", 8 },
 	} {
 		c := base
 		set(&c)
@@ -146,7 +151,8 @@ func streamsIn(t *testing.T, c result.Case, set *tensorSet) {
 // values as near as the type has them.
 func sameRows(t *testing.T, c result.Case, name string, tensor *flash.Tensor, stream rowStream, find lookUp) {
 	// half a step, of which q4_0 cuts one end, and that of the scale in fp16
-	step := map[string]float64{"q8_0": 0.57 / 127, "q4_0": 1.01 / 8, "fp8": 1.0 / 16}[c.Cache]
+	step := map[string]float64{"q8_0": 0.57 / 127, "q4_0": 1.01 / 8, "fp8": 1.0 / 16, "q4_1": 1.02 / 15, "q5_0": 1.01 / 16,
+		"q5_1": 1.02 / 31, "iq4_nl": 26.0 / 127, "fp8_e5m2": 1.0 / 8}[c.Cache]
 	if name == "q" || name == "do" {
 		step = 0
 	}

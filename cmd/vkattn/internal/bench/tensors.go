@@ -8,6 +8,7 @@ import (
 
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/internal/attn"
 )
 
 // tensorSet is one set of inputs with its output.
@@ -75,7 +76,7 @@ func (d *Device) newSet(ctx context.Context, c result.Case, p flash.Problem, pas
 		all = append(all, filled{&set.pages, flash.Int32, [4]int{1, 1, p.Batch, p.Pages.PerSequence}, false,
 			func() []byte { return words(in.pages) }})
 	}
-	if p.KeyType == flash.F8E4M3 {
+	if attn.DType(p.KeyType).Float8() {
 		shape := [4]int{1, 1, p.Batch, p.KeyHeads}
 		all = append(all, filled{&set.keyScales, flash.F32, shape, false, func() []byte { return in.k.scales(p.Batch) }},
 			filled{&set.valueScales, flash.F32, shape, false, func() []byte { return in.v.scales(p.Batch) }})

@@ -17,8 +17,11 @@ type cache struct {
 	keys, values []float32    // as their tensors hold them, without scales; nil: as they are
 	table        [][]int      // pages of each batch entry
 	last         []int        // rows of the last of them, where the table is compressed
-	scales       [2][]float32 // [Batch, KeyHeads] of K and V, where they are fp8
+	scales       [2][]float32 // [Batch, KeyHeads] of K and V, where they are floats of a byte
 }
+
+// storedTypes are what keys and values of a random case may be stored as; 0: as q.
+var storedTypes = []flash.DType{0, 0, flash.Q8_0, flash.Q4_0, flash.Q4_1, flash.Q5_0, flash.Q5_1, flash.IQ4_NL, flash.F8E4M3, flash.F8E5M2}
 
 // drawStorage has keys and values of a random case in pages, quantised, or both: then there are no gradients, and flash alone runs it.
 func (c *Case) drawStorage(r *rand.Rand) {
@@ -29,7 +32,7 @@ func (c *Case) drawStorage(r *rand.Rand) {
 	}
 	if !paged || r.IntN(2) == 0 {
 		stored := func(dim *int) flash.DType {
-			t := []flash.DType{flash.Q8_0, flash.Q4_0, flash.F8E4M3, 0}[r.IntN(4)]
+			t := storedTypes[r.IntN(len(storedTypes))]
 			if block := attn.DType(t).Block(); t != 0 {
 				*dim = min(attn.CeilDiv(cmp.Or(*dim, p.HeadDim), block)*block, plainDim)
 			}
@@ -88,7 +91,7 @@ func (c *Case) drawCache(p flash.Problem, r *rand.Rand) (err error) {
 		} else if x.dtype != p.DType { // what is multiplied by scales below is no longer what is stored
 			x.in.Data = append([]float32(nil), stored.Data...)
 		}
-		if x.dtype == flash.F8E4M3 {
+		if attn.DType(x.dtype).Float8() {
 			for range p.Batch * p.KeyHeads {
 				c.cache.scales[i] = append(c.cache.scales[i], float32(math.Exp(0.5*r.NormFloat64())))
 			}

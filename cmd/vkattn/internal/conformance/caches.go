@@ -129,6 +129,7 @@ func packedOverPages(s *suite) {
 // quantised are keys and values of each quantised type, alone and together, as tensors and in pages, for few queries and many.
 func quantised(s *suite) {
 	const q8, q4, f8 = flash.Q8_0, flash.Q4_0, flash.F8E4M3
+	const q4m, q5, q5m, iq4, e5m2 = flash.Q4_1, flash.Q5_0, flash.Q5_1, flash.IQ4_NL, flash.F8E5M2
 	for i, x := range []struct {
 		name         string
 		queries      int
@@ -165,6 +166,27 @@ func quantised(s *suite) {
 			func(p *flash.Problem) { p.Causal = flash.CausalBottomRight }},
 		{"values-many", 40, 0, f8, 64, [2]int{24, 19}, Dense, flash.F16, true,
 			func(p *flash.Problem) { p.ScoreFunction = score.Softcap(3) }},
+		// rows of these types that begin at words, in the middle of one, and both in turn
+		{"q4_1", 1, q4m, q4m, 0, [2]int{64, 32}, Dense, flash.F16, false, nil},
+		{"q5_0", 2, q5, q5, 0, [2]int{96, 64}, BNHD, flash.F16, false, nil},
+		{"q5_1", 1, q5m, q5m, 0, [2]int{32, 96}, Odd, flash.F16, false, nil},
+		{"iq4_nl", 3, iq4, iq4, 0, [2]int{64, 32}, OddBNHD, flash.F16, false, nil},
+		{"e5m2", 1, e5m2, e5m2, 0, [2]int{40, 24}, Dense, flash.F16, false, nil},
+		{"q4_1-fp32", 2, q4m, q5, 0, [2]int{96, 32}, Odd, flash.F32, false,
+			func(p *flash.Problem) { p.Causal = flash.CausalBottomRight }},
+		{"q5_0-fp32", 1, q5, iq4, 0, [2]int{32, 96}, Odd, flash.F32, false, nil},
+		{"q5_1-pages", 3, q5m, q4m, 2, [2]int{64, 96}, BNHD, flash.F32, false, nil},
+		{"iq4_nl-pages", 1, iq4, q5m, 16, [2]int{96, 64}, Dense, flash.BF16, false, func(p *flash.Problem) { p.Sinks = true }},
+		{"e5m2-odd", 2, e5m2, e5m2, 0, [2]int{19, 33}, Odd, flash.F32, false, nil},
+		{"q4_1-many", 40, q4m, q4m, 0, [2]int{32, 32}, Dense, flash.F16, true, nil},
+		{"q5_0-many", 40, q5, iq4, 16, [2]int{32, 32}, Odd, flash.F16, true,
+			func(p *flash.Problem) { p.Causal = flash.CausalBottomRight }},
+		{"q5_1-many-bf16", 33, q5m, q5, 0, [2]int{32, 32}, BNHD, flash.BF16, true, nil},
+		{"iq4_nl-many", 20, iq4, q5m, 0, [2]int{32, 32}, Odd, flash.F16, true,
+			func(p *flash.Problem) { p.Causal = flash.CausalBottomRight }},
+		{"e5m2-many", 40, e5m2, e5m2, 16, [2]int{24, 19}, Odd, flash.F16, true, nil},
+		{"e5m2-many-fp32", 33, e5m2, q4m, 0, [2]int{32, 64}, BNHD, flash.F32, false,
+			func(p *flash.Problem) { p.Causal = flash.CausalBottomRight }},
 	} {
 		p := flash.Problem{Batch: 3, Heads: 4, KeyHeads: 2, QueryLen: x.queries, KeyLen: 101, HeadDim: x.dims[0], ValueDim: x.dims[1],
 			DType:   x.dtype,

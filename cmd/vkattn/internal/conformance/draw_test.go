@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/internal/attn"
 )
 
 // TestDrawHasEverything: random cases are problems, and every way in which rows lie and keys are stored is among them.
@@ -24,14 +25,20 @@ func TestDrawHasEverything(t *testing.T) {
 				p.Packed.Keys == 0,
 			"pages": p.Pages.PerSequence > 0, "compressed pages": p.Pages.Indices > 0, "lost pages": c.lost,
 			"packed queries over pages": p.Packed.Queries > 0 && p.Pages.Size > 0,
-			"q8_0":                      p.KeyType == flash.Q8_0, "q4_0": p.ValueType == flash.Q4_0, "fp8": p.KeyType == flash.F8E4M3,
-			"quantised values alone": p.KeyType == p.DType && p.ValueType != p.DType,
-			"mask":                   p.Mask != flash.PerScore{},
+			"quantised values alone":    p.KeyType == p.DType && p.ValueType != p.DType,
+			"mask":                      p.Mask != flash.PerScore{},
 		} {
 			if has {
 				seen[name]++
 			} else {
 				seen[name] += 0
+			}
+		}
+		for _, q := range attn.QuantisedTypes() {
+			for what, has := range map[string]flash.DType{"keys ": p.KeyType, "values ": p.ValueType} {
+				if seen[what+q.String()] += 0; has == flash.DType(q) {
+					seen[what+q.String()]++
+				}
 			}
 		}
 		require.False(t, cached && c.Gradients, "caches have none")

@@ -43,7 +43,8 @@ func (o rows) names() (out []string) {
 // drawRows has every second family of flash do more than a batch of dense tensors.
 func (f *family) drawRows(r *rand.Rand) {
 	o := &f.rows
-	types := []flash.DType{flash.Q8_0, flash.Q4_0, flash.F8E4M3}
+	types := attn.QuantisedTypes()
+	draw := func() flash.DType { return flash.DType(types[r.IntN(len(types))]) }
 	what := r.IntN(16)
 	switch what {
 	case 0:
@@ -58,7 +59,7 @@ func (f *family) drawRows(r *rand.Rand) {
 		o.page, o.compressed = 1<<r.IntN(8), what == 5
 	}
 	if what == 6 || what == 7 {
-		o.keyType, o.valueType = types[r.IntN(3)], types[r.IntN(3)]
+		o.keyType, o.valueType = draw(), draw()
 		if what == 6 && r.IntN(2) == 0 {
 			o.valueType = 0
 		}

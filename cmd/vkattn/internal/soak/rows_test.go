@@ -8,6 +8,7 @@ import (
 
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/conformance"
 	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/internal/attn"
 )
 
 // TestFamiliesHaveRows: half of the families are batches of dense tensors, the others have every other way in which rows lie; all their
@@ -40,8 +41,11 @@ func TestFamiliesHaveRows(t *testing.T) {
 	}
 	require.InDelta(t, n/2, plain, n/10)
 	for _, name := range []string{"lengths of keys", "lengths of queries", "packed sequences", "pages of 1", "pages of 16", "pages of 128",
-		"compressed tables",
-		"q8_0 keys", "q4_0 keys", "fp8_e4m3 keys", "q8_0 values", "q4_0 values", "fp8_e4m3 values"} {
+		"compressed tables"} {
 		require.Positive(t, seen[name], name)
+	}
+	for _, q := range attn.QuantisedTypes() {
+		require.Positive(t, seen[q.String()+" keys"], "%v", q)
+		require.Positive(t, seen[q.String()+" values"], "%v", q)
 	}
 }

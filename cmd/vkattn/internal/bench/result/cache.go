@@ -28,7 +28,8 @@ func (c Case) paged() flash.Pages {
 var caches = []struct {
 	name  string
 	dtype attn.DType
-}{{"q8_0", attn.Q8_0}, {"q4_0", attn.Q4_0}, {"fp8", attn.F8E4M3}}
+}{{"q8_0", attn.Q8_0}, {"q4_0", attn.Q4_0}, {"q4_1", attn.Q4_1}, {"q5_0", attn.Q5_0}, {"q5_1", attn.Q5_1}, {"iq4_nl", attn.IQ4_NL},
+	{"fp8", attn.F8E4M3}, {"fp8_e5m2", attn.F8E5M2}}
 
 // ParseCache reads a type of keys and values, or none, which is "" in files.
 func ParseCache(s string) (string, error) {

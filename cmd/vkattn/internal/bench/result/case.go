@@ -27,7 +27,7 @@ type Case struct {
 	Packed string // sequences lie one behind the other, all N long (equal) or up to that (mixed); "": a batch
 	Used   string // keys that each batch entry uses of its N: mixed, as packed sequences are long; "": all
 	Page   int    // rows of a page of pools that keys and values lie in; 0: each batch entry has its own in one piece
-	Cache  string // type of keys and values: q8_0, q4_0, fp8; "": DType
+	Cache  string // type of keys and values: as ParseCache has them; "": DType
 
 	// Density is the share of blocks that a block mask leaves, and like Impl no part of the shape: the same tensors are attended to
 	// with and without. 0: there is no block mask.

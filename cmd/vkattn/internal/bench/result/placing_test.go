@@ -9,13 +9,13 @@ import (
 )
 
 func TestParseCache(t *testing.T) {
-	for in, want := range map[string]string{"": "", "none": "", "Q8_0": "q8_0", " q4_0": "q4_0", "fp8": "fp8"} {
+	for in, want := range map[string]string{"": "", "none": "", "Q8_0": "q8_0", " q4_0": "q4_0", "fp8": "fp8", "IQ4_NL": "iq4_nl"} {
 		got, err := ParseCache(in)
 		require.NoError(t, err)
 		require.Equal(t, want, got)
 	}
-	_, err := ParseCache("q5_1")
-	require.EqualError(t, err, `cache "q5_1": it must be one of none, q8_0, q4_0, fp8`)
+	_, err := ParseCache("q5_2")
+	require.EqualError(t, err, `cache "q5_2": it must be one of none, q8_0, q4_0, q4_1, q5_0, q5_1, iq4_nl, fp8, fp8_e5m2`)
 
 	_, err = fromZero("page")([]string{"0", "x"})
 	require.ErrorContains(t, err, `page "x"`)
