@@ -43,6 +43,7 @@ func (c *backwardChoice) choose(p *Plan) (err error) {
 		return &UnsupportedError{What: fmt.Sprintf("backward of %v", p.attn),
 			Reasons: []string{"caches have no gradients: keys and values lie in pages or are quantised"}}
 	}
+	of := p.attn.Gradients()
 	key := backwardKey{tier: c.tier}
 	if len(c.given) > 0 {
 		key.tuning = kernel.Constants(c.given).String()
@@ -51,14 +52,14 @@ func (c *backwardChoice) choose(p *Plan) (err error) {
 		c.kernel, c.program, c.tuning, c.reasons = b.kernel, b.program, b.tuning, b.reasons
 		return nil
 	}
-	c.kernel, c.tuning, c.reasons, err = pick(p.dev, &p.attn, catalogue.Backward, "backward of ", p.Implementation(), c.tier,
+	c.kernel, c.tuning, c.reasons, err = pick(p.dev, &of, catalogue.Backward, "backward of ", p.Implementation(), c.tier,
 		func(k *kernel.BackwardKernel) (t *kernel.Tuning, note string, err error) {
 			t = kernel.NewBackwardTuning(c.given)
 			if err := t.Fits(&k.Offer); err != nil {
 				return nil, "", err
 			}
-			if c.program, err = k.Plan(p.dev.env, &p.attn, p.program, t); err == nil {
-				c.program, note, err = withScoreGradients(p.dev.env, &p.attn, c.program, &k.Offer, c.given)
+			if c.program, err = k.Plan(p.dev.env, &of, p.program, t); err == nil {
+				c.program, note, err = withScoreGradients(p.dev.env, &of, c.program, &k.Offer, c.given)
 			}
 			return t, note, err
 		})

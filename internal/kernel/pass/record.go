@@ -203,6 +203,11 @@ func (p *ready) record(r *kernel.Recorder, t *tensors) error {
 	if kernel.NeedsMore(p.Problem) {
 		r.WriteMore(p.Problem, t.scores)
 	}
+	if f := t.forward; f != nil && f.MaxLogit.Given() {
+		if err := r.ClearMaxLogit(p.Problem, &f.MaxLogit); err != nil {
+			return err
+		}
+	}
 	for i := range p.stages {
 		if err := p.stages[i].record(r, t); err != nil {
 			return err

@@ -28,6 +28,9 @@ func Scores(p *attn.Problem, i int) (out []Bind) {
 			out = append(out, Bind{Name: x.name, To: x.to, Mode: pipeline.Read, May: true})
 		}
 	}
+	if p.MaxLogit { // by atomics, in numbers that record has made -inf
+		out = append(out, Bind{Name: "MaxLogit_", To: "MaxLogit", Mode: pipeline.ReadWrite, May: true})
+	}
 	return append(out, further(p)...)
 }
 

@@ -57,8 +57,10 @@ type Case struct {
 	lengths func(r *rand.Rand, most int) int // of keys and queries, where the problem has them; default: drawLength
 	packed  packed                           // where rows of packed sequences lie
 	grads   *derivatives
-	cache   cache // where keys and values lie in one
-	lost    bool  // with pages: some are none of the pool's
+	// the largest score of each head, and plain attention's, where the problem has them: of all rows, whatever is compared of others
+	maxLogit, plainMax []float64
+	cache              cache // where keys and values lie in one
+	lost               bool  // with pages: some are none of the pool's
 	// after, where a test sets it, is what else is looked at between the forward pass and gradients.
 	after func(ctx context.Context, dev *flash.Device, plan *flash.Plan, f *flash.Forward) error
 	// prepared, where a test sets it, is given a recording of each pass, with its commands, in place of a run: nothing runs or is compared.
@@ -76,6 +78,7 @@ func (c *Case) prepare() error {
 func (c *Case) release() {
 	c.inputs, c.rows, c.vector, c.cache = ref.Problem{}, nil, nil, cache{}
 	c.o, c.lse, c.plainO, c.plainL, c.ties, c.grads = nil, nil, nil, nil, nil, nil
+	c.maxLogit, c.plainMax = nil, nil
 }
 
 func (c *Case) compute() error {
@@ -136,6 +139,9 @@ func (c *Case) compute() error {
 		return err
 	}
 	if c.plainO, c.plainL, err = flatten(ref.PlainForwardRows(c.inputs, t, c.rows)); err != nil {
+		return err
+	}
+	if err := c.findMaxLogits(t); err != nil {
 		return err
 	}
 	c.ties = c.plainO
