@@ -21,8 +21,9 @@ var Decode = &kernel.Kernel{
 		Implementation: kernel.Flash,
 		Tier:           kernel.TierMatrix,
 		MostDim:        kernel.PlainDims,
-		Can:            attn.OfScores | attn.WithSinks | attn.WithLengths | attn.WithPacked | attn.WithPages | attn.WithQuantised,
-		MostRows:       DecodeRows,
+		Can: attn.OfScores | attn.WithSinks | attn.WithLengths | attn.WithPacked | attn.WithPages | attn.WithQuantised |
+			attn.WithMaxLogit,
+		MostRows: DecodeRows,
 		Parameters: kernel.GroupBound.And(kernel.SideRanges, kernel.IndirectRange, kernel.RowRanges(DecodeKernel).Only("w", "keys"),
 			kernel.Parameters{
 				kernel.DecodeParameter: kernel.OnOff, "rows": kernel.Between(1, DecodeRows), "parts": kernel.PartsRange,
@@ -133,7 +134,8 @@ func (t *DecodeTile) Constants(p *attn.Problem, l *kernel.FragmentLayout, v kern
 		c["K_BYTES"], c["K_WIDE"] = stagedRow(p.KeyType, p.HeadDim, v.Aligned)
 		c["V_BYTES"], c["V_WIDE"] = stagedRow(p.ValueType, p.ValueDim, v.Aligned)
 	}
-	return c.And(decodeFields.Constants(t), columnConstants(l, f), l.Constants(), kernel.ForwardConstants(p, v), kernel.LengthConstants(p))
+	return c.And(decodeFields.Constants(t), columnConstants(l, f), l.Constants(), kernel.ForwardConstants(p, v), kernel.LengthConstants(p),
+		kernel.MaxLogitConstants(p))
 }
 
 // stagedRow is the bytes of a row of a quantised tensor, and the words that are loaded at a time: attn.Layout.Aligned says where rows
