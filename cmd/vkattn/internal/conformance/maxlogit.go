@@ -84,6 +84,7 @@ func maxLogits(s *suite) {
 		{"lengths", true, func(p *flash.Problem) { causal(p); p.KeyLengths, p.QueryLengths = true, true }, nil},
 		{"few", true, func(p *flash.Problem) { p.QueryLen = 2 }, nil},
 		{"few-lengths", false, func(p *flash.Problem) { p.QueryLen, p.KeyLengths, p.QueryLengths = 3, true, true }, opposed(-1)},
+		{"hidden", true, func(p *flash.Problem) { p.Causal = flash.CausalTopLeft }, rising}, // no query sees the largest products
 	} {
 		for j, dtype := range dtypes {
 			if i > 1 && i%3 != j && !(x.core && j == 0) {

@@ -265,9 +265,6 @@ func (t Target) skip(c *Case) string {
 	} else if !masked && t.MasksBlocks() {
 		return "it has no block mask"
 	}
-	if c.Problem.MaxLogit && !slices.Contains(t.info.Features, attn.WithMaxLogit.Names()[0]) {
-		return "it does not give the largest score of each head"
-	}
 	d := max(c.Problem.HeadDim, c.Problem.ValueDim)
 	if d > t.info.MaxDim {
 		return fmt.Sprintf("it takes head dimensions up to %d", t.info.MaxDim)
