@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/vkattn/vkattn/flash/score"
 	"github.com/vkattn/vkattn/internal/ref"
 )
 
@@ -176,4 +177,47 @@ func TestBadMaxLogit(t *testing.T) {
 	g, err := d.SDPAVJP(bg, good.Q, good.K, good.V, o, lse, o, opts)
 	require.NoError(t, err)
 	require.Equal(t, s.download(t, b.DK), s.download(t, g.DK))
+}
+
+// TestMaxLogitBesideOthers: what a plan does beside its forward pass, its gradients, its matrix of scores and maps of it, is the same with
+// and without the largest scores.
+func TestMaxLogitBesideOthers(t *testing.T) {
+	d := testDevice(t)
+	p, err := Problem{Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: 33, KeyLen: 40, HeadDim: 8, DType: F32, Causal: CausalBottomRight,
+		ScoreFunction: score.Softcap(3), MaxLogit: true}.Normalize()
+	require.NoError(t, err)
+	for _, of := range []Implementation{Flash, Standard} {
+		s := newMaxLogitSample(p)
+		var results [2][][]float32
+		for i, with := range []bool{false, true} {
+			q, f := p, s.forward(t, d)
+			if q.MaxLogit = with; !with {
+				f.MaxLogit = nil
+			}
+			plan := mustPlan(t, d, q, WithImplementation(of), WithTier(TierScalar))
+			w, err := plan.NewWeights()
+			require.NoError(t, err)
+			f.Weights = w
+			require.NoError(t, plan.Forward(bg, f))
+			b := Backward{Forward: f, DO: f.O}
+			for to, shape := range map[**Tensor][4]int{&b.DQ: p.QShape(), &b.DK: p.KShape(), &b.DV: p.VShape()} {
+				*to, err = d.NewTensor(F32, shape[0], shape[1], shape[2], shape[3])
+				require.NoError(t, err)
+			}
+			require.NoError(t, plan.Backward(bg, b))
+			m := Map{Forward: f, Pool: PoolMax}
+			m.Out, err = d.NewTensor(F32, p.Batch, p.Heads, 5, 7)
+			require.NoError(t, err)
+			require.NoError(t, plan.Map(bg, m))
+			for _, x := range []*Tensor{f.O, f.LSE, b.DQ, b.DK, b.DV, m.Out} {
+				results[i] = append(results[i], s.download(t, x))
+			}
+			if of == Standard {
+				matrix := make([]float32, p.Batch*p.Heads*p.QueryLen*p.KeyLen)
+				require.NoError(t, plan.Scores(bg, f, matrix))
+				results[i] = append(results[i], matrix)
+			}
+		}
+		require.Equal(t, results[0], results[1], of)
+	}
 }

@@ -123,6 +123,14 @@ func maxLogits(s *suite) {
 		s.add(&Case{Name: fmt.Sprintf("max-logit/wide-%d/f16", dim), Problem: flash.Problem{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: 33,
 			KeyLen: 50, HeadDim: dim, ValueDim: 24, DType: flash.F16, MaxLogit: true, Causal: causals[i]}})
 	}
+	for i, n := range []int{2, 20} {
+		s.add(&Case{Name: fmt.Sprintf("max-logit/parts-%d/f16", n), Core: true, Only: []flash.Implementation{flash.Flash},
+			Tuning: map[string]int{"parts": 3}, fill: []Fill{rising, opposed(-1)}[i], Problem: flash.Problem{Batch: 2, Heads: 4,
+				KeyHeads: 2, QueryLen: n, KeyLen: 300, HeadDim: s.dim(32), DType: flash.F16, MaxLogit: true}})
+	}
+	s.add(&Case{Name: "max-logit/slabs/f16", Core: true, Only: []flash.Implementation{flash.Standard},
+		Tuning: map[string]int{"max_slab": 1 << 15}, Problem: flash.Problem{Batch: 2, Heads: 2, QueryLen: 70, KeyLen: 150,
+			HeadDim: s.dim(32), DType: flash.F16, Causal: flash.CausalBottomRight, MaxLogit: true}})
 	grid := flash.Problem{Batch: 2, Heads: 2, QueryLen: 130, KeyLen: 97, HeadDim: s.dim(32), DType: flash.F32, MaxLogit: true}
 	s.add(&Case{Name: "max-logit/dispatches/f32", Problem: grid, Tuning: map[string]int{"max_groups": 1}})
 }
