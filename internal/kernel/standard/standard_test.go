@@ -19,8 +19,12 @@ import (
 // TestRefusals: what standard attention cannot compute it refuses by name, in both tiers and passes, and computes the rest.
 func TestRefusals(t *testing.T) {
 	for _, o := range []*kernel.Offer{&Scalar.Offer, &Matrix.Offer, &ScalarBackward.Offer, &MatrixBackward.Offer} {
-		kerneltest.Refuses(t, o, attn.Problem{}, "block mask", "lengths of keys or queries", "pages of keys and values",
-			"quantised keys or values", "packed sequences")
+		refused := []string{"block mask", "lengths of keys or queries", "pages of keys and values", "quantised keys or values",
+			"packed sequences"}
+		if o == &ScalarBackward.Offer || o == &MatrixBackward.Offer {
+			refused = append(refused, "largest score of each head")
+		}
+		kerneltest.Refuses(t, o, attn.Problem{}, refused...)
 	}
 	require.Empty(t, Scalar.Unsupported(kerneltest.Least(), kerneltest.Problem(attn.Problem{})))
 	require.Contains(t, Matrix.Unsupported(kerneltest.Least(), kerneltest.Problem(attn.Problem{DType: attn.F16})), "1.3 is needed")
