@@ -1,9 +1,6 @@
 package kernel
 
 import (
-	"encoding/binary"
-	"math"
-
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/pipeline"
 )
@@ -60,19 +57,6 @@ type Recorder struct {
 func RecordingInfo(dispatches int, timestamps bool) pipeline.RecordingInfo {
 	return pipeline.RecordingInfo{MaxDispatches: dispatches, MaxBindings: dispatches * len(Recorder{}.Access), Timestamps: timestamps}
 }
-
-// ClearMaxLogit makes the largest scores of heads -inf, which kernels add theirs to, and writes where they begin.
-func (r *Recorder) ClearMaxLogit(p *attn.Problem, o *Operand) error {
-	binary.NativeEndian.PutUint32(r.More.Mapped()[4*maxLogitAt:], o.Offset)
-	const size = 4
-	to := o.Binding
-	to.Offset += size * uint64(o.Offset)
-	to.Size = size * uint64(p.Batch) * uint64(p.Heads)
-	return r.Rec.Fill(to, math.Float32bits(float32(math.Inf(-1))), MaxLogitLabel)
-}
-
-// MaxLogitLabel is the label of what comes before the dispatches of a pass that gives the largest scores.
-const MaxLogitLabel = "max_logit"
 
 // Dispatch runs a kernel over a grid, in as many dispatches as the grid has, with r.Push as arguments. baseAt is where the
 // arguments base and total lie; total is what the kernel wants there: most often the grid's.

@@ -129,6 +129,15 @@ const MoreBytes = 128
 // placesAt is the word at which dropout.glsl has the places of a part of a longer problem.
 const placesAt = 28
 
+// MaxLogitLabel is the module that makes the largest scores -inf before a pass, and the label of its dispatch.
+const MaxLogitLabel = "max_logit"
+
+// MaxLogitClears are its specialization constants.
+func MaxLogitClears() Constants {
+	const threads = 128 // every device allows it
+	return Constants{"WG": threads, "MAX_LOGIT": 1}
+}
+
 // maxLogitAt is the word at which max_logit.glsl has where its tensor begins.
 const maxLogitAt = 27
 
@@ -149,6 +158,11 @@ func checkMore(module string, in *shaders.Interface) error {
 			len(cacheNames))
 	}
 	return nil
+}
+
+// WriteMaxLogit writes where the largest scores begin, behind the further arguments.
+func (r *Recorder) WriteMaxLogit(o *Operand) {
+	binary.NativeEndian.PutUint32(r.More.Mapped()[4*maxLogitAt:], o.Offset)
 }
 
 // WriteMore writes the further arguments. All dispatches of a pass have the same.

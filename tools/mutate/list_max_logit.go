@@ -49,15 +49,15 @@ var maxLogitMutants = []Mutant{
 		Kill:   []Killer{conformance("max-logit/few/f16", matrix)},
 	},
 	{
-		ID: "max-logit-begin", File: "internal/kernel/recorder.go",
-		Old: "math.Float32bits(float32(math.Inf(-1)))", New: "math.Float32bits(0)",
+		ID: "max-logit-begin", File: "shaders/common/max_logit.comp", Modules: "max_logit",
+		Old: "= floatBitsToUint(NEG_INFINITY);", New: "= 0u;",
 		Breaks: "heads begin at 0, not at -inf",
 		Kill:   []Killer{conformance("max-logit/negative/f16", scalar)},
 	},
 	{
-		ID: "max-logit-offset", File: "internal/kernel/recorder.go",
-		Old: "to.Offset += size * uint64(o.Offset)", New: "to.Offset += 0 * uint64(o.Offset)",
-		Breaks: "the numbers before a tensor are cleared in place of its own",
+		ID: "max-logit-offset", File: "internal/kernel/scores.go",
+		Old: "[4*maxLogitAt:], o.Offset)", New: "[4*maxLogitAt:], 0)",
+		Breaks: "the numbers before a tensor are taken for its own",
 		Kill:   []Killer{conformance("max-logit/causal/f16", scalar)},
 	},
 }

@@ -245,7 +245,7 @@ func TestPasses(t *testing.T) {
 				made, err := k.Pass(env, p, kernel.NewTuning(nil), v)
 				require.NoError(t, err, what)
 				require.NoError(t, made.Check(), what)
-				require.Len(t, made.Stages, 1+kernel.BoolInt(k.Parts > 1)+kernel.BoolInt(!p.Packed.None()), what)
+				require.Len(t, made.Stages, 1+kernel.BoolInt(k.Parts > 1)+kernel.BoolInt(!p.Packed.None())+kernel.BoolInt(p.MaxLogit), what)
 			}
 		}
 		for parts := 1; parts < 3; parts++ {

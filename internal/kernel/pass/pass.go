@@ -115,11 +115,8 @@ func (p *Pass) Bytes() []uint64 {
 	return sizes
 }
 
-// Dispatches is the number of dispatches of all stages, and of what comes before them.
+// Dispatches is the number of dispatches of all stages.
 func (p *Pass) Dispatches() (n int) {
-	if p.Problem.MaxLogit {
-		n++
-	}
 	for i := range p.Stages {
 		n += p.Stages[i].dispatches()
 	}

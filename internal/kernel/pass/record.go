@@ -203,10 +203,8 @@ func (p *ready) record(r *kernel.Recorder, t *tensors) error {
 	if kernel.NeedsMore(p.Problem) {
 		r.WriteMore(p.Problem, t.scores)
 	}
-	if f := t.forward; f != nil && f.MaxLogit.Given() {
-		if err := r.ClearMaxLogit(p.Problem, &f.MaxLogit); err != nil {
-			return err
-		}
+	if p.Problem.MaxLogit {
+		r.WriteMaxLogit(&t.forward.MaxLogit)
 	}
 	for i := range p.stages {
 		if err := p.stages[i].record(r, t); err != nil {

@@ -190,7 +190,7 @@ func TestPasses(t *testing.T) {
 				made, err := k.Pass(env, p, tuning, pass.Variant{Aligned: i&1 > 0, Output: i&2 > 0, LSE: i&4 > 0, Accumulate: i&8 > 0})
 				require.NoError(t, err, what)
 				require.NoError(t, made.Check(), what)
-				require.Len(t, made.Stages, parts+kernel.BoolInt(!p.Packed.None()), what)
+				require.Len(t, made.Stages, parts+kernel.BoolInt(!p.Packed.None())+kernel.BoolInt(p.MaxLogit), what)
 			}
 		}
 		if Backward.Refuses(p) != "" {

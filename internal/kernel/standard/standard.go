@@ -204,6 +204,7 @@ func (s *Program) pass(v pass.Variant) *pass.Pass {
 				pass.Bind{To: "O", Mode: pipeline.Write}))
 	}
 	out.Stages = again(out.Stages, 3)
+	out.ClearMaxLogits()
 	return out
 }
 
