@@ -49,6 +49,18 @@ var maxLogitMutants = []Mutant{
 		Kill:   []Killer{conformance("max-logit/few/f16", matrix)},
 	},
 	{
+		ID: "max-logit-few", File: "shaders/matrix/matrix_decode.comp", Modules: "matrix_decode.f16",
+		Old: "int own = exists ? logit_of(largest[r], l[r]) : NO_LOGIT;", New: "int own = exists ? logit_of(m[r], l[r]) : NO_LOGIT;",
+		Breaks: "of few queries the reference is taken for the largest score",
+		Kill:   []Killer{conformance("max-logit/parts-2/f16", "flash2/matrix/decode=1")},
+	},
+	{
+		ID: "max-logit-sinks", File: "shaders/standard/standard_softmax.comp", Modules: "standard_softmax.f16",
+		Old: "logit_of(l == 0 ? NEG_INFINITY : m, l)", New: "logit_of(max(m, SINKS ? bits_of_score(sinks[sinks_off]) : m), l)",
+		Breaks: "a sink counts as a score",
+		Kill:   []Killer{conformance("max-logit/sinks/f16", "standard/scalar")},
+	},
+	{
 		ID: "max-logit-begin", File: "shaders/common/max_logit.comp", Modules: "max_logit",
 		Old: "= floatBitsToUint(NEG_INFINITY);", New: "= 0u;",
 		Breaks: "heads begin at 0, not at -inf",
