@@ -1,6 +1,7 @@
 package flash
 
 import (
+	"errors"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -72,6 +73,24 @@ func TestMaxLogitIsExact(t *testing.T) {
 			MaxLogit: true}.Normalize()
 		require.NoError(t, err)
 		s := newMaxLogitSample(p)
+		for _, x := range []struct { // other ways to reduce rows, to notice growth, and to fill tiles
+			of   Implementation
+			tier Tier
+			set  string
+			to   int
+		}{{Flash, TierScalar, "subgroup", 0}, {Flash1, TierScalar, "subgroup", 0}, {Flash, TierMatrix, "max_first", 0},
+			{Flash, TierMatrix, "max_first", 1}, {Flash, TierMatrix, "pack", 1}, {Flash, TierMatrix, "parts", 2}} {
+			plan, err := d.Plan(p, WithImplementation(x.of), WithTier(x.tier), WithTuning(map[string]int{x.set: x.to}))
+			if errors.Is(err, ErrUnsupported) {
+				continue
+			}
+			require.NoError(t, err)
+			f := s.forward(t, d)
+			require.NoError(t, plan.Forward(bg, f))
+			for i, want := range s.right(t) {
+				require.InDelta(t, want, s.download(t, f.MaxLogit)[i], 1e-6*math.Abs(want), "%s=%d, head %d", x.set, x.to, i)
+			}
+		}
 		everyKernel(t, d, p, func(t *testing.T, opts ...PlanOption) {
 			plan, f := mustPlan(t, d, p, opts...), s.forward(t, d)
 			for range 2 {
@@ -111,16 +130,25 @@ func TestMaxLogitOfNoNumbers(t *testing.T) {
 			s.q[i] = float32(math.Abs(float64(s.q[i]))) + 1
 		}
 		s.k[(x.head*p.KeyLen+x.j)*p.HeadDim+3] = x.value
+		check := func(t *testing.T, plan *Plan) {
+			t.Helper()
+			f := s.forward(t, d)
+			require.NoError(t, plan.Forward(bg, f))
+			for i, got := range s.download(t, f.MaxLogit) {
+				of := x.seen && i/2 == x.head // of batch entry 0, whose heads come first
+				require.Equal(t, of, math.IsNaN(float64(got)), "head %d has %v", i, got)
+				require.False(t, math.IsInf(float64(got), 0), "head %d", i)
+			}
+		}
 		t.Run(x.name, func(t *testing.T) {
-			everyKernel(t, d, p, func(t *testing.T, opts ...PlanOption) {
-				f := s.forward(t, d)
-				require.NoError(t, mustPlan(t, d, p, opts...).Forward(bg, f))
-				for i, got := range s.download(t, f.MaxLogit) {
-					of := x.seen && i/2 == x.head // of batch entry 0, whose heads come first
-					require.Equal(t, of, math.IsNaN(float64(got)), "head %d has %v", i, got)
-					require.False(t, math.IsInf(float64(got), 0), "head %d", i)
+			everyKernel(t, d, p, func(t *testing.T, opts ...PlanOption) { check(t, mustPlan(t, d, p, opts...)) })
+			for form := 2; form <= 3; form++ {
+				plan, err := d.Plan(p, WithTier(TierMatrix), WithTuning(map[string]int{"form": form}))
+				if !errors.Is(err, ErrUnsupported) {
+					require.NoError(t, err)
+					check(t, plan)
 				}
-			})
+			}
 		})
 	}
 }
