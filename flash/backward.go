@@ -27,7 +27,7 @@ import (
 type Backward struct {
 	// The forward pass whose gradients are wanted: what it was given, with O and LSE as it wrote them. LSE must be given, and of standard
 	// attention the Weights that the forward pass was given. All of it is left as it is. PageTable, PageStarts, LastPages, KeyScales and
-	// ValueScales must be nil: caches have no gradients.
+	// ValueScales must be nil: caches have no gradients. MaxLogit is not looked at.
 	Forward
 
 	DO   *Tensor // the loss's gradient with respect to o, of O's type and shape

@@ -30,6 +30,7 @@ func (g *backwardChoices) choose(p *Plan) (*backwardChoice, error) {
 		return nil, &UnsupportedError{What: fmt.Sprintf("backward of %v", p.attn),
 			Reasons: []string{"caches have no gradients: keys and values lie in pages or are quantised"}}
 	}
+	of := p.attn.Gradients()
 	key := passKey{tier: g.tier}
 	if len(g.given) > 0 {
 		key.tuning = kernel.Constants(g.given).String()
@@ -39,14 +40,14 @@ func (g *backwardChoices) choose(p *Plan) (*backwardChoice, error) {
 	}
 	var c backwardChoice
 	var err error
-	c.kernel, c.tuning, c.reasons, err = pick(p.dev, &p.attn, catalogue.Backward, "backward of ", p.Implementation(), g.tier,
+	c.kernel, c.tuning, c.reasons, err = pick(p.dev, &of, catalogue.Backward, "backward of ", p.Implementation(), g.tier,
 		func(k *kernel.BackwardKernel) (t *kernel.Tuning, note string, err error) {
 			t = kernel.NewBackwardTuning(g.given)
 			if err := t.Fits(&k.Offer); err != nil {
 				return nil, "", err
 			}
-			if c.program, err = k.Plan(p.dev.env, &p.attn, p.program, t); err == nil {
-				c.program, note, err = withScoreGradients(p.dev.env, &p.attn, c.program, &k.Offer, g.given)
+			if c.program, err = k.Plan(p.dev.env, &of, p.program, t); err == nil {
+				c.program, note, err = withScoreGradients(p.dev.env, &of, c.program, &k.Offer, g.given)
 			}
 			return t, note, err
 		})

@@ -66,6 +66,9 @@ func TestBadBackward(t *testing.T) {
 			require.False(t, o.Cache, o.Name)
 			continue
 		}
+		if o.Name == "MaxLogit" { // which a backward pass takes no notice of
+			continue
+		}
 		b := fresh()
 		reflect.ValueOf(&b).Elem().FieldByName(o.Name).Set(reflect.ValueOf(b.Q))
 		err := plan.Backward(bg, b)

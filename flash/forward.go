@@ -11,6 +11,8 @@ type Forward struct {
 	Q, K, V *Tensor // inputs, of the problem's DType (K and V: KeyType and ValueType) and of shapes Problem.QShape, KShape, VShape
 	O       *Tensor // output, of the problem's DType and Problem.OShape
 	LSE     *Tensor // output, fp32 in row-major order, of Problem.LSEShape: what a backward pass needs; nil: not written
+	// Output, of Problem.MaxLogit: fp32 [1, 1, Batch, Heads]; nil without
+	MaxLogit *Tensor
 
 	Bias  *Tensor // of Problem.Bias, nil where that is zero
 	Mask  *Tensor // of Problem.Mask, where nonzero bytes, or bits, may be attended to; nil where that is zero
@@ -37,7 +39,8 @@ type Forward struct {
 
 // given lists the tensors in the order of attn.ForwardOperands.
 func (f *Forward) given(to *kernel.Operands) [len(attn.ForwardOperands)]given {
-	return [...]given{{f.Q, &to.Q}, {f.K, &to.K}, {f.V, &to.V}, {f.O, &to.O}, {f.LSE, &to.LSE}, {f.Bias, &to.Bias}, {f.Mask, &to.Mask},
+	return [...]given{{f.Q, &to.Q}, {f.K, &to.K}, {f.V, &to.V}, {f.O, &to.O}, {f.LSE, &to.LSE}, {f.MaxLogit, &to.MaxLogit},
+		{f.Bias, &to.Bias}, {f.Mask, &to.Mask},
 		{f.Sinks, &to.Sinks}, {f.KeyLengths, &to.KeyLengths}, {f.QueryLengths, &to.QueryLengths}, {f.QueryStarts, &to.QueryStarts},
 		{f.KeyStarts, &to.KeyStarts}, {f.PageTable, &to.PageTable}, {f.PageStarts, &to.PageStarts}, {f.LastPages, &to.LastPages},
 		{f.KeyScales, &to.KeyScales}, {f.ValueScales, &to.ValueScales}}

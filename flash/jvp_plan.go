@@ -26,10 +26,11 @@ func (p *Plan) forwardMode() (*jvpChoice, error) {
 		}
 		var c jvpChoice
 		var err error
-		c.kernel, c.tuning, c.reasons, err = pick(p.dev, &p.attn, catalogue.JVP, what, Flash, p.gradient.tier,
+		of := p.attn.Gradients()
+		c.kernel, c.tuning, c.reasons, err = pick(p.dev, &of, catalogue.JVP, what, Flash, p.gradient.tier,
 			func(k *kernel.JVPKernel) (t *kernel.Tuning, note string, err error) {
 				t = kernel.NewTuning(nil)
-				c.program, err = k.Plan(p.dev.env, &p.attn, t)
+				c.program, err = k.Plan(p.dev.env, &of, t)
 				return t, "", err
 			})
 		if err != nil {

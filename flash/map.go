@@ -89,7 +89,7 @@ func mapOperands(r *mapCommands) []attn.Operand {
 	}
 	for _, o := range attn.ForwardOperands {
 		switch o.Name {
-		case "V", "O", "Sinks", "ValueScales":
+		case "V", "O", "MaxLogit", "Sinks", "ValueScales":
 			continue
 		case "LSE":
 			o.Output, o.Optional = false, false
@@ -108,7 +108,7 @@ func (m *Map) given(to *kernel.MapOperands) [mapTensors]given {
 }
 
 const (
-	mapTensors = len(attn.ForwardOperands) - 4 + 3
+	mapTensors = len(attn.ForwardOperands) - 5 + 3
 	mapBlocks  = mapTensors // the block mask's place among what a recording holds; captured tensors follow
 	mapHeld    = mapBlocks + 1 + MaxCaptured
 	mostCells  = 65535 // down or across

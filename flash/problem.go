@@ -22,6 +22,14 @@ const MaxHeadDim = attn.MostDim
 // QueryLen, ValueDim] of type DType, and lse [Batch, Heads, QueryLen] in fp32, natural logarithm. Softmax and accumulation are fp32. A
 // query with no key to attend to gives o = 0 and lse = −∞, with Sinks its head's sink.
 //
+// With MaxLogit a forward pass also writes, for each batch entry and query head,
+//
+//	maxLogit[b,h] = max_ij s_ij       over all pairs that no mask forbids; −∞ where there is none
+//
+// in fp32. It is the largest of the scores that the kernel has, in natural units and before anything is taken from them: sinks are none of
+// them, dropout drops none, and keys and queries beyond lengths have none. It is NaN where a score of the head's is NaN or +∞, as lse is
+// then. Trainers clip queries and keys by it (qk-clip). It has no gradient; a backward pass takes no notice of it.
+//
 // With Dropout = p > 0 the weight of each (i, j) is dropped with probability k/256, k = round(256·p), and those kept are
 // multiplied by 256/(256−k); lse is that of all weights. Which are kept follows from the call's seed and offset alone
 // (Philox4x32-7, one byte a weight), so backward repeats what forward did, on any tier. See Plan.DropoutProbability.
@@ -47,6 +55,7 @@ type Problem struct {
 	Bias          PerScore           // added to scores, from Forward.Bias; zero: none
 	Mask          PerScore           // which keys a query sees besides, from Forward.Mask; zero: all
 	Sinks         bool               // each query head has a logit without a value beside its scores, from Forward.Sinks
+	MaxLogit      bool               // the largest score of each head is an output of forward passes, Forward.MaxLogit
 
 	// A padded batch: entry b has k_b ≤ KeyLen keys and q_b ≤ QueryLen queries, from Forward.KeyLengths and QueryLengths in device memory,
 	// or all of them. What lies beyond, of any tensor, is not used, whatever it is. Positions are those of the entry: query i stands at i +
@@ -205,6 +214,7 @@ func (p Problem) attn() attn.Problem {
 		DType:    attn.DType(p.DType), Causal: attn.Causal(p.Causal), Window: attn.Window(p.Window), Scale: p.Scale, Dropout: p.Dropout,
 		Blocks: p.blocks(),
 		Score:  p.ScoreFunction, Sees: p.MaskFunction, Bias: p.Bias.attn(&p), BoolMask: p.Mask.attn(&p), Sinks: p.Sinks,
+		MaxLogit:   p.MaxLogit,
 		KeyLengths: p.KeyLengths, QueryLengths: p.QueryLengths, Packed: attn.Packed(p.Packed), Within: attn.Within(p.Within),
 		Pages: attn.Pages(p.Pages), KeyType: attn.DType(p.stored(p.KeyType)), ValueType: attn.DType(p.stored(p.ValueType)),
 	}

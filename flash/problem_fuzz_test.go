@@ -20,12 +20,14 @@ func FuzzProblem(f *testing.F) {
 	f.Add(1, long, 1, 1, 3, 1, 3, byte(2), byte(2), math.Inf(1), 0.998, 1, 1)
 	f.Add(2, 8, 2, 1, long/8, 4, 2, byte(1), byte(1), 1e-30, 0.0, 128, 128)
 	f.Add(1, 4, 4, 65536, 0, 64, 0, byte(1), byte(1), 0.0, 0.1, math.MaxInt32, 1)
+	f.Add(2, 4, 2, 70, 150, 8, 8, byte(1), byte(5), 0.0, 0.0, 0, 0)
 	f.Add(-1, 0, math.MinInt64, math.MaxInt64, 1<<62, 256, 257, byte(3), byte(3), math.NaN(), math.NaN(), -1, 0)
 	f.Fuzz(func(t *testing.T, batch, heads, keyHeads, queries, keys, dim, valueDim int, dtype, causal byte, scale, dropout float64,
 		blockQueries, blockKeys int) {
 		p := Problem{Batch: batch, Heads: heads, KeyHeads: keyHeads, QueryLen: queries, KeyLen: keys, HeadDim: dim, ValueDim: valueDim,
 			DType:  DType(dtype % 4),
-			Causal: Causal(causal % 4), Scale: scale, Dropout: dropout, Blocks: Blocks{Queries: blockQueries, Keys: blockKeys}}
+			Causal: Causal(causal % 4), MaxLogit: causal&4 > 0, Scale: scale, Dropout: dropout,
+			Blocks: Blocks{Queries: blockQueries, Keys: blockKeys}}
 		_ = p.String()
 		normal, err := p.Normalize()
 		if err != nil {

@@ -53,6 +53,10 @@ type SDPAOptions struct {
 	MaskFunction  score.MaskFunction // which keys a query may attend to besides: FlexAttention's mask_mod; zero: all
 	Captured      Captured           // what the two capture
 
+	// MaxLogit receives the largest score of each head, as Problem.MaxLogit says: fp32 [1, 1, batch, heads]. It has no gradient. nil: not
+	// computed
+	MaxLogit *Tensor
+
 	NoBiasGradient bool         // Device.SDPAVJP leaves the gradient with respect to Bias out
 	PlanOptions    []PlanOption // of the plan that is made
 }
@@ -118,6 +122,7 @@ func (d *Device) SDPA(ctx context.Context, q, k, v *Tensor, opts SDPAOptions) (o
 		return o, nil, err
 	}
 	f := opts.forward(q, k, v, o, lse)
+	f.MaxLogit = opts.MaxLogit
 	if err := opts.order(sdpaTensor{"o", &f.O}); err != nil {
 		return o, lse, err
 	}
@@ -144,6 +149,7 @@ func (d *Device) SDPAVJP(ctx context.Context, q, k, v, o, lse, do *Tensor, opts 
 	if err != nil {
 		return nil, err
 	}
+	p.MaxLogit = false
 	plan, err := d.Plan(p, opts.PlanOptions...)
 	if err != nil {
 		return nil, err
@@ -248,6 +254,7 @@ func (o *SDPAOptions) problem(q, k, v *Tensor) (Problem, error) {
 	p.Causal, p.Window, p.Scale, p.Dropout, p.ScoreFunction, p.MaskFunction = o.Causal, o.Window, o.Scale, o.Dropout, o.ScoreFunction,
 		o.MaskFunction
 	p.Sinks, p.QueryLengths, p.KeyLengths = o.Sinks != nil, o.QueryLengths != nil, o.KeyLengths != nil
+	p.MaxLogit = o.MaxLogit != nil
 	p.Bias, p.Mask = perScoreOf(o.Bias), perScoreOf(o.Mask)
 	return p.Normalize()
 }

@@ -25,6 +25,7 @@ var ForwardOperands = [...]Operand{
 	{Name: "V", Shape: (*Problem).VShape, Type: (*Problem).valueType},
 	{Name: "O", Shape: (*Problem).OShape, Output: true},
 	{Name: "LSE", Shape: (*Problem).LSEShape, Statistics: true, Output: true, Optional: true},
+	{Name: "MaxLogit", Shape: (*Problem).MaxLogitShape, Statistics: true, Output: true, When: (*Problem).hasMaxLogit},
 	biasOperand, maskOperand, sinksOperand, keyLengthsOperand, queryLengthsOperand, queryStartsOperand, keyStartsOperand,
 	{Name: "PageTable", Shape: (*Problem).PageTableShape, Statistics: true, When: (*Problem).hasPages, Type: integers, Cache: true},
 	{Name: "PageStarts", Shape: (*Problem).PageStartsShape, Statistics: true, When: (*Problem).hasCompressedPages, Type: integers,

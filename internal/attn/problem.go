@@ -29,6 +29,7 @@ type Problem struct {
 	Bias     PerScore
 	BoolMask PerScore
 	Sinks    bool
+	MaxLogit bool // the largest score of each head is an output of forward passes
 
 	Pages              Pages // of pools that keys and values lie in
 	KeyType, ValueType DType // of their elements where they are quantised, else DType
@@ -128,6 +129,7 @@ const (
 	WithQuantised
 	WithPacked
 	WithPartsOfWholes
+	WithMaxLogit
 )
 
 // OfScores are those that shaders/include/score.glsl computes, in kernels of either pass.
@@ -136,7 +138,8 @@ const OfScores = WithScores | WithSlopes | WithBias | WithMask
 // featureNames are for people, in the order of the bits.
 var featureNames = []string{"dropout", "block mask", "score functions", "score functions with a derivative", "bias", "mask", "sinks",
 	"lengths of keys or queries",
-	"pages of keys and values", "quantised keys or values", "packed sequences", "dropout in parts of longer problems"}
+	"pages of keys and values", "quantised keys or values", "packed sequences", "dropout in parts of longer problems",
+	"largest score of each head"}
 
 // Names lists the features.
 func (f Features) Names() []string {
@@ -187,6 +190,9 @@ func (p Problem) Features() (f Features) {
 	if p.DrawsWithin() {
 		f |= WithPartsOfWholes
 	}
+	if p.MaxLogit {
+		f |= WithMaxLogit
+	}
 	return f
 }
 
@@ -231,9 +237,15 @@ func (p Problem) Mask() Mask {
 	return m
 }
 
+// Gradients is the problem as backward passes have it: without outputs of forward passes that no gradient depends on.
+func (p Problem) Gradients() Problem {
+	p.MaxLogit = false
+	return p
+}
+
 // MasksAlone is the problem without what becomes of its scores, but for which keys its functions let a query see.
 func (p Problem) MasksAlone() Problem {
-	p.Score, p.Bias, p.BoolMask, p.Sinks = score.Function{}, PerScore{}, PerScore{}, false
+	p.Score, p.Bias, p.BoolMask, p.Sinks, p.MaxLogit = score.Function{}, PerScore{}, PerScore{}, false, false
 	return p
 }
 

@@ -37,10 +37,14 @@ func (p *Problem) BiasShape() [4]int     { return p.Bias.Shape(p) }
 func (p *Problem) BoolMaskShape() [4]int { return p.BoolMask.Shape(p) }
 func (p *Problem) SinksShape() [4]int    { return [4]int{1, 1, 1, p.Heads} }
 
+// MaxLogitShape is the shape of the largest scores of heads, [1, 1, Batch, Heads].
+func (p *Problem) MaxLogitShape() [4]int { return [4]int{1, 1, p.Batch, p.Heads} }
+
 // LengthsShape is the shape of lengths of keys and of queries, [1, 1, 1, Batch].
 func (p *Problem) LengthsShape() [4]int { return [4]int{1, 1, 1, p.Batch} }
 
 func (p *Problem) hasSinks() bool        { return p.Sinks }
+func (p *Problem) hasMaxLogit() bool     { return p.MaxLogit }
 func (p *Problem) hasKeyLengths() bool   { return p.KeyLengths }
 func (p *Problem) hasQueryLengths() bool { return p.QueryLengths }
 
@@ -62,6 +66,7 @@ func (p *Problem) ofScores() (text string) {
 		}
 	}
 	add(p.Sinks, "sinks")
+	add(p.MaxLogit, "max logit")
 	add(p.KeyLengths, "key lengths")
 	add(p.QueryLengths, "query lengths")
 	return text

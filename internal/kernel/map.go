@@ -75,7 +75,7 @@ const MapEndedPitch = 17
 // blocks, which only save asking functions.
 func MapProblem(p *attn.Problem) attn.Problem {
 	out := *p
-	out.ValueDim, out.ValueType, out.Dropout, out.Sinks = p.HeadDim, p.DType, 0, false
+	out.ValueDim, out.ValueType, out.Dropout, out.Sinks, out.MaxLogit = p.HeadDim, p.DType, 0, false, false
 	if p.Blocks.Classed {
 		out.Blocks = attn.Blocks{}
 	}

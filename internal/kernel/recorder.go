@@ -20,6 +20,7 @@ func (o *Operand) Given() bool { return o.Binding.Buffer != nil }
 // Operands are the tensors of one forward pass. Without lse, lse is the zero operand and HasLSE false.
 type Operands struct {
 	Q, K, V, O, LSE Operand
+	MaxLogit        Operand // where the problem has it
 	Scores
 	HasLSE  bool
 	Drop    Draw
@@ -29,7 +30,7 @@ type Operands struct {
 
 // List gives the tensors in the order of attn.ForwardOperands.
 func (f *Operands) List() [len(attn.ForwardOperands)]*Operand {
-	all := [len(attn.ForwardOperands)]*Operand{&f.Q, &f.K, &f.V, &f.O, &f.LSE}
+	all := [len(attn.ForwardOperands)]*Operand{&f.Q, &f.K, &f.V, &f.O, &f.LSE, &f.MaxLogit}
 	scores, cache := f.Scores.list(), f.Cache.list()
 	copy(all[len(all)-len(cache):], cache[:])
 	copy(all[len(all)-len(cache)-len(scores):], scores[:])

@@ -115,9 +115,12 @@ func LengthConstants(p *attn.Problem) Constants {
 		"PACKED_QUERIES": BoolInt(p.Packed.Queries > 0), "PACKED_KEYS": BoolInt(p.Packed.Keys > 0)}
 }
 
+// MaxLogitConstants is that of max_logit.glsl.
+func MaxLogitConstants(p *attn.Problem) Constants { return Constants{"MAX_LOGIT": BoolInt(p.MaxLogit)} }
+
 // NeedsMore says whether kernels of a problem read further arguments.
 func NeedsMore(p *attn.Problem) bool {
-	return !p.Bias.None() || !p.BoolMask.None() || p.Sinks || p.Padded() || p.Cached() || p.DrawsWithin()
+	return !p.Bias.None() || !p.BoolMask.None() || p.Sinks || p.Padded() || p.Cached() || p.DrawsWithin() || p.MaxLogit
 }
 
 // MoreBytes is the size of the buffer of further arguments.
@@ -125,6 +128,18 @@ const MoreBytes = 256
 
 // placesAt is the word at which dropout.glsl has the places of a part of a longer problem.
 const placesAt = 28
+
+// MaxLogitLabel is the module that makes the largest scores -inf before a pass, and the label of its dispatch.
+const MaxLogitLabel = "max_logit"
+
+// MaxLogitClears are its specialization constants.
+func MaxLogitClears() Constants {
+	const threads = 128 // every device allows it
+	return Constants{"WG": threads, "MAX_LOGIT": 1}
+}
+
+// maxLogitAt is the word at which max_logit.glsl has where its tensor begins.
+const maxLogitAt = 27
 
 // moreNames are the further arguments as the host writes them.
 var moreNames = []string{"bias_off", "bias_sb", "bias_sh", "bias_sn", "bias_sk", "mask_off", "mask_sb", "mask_sh", "mask_sn", "mask_sk",
@@ -143,6 +158,11 @@ func checkMore(module string, in *shaders.Interface) error {
 			len(cacheNames))
 	}
 	return nil
+}
+
+// WriteMaxLogit writes where the largest scores begin, behind the further arguments.
+func (r *Recorder) WriteMaxLogit(o *Operand) {
+	binary.NativeEndian.PutUint32(r.More.Mapped()[4*maxLogitAt:], o.Offset)
 }
 
 // WriteMore writes the further arguments. All dispatches of a pass have the same.

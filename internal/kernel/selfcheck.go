@@ -111,6 +111,10 @@ func (e *Env) TryForward(p *attn.Problem, v Variant, scratch []uint64, record fu
 // outputBounds are how far o may be off in a self-check, by storage type.
 var outputBounds = map[attn.DType]float64{attn.F32: 1e-4, attn.F16: 5e-3, attn.BF16: 4e-2}
 
+// statisticsBounds are how far lse and the largest scores may be off. Standard attention rounds its scores to the storage type; bf16 has
+// eight bits.
+var statisticsBounds = map[attn.DType]float64{attn.F32: 2e-3, attn.F16: 2e-3, attn.BF16: 8e-3}
+
 // TryForwardWithin is TryForward with a bound of its own for o, unless it is 0.
 func (e *Env) TryForwardWithin(bound float64, p *attn.Problem, v Variant, scratch []uint64,
 	record func(*Recorder, *Operands) error) (wrong string, err error) {
@@ -142,7 +146,42 @@ func (e *Env) TryForwardWithin(bound float64, p *attn.Problem, v Variant, scratc
 			lse = unpacked(p, &attn.Operand{Name: "LSE", Shape: (*attn.Problem).LSEShape}, lse, none[:Product(batchOf(p).LSEShape())])
 		}
 	}
-	return compareForward(cmp.Or(bound, outputBounds[p.DType]), p, in, o, lse)
+	if wrong, err = compareForward(cmp.Or(bound, outputBounds[p.DType]), p, in, o, lse); wrong != "" || err != nil || !p.MaxLogit {
+		return wrong, err
+	}
+	largest, err := t.download(attn.F32, p.MaxLogitShape(), &f.MaxLogit)
+	if err != nil {
+		return "", err
+	}
+	return compareMaxLogits(p, in, largest)
+}
+
+// compareMaxLogits says where the largest scores of heads are off, but of heads with a row that is left out.
+func compareMaxLogits(p *attn.Problem, in *ref.Problem, got []float32) (wrong string, err error) {
+	want, err := ref.MaxLogits(*in)
+	if err != nil {
+		return "", err
+	}
+	rows, err := judge(p, in)
+	if err != nil {
+		return "", err
+	}
+	for i, x := range rows {
+		if x != x {
+			want[i/in.Q.N] = x
+		}
+	}
+	rough := 0.0
+	if HasFunctions(p) {
+		for as, times := range roughTypes(p) {
+			plain, err := ref.PlainMaxLogits(*in, as)
+			if err != nil {
+				return "", err
+			}
+			rough += times * furthest(plain, want)
+		}
+	}
+	return offAt(p, "max logit", got, ref.Array{B: p.Batch, H: p.Heads, N: 1, D: 1, Data: want}, statisticsBounds[p.DType], rough), nil
 }
 
 // forward runs what record records on the inputs of a self-check, and gives the operands.
@@ -244,8 +283,7 @@ func compareForward(bound float64, p *attn.Problem, in *ref.Problem, o, lse []fl
 	if wrong := offAt(p, "o", o, wantO, bound, roughO); wrong != "" || lse == nil {
 		return wrong, nil
 	}
-	// Standard attention rounds its scores to the storage type; bf16 has eight bits.
-	return offAt(p, "lse", lse, wantLSE, map[attn.DType]float64{attn.F32: 2e-3, attn.F16: 2e-3, attn.BF16: 8e-3}[p.DType], roughLSE), nil
+	return offAt(p, "lse", lse, wantLSE, statisticsBounds[p.DType], roughLSE), nil
 }
 
 // offAt says where values are further from what they should be than the tolerance, relative beyond 1, and what functions may make of

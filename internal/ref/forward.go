@@ -19,6 +19,45 @@ func Forward(p Problem) (o, lse Array, err error) {
 	return o, lse, nil
 }
 
+// MaxLogits are the largest scores of each batch entry and query head, [B·Hq]: max_ij s_ij over all pairs that may attend, −∞ where there
+// is none. Sinks are no scores. A score that is NaN or +∞, with which no softmax is a number, makes its head's NaN.
+func MaxLogits(p Problem) ([]float64, error) { return p.maxLogits((*Problem).rowMaximum) }
+
+// maxLogits takes the largest of what rows have.
+func (p *Problem) maxLogits(of func(*Problem, Row) float64) ([]float64, error) {
+	if err := p.Check(); err != nil {
+		return nil, err
+	}
+	all := AllRows(p.Q)
+	rows := make([]float64, len(all))
+	parallel(len(all), func(n int) { rows[n] = of(p, all[n]) })
+	out := make([]float64, p.Q.B*p.Q.H)
+	for i := range out {
+		out[i] = negInf
+		for _, m := range rows[i*p.Q.N : (i+1)*p.Q.N] {
+			out[i] = math.Max(out[i], m) // NaN stays
+		}
+	}
+	return out, nil
+}
+
+// rowMaximum is the largest score of a row.
+func (p *Problem) rowMaximum(r Row) float64 {
+	m := negInf
+	if r.I >= p.queries(r.B) {
+		return m
+	}
+	s := make([]float64, p.K.N)
+	p.scores(r, s, nil)
+	for _, s := range s {
+		m = math.Max(m, s)
+	}
+	if math.IsInf(m, 1) {
+		return math.NaN()
+	}
+	return m
+}
+
 // Row names one query: batch, query head and position.
 type Row struct{ B, H, I int }
 

@@ -51,6 +51,22 @@ func PlainForwardRows(p Problem, t DType, rows []Row) (o [][]float64, lse []floa
 	return o, lse, nil
 }
 
+// PlainMaxLogits is MaxLogits of scores in the dtype t.
+func PlainMaxLogits(p Problem, t DType) ([]float64, error) {
+	return p.maxLogits(func(p *Problem, r Row) float64 {
+		m := negInf
+		if r.I >= p.queries(r.B) {
+			return m
+		}
+		s := make([]float32, p.K.N)
+		p.plainScores(r, t, s, nil)
+		for _, s := range s {
+			m = math.Max(m, float64(s))
+		}
+		return m
+	})
+}
+
 // plainRow fills one row of o and returns its lse.
 func (p *Problem) plainRow(r Row, t DType, o []float64) float64 {
 	if r.I >= p.queries(r.B) {

@@ -9,8 +9,9 @@ import "github.com/vkattn/vkattn/internal/attn"
 //
 // Bytes are counted where an invocation asks for them: a tile of K that a hundred workgroups stage counts a hundred times, and
 // the lse of a row that 16 lanes load counts 16 times, although caches serve most of them. Elements beyond a tensor's edge do
-// not count: there shaders load something inside in their place, and throw it away. Nor do the bits of a block mask. Builds of the
-// shaders that count what they move give the same numbers (shaders/counting).
+// not count: there shaders load something inside in their place, and throw it away. Nor do the bits of a block mask, nor the largest scores
+// of heads, to which a workgroup adds a few numbers at most. Builds of the shaders that count what they move give the same numbers
+// (shaders/counting).
 //
 // Of packed sequences nothing is known but the longest and how many rows all have: they count as so many of the longest as have these rows.
 type Step struct {

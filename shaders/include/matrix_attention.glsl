@@ -135,6 +135,7 @@ float value_factor;   // the scale of values
 #endif
 #include "score.glsl"
 #include "sinks.glsl"
+#include "max_logit.glsl"
 
 // Who this is: invocation of the workgroup and of the subgroup, its part of rows and columns of a fragment, and the subgroup's places in
 // shared memory.
@@ -154,6 +155,9 @@ FRAG_A Qm[RM * QR], P[RM * NP];
 #endif
 ACC O[RM * VF], S[RM * NS];
 float m[RM * SLOTS], l[RM * SLOTS], top[RM * SLOTS], sum[RM * SLOTS];   // top, sum: of a chunk's scores and weights, this lane's columns
+// MAX_LOGIT: what a lane notes of its rows (matrix_max_logit.glsl), of form 3 those that it walks along.
+const uint NOTED_ROWS = (FM + SG - 1) / SG;
+float largest[MAX_LOGIT ? (FORM == 3 ? RM * NOTED_ROWS : RM * SLOTS) : 1];
 #ifndef SPLIT
 uvec4 qr[RM * Q_PASSES * Q_EACH];  // pieces of Q on their way
 #endif
@@ -201,6 +205,11 @@ float lse_of(float reference, float row_sum) { return row_sum == 0.0 ? -infinity
 #include "matrix_staging.glsl"
 #endif
 #include "matrix_dropout.glsl"
+#define NOTED_PLACE(x) (x % NOTED_ROWS * SG + lane)
+#define IS_NOTED(x) (FORM != 3 || NOTED_PLACE(x) < FM)
+#define NOTED_ROW(x) (FORM == 3 ? row0 + x / NOTED_ROWS * FM + NOTED_PLACE(x) : row_of_slot(x))
+#define NOTED_SUM(x) (FORM == 3 ? X[stats_at + 3 * (x / NOTED_ROWS * FM + NOTED_PLACE(x)) + 1] : l[x])
+#include "matrix_max_logit.glsl"
 #include "matrix_shared_softmax.glsl"
 #include "matrix_softmax.glsl"
 #include "matrix_rows.glsl"

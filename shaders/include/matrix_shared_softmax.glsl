@@ -56,6 +56,7 @@ void weights_in_shared(uint c, bool masked) {
       }
       float most = -infinity(), all_weights = 0.0;
       for (uint k = 0; k < CK; ++k) if (allowed(keys, query_of(row), j * BC + c * CK + k)) most = max(most, X[x0 + k]);
+      if (MAX_LOGIT && mine) largest[r * NOTED_ROWS + u] = max(largest[r * NOTED_ROWS + u], most);
       const float before = X[s], now = max(before, most * scale - BIAS);
       subgroupBarrier();
       if (mine) {

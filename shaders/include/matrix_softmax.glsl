@@ -145,8 +145,9 @@ void softmax(uint c, bool masked) {
   if (BIAS_EIGHTS) ask_ahead(c);
 #endif
   if (masked) mask(c);
+  if (MAX_FIRST || MAX_LOGIT) lane_max();
+  if (MAX_LOGIT) note_scores();
   if (MAX_FIRST) {
-    lane_max();
     if (scores_grew()) rescale();
     weights();
   } else {

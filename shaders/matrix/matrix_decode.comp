@@ -47,7 +47,7 @@
 //  18, 19 J_OF_COMP    entry f components + e: which of a lane's HELD columns the component A_OF(f, e) of operand A is
 //  20, 21 COL_OF_J     the column of operand A that it is, less the lane's part; the first ones are the accumulator's
 //  27..39         include/matrix_layout.glsl
-//  63..67         include/score.glsl, sinks.glsl: bindings from 8 on
+//  63..67         include/score.glsl, sinks.glsl: bindings from 8 on     112 MAX_LOGIT  include/max_logit.glsl: binding 12, or 15
 //  90..92, 100, 101  include/lengths.glsl, rows.glsl: bindings 6 and 7
 // 104..107        with CACHE: include/pages.glsl, quantised.glsl
 
@@ -126,6 +126,12 @@ layout(set = 0, binding = 4, std430) writeonly buffer Lse { float lse[]; };  // 
 #define BIAS_ELEMENT(i) decode(bias16[i])
 #include "score.glsl"
 #include "sinks.glsl"
+#ifdef CACHE
+#define MAX_LOGIT_AT 15
+#else
+#define MAX_LOGIT_AT 12
+#endif
+#include "max_logit.glsl"
 #include "few_rows.glsl"
 
 shared uint16_t Qs[RN * FN * Q_PITCH];     // rows of Q, columns in the order of K's fragments
@@ -134,6 +140,7 @@ shared uint16_t Ps[W * KEYS * P_PITCH];    // a subgroup's weights: keys, then r
 FRAG_B Q[QF * RN];
 ACC O[OF * RN], S[KF * RN];
 float m[RN * ACC_HELD], l[RN * ACC_HELD];  // of the lane's rows; l of the keys that it holds
+float largest[MAX_LOGIT ? RN * ACC_HELD : 1];   // scores of these rows and keys: references stay behind them
 uvec4 K[KF * SLOTS * KC], V[VF * HELD * VC];   // a batch
 
 uint row_lane, col_lane;   // the lane's part of rows and columns of a fragment
@@ -390,6 +397,7 @@ void weigh() {
       top[n * ACC_HELD + j] = x;
       grew = grew || x >= m[n * ACC_HELD + j] + GROWTH;
     }
+  if (MAX_LOGIT) [[unroll]] for (uint r = 0; r < RN * ACC_HELD; ++r) largest[r] = max(largest[r], top[r]);
   if (subgroupAny(grew)) {
     [[unroll]] for (uint n = 0; n < RN; ++n)
       [[unroll]] for (uint j = 0; j < ACC_HELD; ++j) {
@@ -450,6 +458,17 @@ void take_q() {
     [[unroll]] for (uint n = 0; n < RN; ++n) coopMatLoad(Q[x * RN + n], Qs, n * FN * Q_PITCH + x * FK, Q_PITCH, BY_COLUMN);
 }
 
+// The largest scores that the subgroup saw of each row, added to its head's. Before sums of rows meet.
+void take_max_logits() {
+  [[unroll]] for (uint r = 0; r < RN * ACC_HELD; ++r) {
+    const uint row = r / ACC_HELD * FN + col_lane + TABLE(COL_OF_J, r % ACC_HELD);
+    const bool exists = row < ROWS && row0 + row < all_rows && query_of(row0 + row) < query_count();
+    int own = exists ? logit_of(largest[r], l[r]) : NO_LOGIT;
+    [[unroll]] for (uint bit = 0; bit < 7; ++bit) if (WEIGHT(ROW_LANE, bit) != 0u) own = max(own, subgroupShuffleXor(own, 1u << bit));
+    if (tr == 0) add_logit(b * heads() + kh * group() + member_of(row0 + row), own);
+  }
+}
+
 void main() {
   if (!take_rows()) return;
   row_lane = lane_part(ROW_LANE, lane);
@@ -463,7 +482,7 @@ void main() {
 #ifdef CACHE
   ask_pages(current);
   note_lost();
-  hide_masks();
+  hide_masks(); fill_table();
   if (K_TYPE != NATIVE) k_find_places();
   if (V_TYPE != NATIVE) v_find_places();
 #endif
@@ -477,6 +496,7 @@ void main() {
   if (PAGE != 0 && current + W < keys.end) ask_pages(current + W);
 #endif
   [[unroll]] for (uint r = 0; r < RN * ACC_HELD; ++r) { m[r] = NONE; l[r] = 0; }
+  if (MAX_LOGIT) [[unroll]] for (uint r = 0; r < RN * ACC_HELD; ++r) largest[r] = NEG_INFINITY;
   [[unroll]] for (uint x = 0; x < OF * RN; ++x) O[x] = ACC(0.0);
 
   // As many turns for every subgroup, the last of some masked: lavapipe (26.1) takes a barrier of a subgroup for one of the workgroup, and
@@ -515,6 +535,7 @@ void main() {
     current = next;
   } while (--turns > 0);
 
+  if (MAX_LOGIT) take_max_logits();
   // Every lane of a row has the same m, and the sum of its own keys.
   [[unroll]] for (uint n = 0; n < RN; ++n)
     [[unroll]] for (uint j = 0; j < ACC_HELD; ++j) {

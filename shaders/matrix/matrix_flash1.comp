@@ -34,12 +34,14 @@
 // and
 //  48 KEY_BLOCKS  blocks of keys of a part
 //  90..92         include/lengths.glsl: bindings 12 and 13. With lengths, MASKS and RAGGED are 1.
+// 112 MAX_LOGIT   include/max_logit.glsl: binding 14
 //  49 ROWS_LEN    patches for rows of Q and O: W FM odd(PATCH), in 16 bytes
 
 #extension GL_GOOGLE_include_directive : require
 
 #define OWN_PATCH
 #define LENGTHS 12
+#define MAX_LOGIT_AT 14
 #include "matrix_attention.glsl"
 
 layout(constant_id = 48) const uint KEY_BLOCKS = 1;
@@ -51,6 +53,7 @@ layout(binding = 6) workgroupcoherent buffer SumsOfSubgroup { float shared_sums[
 
 const uint HELD = FM * FN / SG;   // components of an accumulator that a lane holds, in forms 1 and 2
 
+int own_logit;   // MAX_LOGIT: the largest score that this lane noted
 uint bh, span;   // head over the batch; rows of a head, up to the end of its last block of queries
 bool last;       // no further block of keys for these queries
 
@@ -120,7 +123,9 @@ void block(uint i, bool masked) {
   q_through_patch();
   if (PREFETCH != 0) ask_q(row0 + BR, query_count());
   if (j == 0) nothing_seen(); else bring_sums();
+  if (MAX_LOGIT) forget_scores();
   attend(masked);
+  if (MAX_LOGIT) own_logit = max(own_logit, noted_of_all(query_count()));
   divide_by_sum(DROPOUT && last, SINKS && last, true, span);
   if (last) store_o(nq); else leave_sums();
 }
@@ -147,6 +152,7 @@ void main() {
   j = part * KEY_BLOCKS;
   if (j >= end_j) return;
 
+  own_logit = NO_LOGIT;
   own_places();
   zero_beyond_columns(1);
 
@@ -173,4 +179,5 @@ void main() {
     [[dont_unroll]] for (; i < full; ++i) block(i, false);
     if (LOWER_BOUND) [[dont_unroll]] for (; i < end_i; ++i) block(i, true);
   }
+  if (MAX_LOGIT) add_logit_of_subgroup(own_logit);
 }

@@ -69,7 +69,7 @@
 //  59..62, 72, 81 the block mask, binding 5: include/mask.glsl. With BLOCK_MASK, PACK is 0; with BLOCK_CLASSES, MASKS is 1. (Not with
 //                 KEY_PARTS.)
 //  90..92, 100, 101  include/lengths.glsl, rows.glsl: bindings 6 and 7. With lengths, MASKS and RAGGED are 1.
-//  110 WITHIN      include/dropout.glsl: at the binding of further arguments
+//  110 WITHIN      include/dropout.glsl: at the binding of further arguments     112 MAX_LOGIT  include/max_logit.glsl: binding 12, or 15
 //  50, 104..107   with CACHE: include/matrix_attention.glsl, pages.glsl, quantised.glsl
 
 #extension GL_GOOGLE_include_directive : require
@@ -80,6 +80,11 @@
 #endif
 #define LENGTHS 6
 #define PARTS_OF_WHOLES
+#ifdef CACHE
+#define MAX_LOGIT_AT 15
+#else
+#define MAX_LOGIT_AT 12
+#endif
 #include "matrix_attention.glsl"
 const bool TWO_TILES = PREFETCH == 3 || PREFETCH == 4;
 
@@ -215,6 +220,7 @@ void main() {
   if (BIAS_EIGHTS) ask_eights(j, 0);
 #endif
   nothing_seen();
+  if (MAX_LOGIT) forget_scores();
   zero_beyond_columns(TWO_TILES ? 2 : 1);
 
   if (TWO_TILES) {
@@ -233,6 +239,7 @@ void main() {
     if (MASKS) [[dont_unroll]] for (; j < end; advance()) tile(true);
   }
 
+  if (MAX_LOGIT) add_logits(PACK ? query_count() * group() : query_count());
 #ifdef KEY_PARTS
   divide_by_sum(DROPOUT, false, true, rows);
   barrier();

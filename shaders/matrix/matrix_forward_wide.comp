@@ -43,7 +43,7 @@
 //  41 WORDS       components 2e and 2e + 1 of an accumulator are columns 2n and 2n + 1 of one row; form 1 or 2
 //  42 MASKS       0: not causal and nk is a multiple of BC, so that no tile looks at single scores
 //  27..39         include/matrix_layout.glsl
-//  63..67         include/score.glsl, sinks.glsl: bindings from 8 on
+//  63..67         include/score.glsl, sinks.glsl: bindings from 8 on     112 MAX_LOGIT  include/max_logit.glsl: binding 12
 
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
@@ -132,6 +132,8 @@ shared uint grown[2];              // of tiles of even and odd number: whether a
 #define BIAS_ELEMENT(i) UNPAIR(uint(bias16[i])).x
 #include "score.glsl"
 #include "sinks.glsl"
+#define MAX_LOGIT_AT 12
+#include "max_logit.glsl"
 #include "matrix_gather.glsl"
 
 uint tid, lane, row_lane, col_lane;
@@ -144,11 +146,18 @@ float scale, natural_scale;                  // as in include/matrix_attention.g
 uint flip;
 ACC O[RM * VF], S[RM * NS];
 float m[RM * SLOTS], l[RM * SLOTS], top[RM * SLOTS];
+// MAX_LOGIT: what a lane notes of its rows (matrix_max_logit.glsl), of form 3 those that it walks along.
+float largest[MAX_LOGIT ? (FORM == 3 ? (TEAM_ROWS + SG - 1) / SG : RM * SLOTS) : 1];
 
 uint query_of(uint row) { return PACK ? row / group() : row; }
 uint member_of(uint row) { return PACK ? row % group() : 0u; }
 uint slot_row(uint x) { return x / SLOTS * FM + row_lane + TABLE(ROW_OF_SLOT, x % SLOTS); }   // of the team's rows
 uint key_base() { return j * BC + share * CK; }   // the first key of which this subgroup computes scores
+
+#define IS_NOTED(x) (FORM != 3 || x * SG + lane < TEAM_ROWS)
+#define NOTED_ROW(x) (row0 + (FORM == 3 ? x * SG + lane : slot_row(x)))
+#define NOTED_SUM(x) (FORM == 3 ? X[LS + own_row + x * SG + lane] : l[x])
+#include "matrix_max_logit.glsl"
 
 // Steps: pieces of 16 bytes tid, tid + WG, ... of Q and K, or of V, are an invocation's.
 const uint Q_PIECES = BR * SU, K_PIECES = BC * SU, V_PIECES = V_KEYS * VU;
@@ -271,6 +280,7 @@ bool scores_grew_in_shared(bool masked) {
       most = max(most, s);
     }
     X[TOPS + own_row + i] = most;
+    if (MAX_LOGIT) largest[i / SG] = max(largest[i / SG], most);
     grew = grew || most * scale >= X[MS + own_row + i] + GROWTH;
   }
   return grew;
@@ -372,6 +382,7 @@ void softmax(bool masked) {
     if (SCORED) score_pairs();
     if (MASKS) { if (masked) mask(); }
     grew = scores_grew();
+    if (MAX_LOGIT) note_scores();
   }
   if (subgroupAny(grew)) { if (lane == 0) atomicOr(grown[j % 2], 1u); }
   barrier();
@@ -522,9 +533,11 @@ void main() {
   [[unroll]] for (uint x = 0; x < RM * SLOTS; ++x) { m[x] = NONE; l[x] = 0.0; }
   if (FORM == 3) { OWN_ROWS(x) { X[MS + own_row + x] = NONE; X[LS + own_row + x] = 0.0; } }
   if (tid < 2) grown[tid] = 0;
+  if (MAX_LOGIT) forget_scores();
 
   [[dont_unroll]] for (; j < end; ++j) tile(!is_whole(keys, j));
 
+  if (MAX_LOGIT) add_logits(rows);
   barrier();
   divide_by_sum();
   store_o();

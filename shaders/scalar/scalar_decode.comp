@@ -51,6 +51,7 @@
 //   9 U           keys of a lane in a batch
 //  10 PARTS       parts that the batches of keys that a block of rows sees are dealt to
 //  11 MEET        rows whose sums of subgroups lie in shared memory at the same time
+// 112 MAX_LOGIT   include/max_logit.glsl: binding 12, or with CACHE 15
 // 100 PAGE, 101 COMPRESSED, 102 K_TYPE, 103 V_TYPE   with CACHE: include/pages.glsl, quantised.glsl
 
 #extension GL_EXT_control_flow_attributes : require
@@ -115,6 +116,12 @@ layout(set = 0, binding = 4, std430) writeonly buffer Lse { float lse[]; };  // 
 #endif
 #include "score.glsl"
 #include "sinks.glsl"
+#ifdef CACHE
+#define MAX_LOGIT_AT 15
+#else
+#define MAX_LOGIT_AT 12
+#endif
+#include "max_logit.glsl"
 
 #include "few_rows.glsl"
 
@@ -361,6 +368,19 @@ void join_groups() {
   }
 }
 
+// The largest scores of the workgroup's rows, each added to its head's. met_ml has what subgroups saw.
+void take_max_logits() {
+  for (uint r = subgroup * SG + lane; r < ROWS; r += WG) {
+    if (row0 + r >= all_rows || query_of(row0 + r) >= query_count()) continue;
+    int own = NO_LOGIT;
+    [[unroll]] for (uint w = 0; w < W; ++w) {
+      const vec2 ml = met_ml[w * ROWS + r];
+      own = max(own, logit_of(ml.y == 0 ? NEG_INFINITY : ml.x, ml.y));
+    }
+    add_logit(b * heads() + kh * group() + member_of(row0 + r), own);
+  }
+}
+
 void main() {
   if (!take_rows()) return;
   s = lane % LPR;
@@ -428,6 +448,7 @@ void main() {
             [[unroll]] for (uint c = 0; c < V_FOURS; ++c)
               met[(subgroup * MEET + r - first_row) * MEET_PITCH + V_FOUR(s + LPR * i, c)] = O[r * VQ + i * V_FOURS + c];
     barrier();
+    if (MAX_LOGIT && first_row == 0) take_max_logits();
     store_met(first_row);
   }
 }

@@ -49,6 +49,7 @@
 //  13 K_AT, 14 V_AT, 15 P_AT   where K, V and P begin in shared memory, in v4; Q begins at 0
 //  16 SHARED_V4   length of shared memory in v4
 //  17 REDUCE_LEN  floats for the row reduction: BR TX without SUBGROUP, 1 with it
+// 112 MAX_LOGIT   include/max_logit.glsl: binding 14
 //  18 DROPOUT     1: weights are dropped after the sum l is taken (include/dropout.glsl); 0: drop_k and the rest are ignored
 //
 //   sizes in v4:  Q  BR odd(DK4)    K  BC odd(DC DK4)    V  VC TX ceil(DV4/TX)    P  BR odd(BC/4)       none may overlap
@@ -160,6 +161,7 @@ uint q0, bh;                                  // first query of the block, head 
 uint q_origin, k_origin, v_origin, o_origin;  // element at which row 0 of this head lies
 vec4 S[MR * MC4];                             // scores of a block, then P
 vec4 acc[MR * MD4];                           // O_i
+int own_logit;                                // MAX_LOGIT: the largest score of the rows that this invocation saw the last of
 
 #include "micro_scores.glsl"
 #define PRODUCT add_product
@@ -174,6 +176,8 @@ vec4 acc[MR * MD4];                           // O_i
 #endif
 #include "score.glsl"
 #include "sinks.glsl"
+#define MAX_LOGIT_AT 14
+#include "max_logit.glsl"
 #include "micro_softmax.glsl"
 
 // Rows of P are read by the invocations that wrote them. With SUBGROUP those are of one subgroup.
@@ -279,6 +283,9 @@ void query_block(uint key0, bool edge, bool first, bool last) {
   [[unroll]] for (uint i = 0; i < MR; ++i) {
     const uint row = q0 + ty + TY * i;
     l[i] += sum[i];
+    if (MAX_LOGIT) {
+      if (last && row < query_count()) own_logit = max(own_logit, logit_of(l[i] == 0 ? NEG_INFINITY : top[i], l[i]));
+    }
     float sunk = 1;
     if (SINKS && last && query_exists(row)) sunk = join_sink(bh % heads(), top[i], l[i]);
     const float inv = l[i] == 0 ? 0 : sunk / l[i];
@@ -319,6 +326,7 @@ void main() {
   uint j = part * KEY_BLOCKS;
   if (j >= end_j) return;
 
+  own_logit = NO_LOGIT;
   do {
     const uint key0 = j * BC;
     const Walk queries = query_tiles(key0, key0 + BC - 1, BR, 0, query_count());
@@ -336,4 +344,12 @@ void main() {
     memoryBarrierBuffer();  // m and l, for the other invocations of a row
     barrier();
   } while (++j < end_j);
+  if (MAX_LOGIT) {   // rows meet where Q was
+    if (tx == 0) tile[ty].x = logit_of_key(own_logit);
+    barrier();
+    if (lid == 0) {
+      for (uint i = 1; i < TY; ++i) own_logit = max(own_logit, logit_key(tile[i].x));
+      add_logit(bh, own_logit);
+    }
+  }
 }

@@ -55,7 +55,7 @@
 //  19 REDUCE_LEN  floats for the row reduction: BR TX without SUBGROUP, 1 with it
 //  5, 58..62, 72, 81  include/mask.glsl: binding 5 is the block mask     63..67 include/score.glsl, sinks.glsl: bindings from 8 on
 //  90..92, 100, 101  include/lengths.glsl, rows.glsl: bindings 6 and 7
-//  110 WITHIN      include/dropout.glsl: at the binding of further arguments
+//  110 WITHIN      include/dropout.glsl: at the binding of further arguments     112 MAX_LOGIT  include/max_logit.glsl: binding 12, or 15
 //  20 DROPOUT     1: weights are dropped after the sum l is taken (include/dropout.glsl); 0: drop_k and the rest are ignored
 //  21 PARTS       KEY_PARTS: the number of parts
 // 104 PAGE, 105 COMPRESSED, 106 K_TYPE, 107 V_TYPE   with CACHE: include/pages.glsl, quantised.glsl
@@ -209,6 +209,12 @@ float m[MR], l[MR];                 // running maximum and (this invocation's pa
 #endif
 #include "score.glsl"
 #include "sinks.glsl"
+#ifdef CACHE
+#define MAX_LOGIT_AT 15
+#else
+#define MAX_LOGIT_AT 12
+#endif
+#include "max_logit.glsl"
 #include "micro_softmax.glsl"
 
 // P is read by the invocations that wrote it and its row's others. With SUBGROUP those are of one subgroup, and when V is there
@@ -275,6 +281,20 @@ void key_tile(uint key0, bool edge) {
   }
 }
 
+// The largest score of the workgroup's rows, of those that exist, which are of one head. Rows meet where Q was.
+void take_max_logit() {
+  int own = NO_LOGIT;
+  [[unroll]] for (uint i = 0; i < MR; ++i)
+    if (q0 + ty + TY * i < query_count()) own = max(own, logit_of(l[i] == 0 ? NEG_INFINITY : m[i], l[i]));
+  barrier();  // the last reads of what is overwritten now
+  if (tx == 0) tile[ty].x = logit_of_key(own);
+  barrier();
+  if (lid == 0) {
+    for (uint i = 1; i < TY; ++i) own = max(own, logit_key(tile[i].x));
+    add_logit(bh, own);
+  }
+}
+
 void main() {
 #ifdef KEY_PARTS
   if (workgroup_index() >= total) return;
@@ -337,6 +357,7 @@ void main() {
 #endif
 
   sum_over_row(l);
+  if (MAX_LOGIT) take_max_logit();
 #ifdef KEY_PARTS
   [[unroll]] for (uint i = 0; i < MR; ++i) {
     const uint row = q0 + ty + TY * i;

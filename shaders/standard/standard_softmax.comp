@@ -29,7 +29,7 @@
 //   6 SG    with -DSUBGROUP, invocations of a subgroup, a power of two
 //   7 DROPOUT
 //   8 SCORES_ONLY  1: scores as functions, bias and masks make them are stored in place, what the softmax is taken of, and that is all
-//   63..67 include/score.glsl, sinks.glsl: bindings from 2 on
+//   63..67 include/score.glsl, sinks.glsl: bindings from 2 on     112 MAX_LOGIT  include/max_logit.glsl: binding 6
 
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_GOOGLE_include_directive : require
@@ -65,6 +65,8 @@ layout(constant_id = 8) const bool SCORES_ONLY = false;
 #endif
 #include "score.glsl"
 #include "sinks.glsl"
+#define MAX_LOGIT_AT 6
+#include "max_logit.glsl"
 
 layout(set = 0, binding = 0, std430) buffer Scores { QUAD s4[]; };
 layout(set = 0, binding = 1, std430) writeonly buffer Lse { float lse[]; };
@@ -140,6 +142,7 @@ void main() {
     l *= exp2(seen - m);
   }
   l = sum_over_row(l);
+  if (MAX_LOGIT) { if (real && lane == 0) add_logit(bh, logit_of(l == 0 ? NEG_INFINITY : m, l)); }
   float all = l, reference = m;   // of lse: the sink has no weight of its own
   const float sunk = SINKS ? join_sink(bh % heads(), reference, all) : 1;
   const float inv = all == 0 ? 0 : sunk / all;

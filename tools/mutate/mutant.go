@@ -55,7 +55,7 @@ func Mutants() []Mutant {
 		behind(backwardMutants, differences, in("./flash", "TestBackwardTiles")),
 		behind(matrixMutants, matrixForms, matrixTiles),
 		behind(otherKernelMutants, in("./flash", "TestForward", "TestBlockSparse.*"), differences),
-		pipelineMutants, hostMutants, referenceMutants, benchMutants)
+		maxLogitMutants, pipelineMutants, hostMutants, referenceMutants, benchMutants)
 }
 
 // behind adds tests to the mutants that cases of the conformance suite ought to find.

@@ -292,6 +292,7 @@ func hostConstants(t *testing.T) map[string]kernel.Constants {
 		"map_ends":         kernel.MapEndsConstants(false),
 		"merge":            kernel.MergeConstants(&kernel.Merge{ValueDim: 64}, true, 2),
 		"mask_classes":     kernel.ClassConstants(p),
+		"max_logit":        kernel.MaxLogitClears(),
 		"row_table":        kernel.RowTableConstants(p, kernel.RowBlocks{Rows: 64, Columns: 64}, 128),
 		"backward_sinks":   pass.SinkGradientConstants(p, false),
 		"standard_scores":  inThree.Scores(p, true).Constants,

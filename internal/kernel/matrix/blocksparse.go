@@ -16,7 +16,7 @@ var BlockSparse = &kernel.Kernel{
 		Implementation: kernel.Flash,
 		Tier:           kernel.TierMatrix,
 		MostDim:        kernel.PlainDims,
-		Can:            attn.WithDropout | attn.WithBlocks | attn.OfScores | attn.WithSinks | attn.WithLengths,
+		Can:            attn.WithDropout | attn.WithBlocks | attn.OfScores | attn.WithSinks | attn.WithLengths | attn.WithMaxLogit,
 		Needs:          attn.WithBlocks,
 		Parameters:     tileRanges.And(headRanges),
 		Unsupported:    kernel.MatrixLacks,

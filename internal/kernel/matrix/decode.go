@@ -21,8 +21,9 @@ var Decode = &kernel.Kernel{
 		Implementation: kernel.Flash,
 		Tier:           kernel.TierMatrix,
 		MostDim:        kernel.PlainDims,
-		Can:            attn.OfScores | attn.WithSinks | attn.WithLengths | attn.WithPacked | attn.WithPages | attn.WithQuantised,
-		MostRows:       DecodeRows,
+		Can: attn.OfScores | attn.WithSinks | attn.WithLengths | attn.WithPacked | attn.WithPages | attn.WithQuantised |
+			attn.WithMaxLogit,
+		MostRows: QuantisedDecodeRows,
 		Parameters: kernel.GroupBound.And(kernel.SideRanges, kernel.IndirectRange, kernel.RowRanges(DecodeKernel).Only("w", "keys"),
 			kernel.Parameters{
 				kernel.DecodeParameter: kernel.OnOff, "rows": kernel.Between(1, DecodeRows), "parts": kernel.PartsRange,
@@ -39,11 +40,18 @@ var Decode = &kernel.Kernel{
 // matrix_forward, which stages keys for many rows, is as fast, and with 32 faster.
 const DecodeRows = 16
 
+// QuantisedDecodeRows is the same of keys and values that are quantised, where matrix_forward makes numbers of them on the way into shared
+// memory: here rows are cut into blocks, of which each makes them anew in registers.
+const QuantisedDecodeRows = 64
+
 // DecodeKernel is the kernel's name, and the label of its dispatches.
 const DecodeKernel = "matrix_decode"
 
 // decodeUnsupported says what the device or the problem lacks.
 func decodeUnsupported(c *kernel.Capabilities, p *attn.Problem) string {
+	if rows := p.QueryLen * p.Group(); rows > DecodeRows && !(p.KeyType.Quantised() && p.ValueType.Quantised()) {
+		return fmt.Sprintf("%d rows for each key head: it takes up to %d, and more of quantised keys and values alone", rows, DecodeRows)
+	}
 	if p.DType == attn.BF16 && (p.KeyType.Quantised() || p.ValueType.Quantised()) {
 		return "quantised numbers would be rounded to the eight bits of bf16"
 	}
@@ -133,7 +141,8 @@ func (t *DecodeTile) Constants(p *attn.Problem, l *kernel.FragmentLayout, v kern
 		c["K_BYTES"], c["K_WIDE"] = stagedRow(p.KeyType, p.HeadDim, v.Aligned)
 		c["V_BYTES"], c["V_WIDE"] = stagedRow(p.ValueType, p.ValueDim, v.Aligned)
 	}
-	return c.And(decodeFields.Constants(t), columnConstants(l, f), l.Constants(), kernel.ForwardConstants(p, v), kernel.LengthConstants(p))
+	return c.And(decodeFields.Constants(t), columnConstants(l, f), l.Constants(), kernel.ForwardConstants(p, v), kernel.LengthConstants(p),
+		kernel.MaxLogitConstants(p))
 }
 
 // stagedRow is the bytes of a row of a quantised tensor, and the words that are loaded at a time: attn.Layout.Aligned says where rows
@@ -251,12 +260,17 @@ func (t *DecodeTile) patch(p *attn.Problem) int {
 	return t.Keys * words
 }
 
-// shared is the shared memory of a workgroup in bytes: Q, weights, sums of subgroups with their m and l, and patches.
+// shared is the shared memory of a workgroup in bytes: Q, weights, sums of subgroups with their m and l, patches, and pairs of iq4_nl's
+// table.
 func (t *DecodeTile) shared(p *attn.Problem) int {
 	rows := t.fragments() * t.Fragment.N
 	columns := attn.CeilDiv(p.HeadDim, 8*t.Fragment.K)*8*t.Fragment.K + 8
 	values := attn.CeilDiv(p.ValueDim, 8*t.Fragment.M) * 8 * t.Fragment.M
-	return 2*rows*columns + 2*t.W*t.Keys*(rows+8) + 4*t.W*t.Meet*values + 8*t.W*t.Rows + 4*t.W*t.patch(p)
+	table := 0
+	if p.KeyType == attn.IQ4_NL || p.ValueType == attn.IQ4_NL {
+		table = 4 * 256
+	}
+	return 2*rows*columns + 2*t.W*t.Keys*(rows+8) + 4*t.W*t.Meet*values + 8*t.W*t.Rows + 4*t.W*t.patch(p) + table
 }
 
 // complete chooses what depends on other choices: rows of sums in shared memory.

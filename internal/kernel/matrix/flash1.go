@@ -14,7 +14,7 @@ var Flash1 = &kernel.Kernel{
 		Implementation: kernel.Flash1,
 		Tier:           kernel.TierMatrix,
 		MostDim:        kernel.PlainDims,
-		Can:            attn.WithDropout | attn.OfScores | attn.WithSinks | attn.WithLengths,
+		Can:            attn.WithDropout | attn.OfScores | attn.WithSinks | attn.WithLengths | attn.WithMaxLogit,
 		Parameters: tileRanges.And(kernel.Parameters{"prefetch": kernel.OnOff,
 			"max_key_blocks": kernel.Between(0, kernel.AllKeyBlocks)}),
 		Reserved:    kernel.ReservedOnCPU,

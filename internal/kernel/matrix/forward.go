@@ -15,7 +15,7 @@ var Forward = &kernel.Kernel{
 		Tier:           kernel.TierMatrix,
 		MostDim:        kernel.PlainDims,
 		Can: attn.WithDropout | attn.WithPartsOfWholes | attn.OfScores | attn.WithSinks | attn.WithLengths | attn.WithPacked |
-			attn.WithPages | attn.WithQuantised,
+			attn.WithPages | attn.WithQuantised | attn.WithMaxLogit,
 		Parameters: tileRanges.And(headRanges, kernel.IndirectRange, kernel.Parameters{kernel.DecodeParameter: kernel.OnOff,
 			keyTermsParameter: kernel.Between(1, 2)}),
 		Reserved:    kernel.ReservedOnCPU,
@@ -102,7 +102,8 @@ func (t *Tile) constants(p *attn.Problem, l *kernel.FragmentLayout, v kernel.Var
 	if t.Ahead {
 		c["BIAS_EIGHTS"] = kernel.BoolInt(v.Aligned)
 	}
-	return c.And(tileFields.Constants(t), cutFields.Constants(t), kernel.ForwardConstants(p, v), l.Constants(), t.splitConstants(&sh))
+	return c.And(tileFields.Constants(t), cutFields.Constants(t), kernel.ForwardConstants(p, v), l.Constants(), t.splitConstants(&sh),
+		kernel.MaxLogitConstants(p))
 }
 
 // selfCheck is a small problem for the tile: two blocks of queries, the second ragged, some whole tiles of keys and, where the pipeline

@@ -25,7 +25,8 @@ func TestRefusals(t *testing.T) {
 		"pages of keys and values",
 		"quantised keys or values", "packed sequences")
 	kerneltest.Refuses(t, &ForwardSplit.Offer, attn.Problem{}, "block mask", "pages of keys and values", "quantised keys or values")
-	kerneltest.Refuses(t, &Backward.Offer, attn.Problem{}, "pages of keys and values", "quantised keys or values")
+	kerneltest.Refuses(t, &Backward.Offer, attn.Problem{}, "pages of keys and values", "quantised keys or values",
+		"largest score of each head")
 
 	require.False(t, ForwardWide.Exists(kerneltest.Problem(attn.Problem{HeadDim: 256})), "another kernel does as many columns for less")
 	require.True(t, ForwardWide.Exists(kerneltest.Problem(attn.Problem{HeadDim: 8, ValueDim: 257})))
@@ -244,7 +245,7 @@ func TestPasses(t *testing.T) {
 				made, err := k.Pass(env, p, kernel.NewTuning(nil), v)
 				require.NoError(t, err, what)
 				require.NoError(t, made.Check(), what)
-				require.Len(t, made.Stages, 1+kernel.BoolInt(k.Parts > 1)+kernel.BoolInt(!p.Packed.None()), what)
+				require.Len(t, made.Stages, 1+kernel.BoolInt(k.Parts > 1)+kernel.BoolInt(!p.Packed.None())+kernel.BoolInt(p.MaxLogit), what)
 			}
 		}
 		for parts := 1; parts < 3; parts++ {

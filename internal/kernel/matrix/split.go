@@ -23,7 +23,8 @@ var ForwardSplit = &kernel.Kernel{
 		Tier:           kernel.TierMatrix,
 		Storage:        []attn.DType{attn.F32},
 		MostDim:        kernel.PlainDims,
-		Can:            attn.WithDropout | attn.WithPartsOfWholes | attn.OfScores | attn.WithSinks | attn.WithLengths | attn.WithPacked,
+		Can: attn.WithDropout | attn.WithPartsOfWholes | attn.OfScores | attn.WithSinks | attn.WithLengths | attn.WithPacked |
+			attn.WithMaxLogit,
 		Parameters: tileRanges.And(headRanges, kernel.IndirectRange, kernel.Parameters{"terms": kernel.Between(2, 3), "bf16": kernel.OnOff,
 			kernel.DecodeParameter: kernel.OnOff}),
 		Reserved:    splitReserved,

@@ -19,7 +19,7 @@ var ForwardWide = &kernel.Kernel{
 		Name:           wideKernel,
 		Implementation: kernel.Flash,
 		Tier:           kernel.TierMatrix,
-		Can:            attn.OfScores | attn.WithSinks,
+		Can:            attn.OfScores | attn.WithSinks | attn.WithMaxLogit,
 		LeastDim:       kernel.PlainDims + 1,
 		MostDim:        attn.MostDim,
 		Parameters:     wideRanges.And(headRanges, kernel.Parameters{kernel.DecodeParameter: kernel.OnOff}),
@@ -62,7 +62,7 @@ func (t *WideTile) Constants(p *attn.Problem, l *kernel.FragmentLayout, v kernel
 	c := kernel.Constants{"WG": t.Threads(), "BR": t.Rows(), "BC": t.Keys(), "FM": f.M, "FN": f.N, "FK": f.K, "SG": f.Lanes, "FORM": t.Form,
 		"S_PITCH": sh.SPitch, "V_PITCH": sh.VPitch, "P_PITCH": sh.PPitch, "STEP_LEN": sh.Step, "STAGED_LEN": sh.Staged, "X_LEN": sh.X,
 		"P_LEN": sh.P, "WORDS": kernel.BoolInt(t.Words), "MASKS": kernel.BoolInt(p.Masked() || p.KeyLen%t.Keys() != 0)}.
-		And(wideFields.Constants(t), wideCutFields.Constants(t), kernel.ForwardConstants(p, v), l.Constants())
+		And(wideFields.Constants(t), wideCutFields.Constants(t), kernel.ForwardConstants(p, v), l.Constants(), kernel.MaxLogitConstants(p))
 	if t.Parts > 1 {
 		c["PARTS"] = t.Parts
 	}

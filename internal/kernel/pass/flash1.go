@@ -74,6 +74,7 @@ func (s *flash1) pass(v Variant) *Pass {
 	out.Stages = []Stage{{Label: s.Label, Module: s.Module, Proves: true, Made: s.Made, Grid: s.grid, Idle: "Q",
 		Constants: s.Constants(p, kernel.Variant{Aligned: v.Aligned, LSE: v.LSE}, s.keyBlocks),
 		Args:      Args{As: AsForward, Problem: p}, Bind: append(bind, Scores(p, 0)...)}}
+	out.ClearMaxLogits()
 	return out
 }
 

@@ -109,6 +109,7 @@ func (s *fused) pass(v Variant) *Pass {
 	if parts {
 		out.combine(s.combine, v)
 	}
+	out.ClearMaxLogits()
 	return out
 }
 

@@ -212,6 +212,9 @@ func (p *ready) record(r *kernel.Recorder, t *tensors) error {
 	case kernel.NeedsMore(p.Problem):
 		r.WriteMore(p.Problem, t.scores)
 	}
+	if p.Problem.MaxLogit {
+		r.WriteMaxLogit(&t.forward.MaxLogit)
+	}
 	for i := range p.stages {
 		if err := p.stages[i].record(r, t); err != nil {
 			return err

@@ -2,6 +2,7 @@ package pass
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
@@ -28,7 +29,21 @@ func Scores(p *attn.Problem, i int) (out []Bind) {
 			out = append(out, Bind{Name: x.name, To: x.to, Mode: pipeline.Read, May: true})
 		}
 	}
+	if p.MaxLogit { // by atomics, in numbers that ClearMaxLogits has made -inf
+		out = append(out, Bind{Name: "MaxLogit_", To: "MaxLogit", Mode: pipeline.ReadWrite, May: true})
+	}
 	return append(out, further(p)...)
+}
+
+// ClearMaxLogits begins a forward pass with what makes the largest scores -inf, where the problem has them.
+func (p *Pass) ClearMaxLogits() {
+	if !p.Problem.MaxLogit {
+		return
+	}
+	p.Stages = slices.Insert(p.Stages, 0, Stage{Label: kernel.MaxLogitLabel, Module: kernel.MaxLogitLabel,
+		Constants: kernel.MaxLogitClears(), Args: Args{As: AsTable, Problem: p.Problem}, Total: uint32(p.Problem.Batch * p.Problem.Heads),
+		Idle: "MaxLogit", Bind: []Bind{{Name: "MaxLogit_", To: "MaxLogit", Mode: pipeline.Write},
+			{Name: "MaxLogitPlace_", To: More, Mode: pipeline.Unused}}})
 }
 
 // further binds the further arguments, which the host has written before anything is submitted.

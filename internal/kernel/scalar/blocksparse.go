@@ -12,7 +12,7 @@ var BlockSparse = &kernel.Kernel{
 		Implementation: kernel.Flash,
 		Tier:           kernel.TierScalar,
 		MostDim:        attn.MostDim,
-		Can:            attn.WithDropout | attn.WithBlocks | attn.OfScores | attn.WithSinks | attn.WithLengths,
+		Can:            attn.WithDropout | attn.WithBlocks | attn.OfScores | attn.WithSinks | attn.WithLengths | attn.WithMaxLogit,
 		Needs:          attn.WithBlocks,
 		Parameters:     forwardRanges,
 		Unsupported:    kernel.ScalarLacks,

@@ -19,11 +19,12 @@ var Decode = &kernel.Kernel{
 		Implementation: kernel.Flash,
 		Tier:           kernel.TierScalar,
 		MostDim:        attn.MostDim,
-		Can:            attn.OfScores | attn.WithSinks | attn.WithLengths | attn.WithPacked | attn.WithPages | attn.WithQuantised,
-		MostRows:       DecodeRows,
-		Parameters:     decodeRanges,
-		Yields:         true,
-		Unsupported:    decodeLacks,
+		Can: attn.OfScores | attn.WithSinks | attn.WithLengths | attn.WithPacked | attn.WithPages | attn.WithQuantised |
+			attn.WithMaxLogit,
+		MostRows:    DecodeRows,
+		Parameters:  decodeRanges,
+		Yields:      true,
+		Unsupported: decodeLacks,
 	},
 	Plan:       planDecode,
 	Candidates: decodeCandidates,
@@ -73,7 +74,7 @@ func fusedDecode(e *kernel.Env, p *attn.Problem, t *kernel.Tuning) (*pass.Fused,
 // Constants are the specialization constants of scalar_decode.
 func (t *DecodeTile) Constants(p *attn.Problem, v kernel.Variant) kernel.Constants {
 	return kernel.Constants{"WG": t.Threads(), "SG": t.Lanes, "MEET": t.Meet}.And(decodeFields.Constants(t), kernel.ForwardConstants(p, v),
-		kernel.LengthConstants(p))
+		kernel.LengthConstants(p), kernel.MaxLogitConstants(p))
 }
 
 // candidates are neighbours of what is chosen.

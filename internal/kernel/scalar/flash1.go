@@ -17,7 +17,7 @@ var Flash1 = &kernel.Kernel{
 		Implementation: kernel.Flash1,
 		Tier:           kernel.TierScalar,
 		MostDim:        kernel.PlainDims,
-		Can:            attn.WithDropout | attn.OfScores | attn.WithSinks | attn.WithLengths,
+		Can:            attn.WithDropout | attn.OfScores | attn.WithSinks | attn.WithLengths | attn.WithMaxLogit,
 		Parameters: pieceRanges.And(kernel.GroupBound,
 			kernel.Parameters{"subgroup": kernel.OnOff, "max_key_blocks": kernel.Between(0, kernel.AllKeyBlocks)}),
 		Unsupported: kernel.ScalarLacks,
@@ -70,7 +70,7 @@ func (t *flash1Tile) Constants(p *attn.Problem, v kernel.Variant, keyBlocks int)
 	sh := t.Shared(p.HeadDim, p.ValueDim)
 	return kernel.Constants{"WG": t.Threads(), "KEY_BLOCKS": keyBlocks, "K_AT": sh.KAt, "V_AT": sh.VAt, "P_AT": sh.PAt,
 		"SHARED_V4": sh.Length, "REDUCE_LEN": sh.reduce, "DROPOUT": kernel.BoolInt(p.DropThreshold() > 0)}.And(flash1Fields.Constants(t),
-		kernel.ForwardConstants(p, v), kernel.LengthConstants(p))
+		kernel.ForwardConstants(p, v), kernel.LengthConstants(p), kernel.MaxLogitConstants(p))
 }
 
 // flash1Label is the label of its dispatches.

@@ -15,7 +15,7 @@ var Forward = &kernel.Kernel{
 		Tier:           kernel.TierScalar,
 		MostDim:        attn.MostDim,
 		Can: attn.WithDropout | attn.WithPartsOfWholes | attn.OfScores | attn.WithSinks | attn.WithLengths | attn.WithPacked |
-			attn.WithPages | attn.WithQuantised,
+			attn.WithPages | attn.WithQuantised | attn.WithMaxLogit,
 		Parameters:  forwardRanges.And(kernel.IndirectRange, kernel.Parameters{kernel.DecodeParameter: kernel.OnOff}),
 		Unsupported: kernel.ScalarLacks,
 	},
@@ -60,7 +60,8 @@ func (t *ForwardTile) Constants(p *attn.Problem, v kernel.Variant) kernel.Consta
 	sh := t.Shared(p.HeadDim, p.ValueDim)
 	return kernel.Constants{"WG": t.Threads(), "K_AT": sh.KAt, "V_AT": sh.VAt, "P_AT": sh.PAt, "SHARED_V4": sh.Length,
 		"REDUCE_LEN": sh.reduce, "DROPOUT": kernel.BoolInt(p.DropThreshold() > 0)}.And(forwardFields.Constants(t),
-		kernel.ForwardConstants(p, v), kernel.WithinConstants(p), kernel.PartsOrBlocks(p, t.Parts))
+		kernel.ForwardConstants(p, v), kernel.WithinConstants(p), kernel.MaxLogitConstants(p),
+		kernel.PartsOrBlocks(p, t.Parts))
 }
 
 // selfCheck is a small problem of two blocks of queries and three of keys, the last ones ragged.

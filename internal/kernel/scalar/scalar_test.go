@@ -23,7 +23,8 @@ func TestRefusals(t *testing.T) {
 		"packed sequences")
 	kerneltest.Refuses(t, &BlockSparse.Offer, blocks, "pages of keys and values", "quantised keys or values", "packed sequences")
 	kerneltest.Refuses(t, &Decode.Offer, attn.Problem{QueryLen: 4}, "dropout", "block mask")
-	kerneltest.Refuses(t, &Backward.Offer, attn.Problem{}, "pages of keys and values", "quantised keys or values")
+	kerneltest.Refuses(t, &Backward.Offer, attn.Problem{}, "pages of keys and values", "quantised keys or values",
+		"largest score of each head")
 	require.False(t, BlockSparse.Exists(kerneltest.Problem(attn.Problem{})), "without a block mask another kernel does the same")
 
 	require.Contains(t, Decode.Refuses(kerneltest.Problem(attn.Problem{QueryLen: 5})), "10 rows for each key head: it takes up to 8")
@@ -189,7 +190,7 @@ func TestPasses(t *testing.T) {
 				made, err := k.Pass(env, p, tuning, pass.Variant{Aligned: i&1 > 0, Output: i&2 > 0, LSE: i&4 > 0, Accumulate: i&8 > 0})
 				require.NoError(t, err, what)
 				require.NoError(t, made.Check(), what)
-				require.Len(t, made.Stages, parts+kernel.BoolInt(!p.Packed.None()), what)
+				require.Len(t, made.Stages, parts+kernel.BoolInt(!p.Packed.None())+kernel.BoolInt(p.MaxLogit), what)
 			}
 		}
 		if Backward.Refuses(p) != "" {

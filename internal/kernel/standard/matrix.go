@@ -19,7 +19,7 @@ var Matrix = &kernel.Kernel{
 		Implementation: kernel.Standard,
 		Tier:           kernel.TierMatrix,
 		MostDim:        kernel.PlainDims,
-		Can:            attn.WithDropout | attn.OfScores | attn.WithSinks,
+		Can:            attn.WithDropout | attn.OfScores | attn.WithSinks | attn.WithMaxLogit,
 		Parameters:     matrixRanges,
 		Reserved:       kernel.ReservedOnCPU,
 		Unsupported:    kernel.MatrixLacks,

@@ -18,7 +18,7 @@ var Scalar = &kernel.Kernel{
 		Implementation: kernel.Standard,
 		Tier:           kernel.TierScalar,
 		MostDim:        kernel.PlainDims,
-		Can:            attn.WithDropout | attn.OfScores | attn.WithSinks,
+		Can:            attn.WithDropout | attn.OfScores | attn.WithSinks | attn.WithMaxLogit,
 		Parameters:     scalarRanges,
 		Unsupported:    kernel.ScalarLacks,
 	},
@@ -195,7 +195,8 @@ func (t *ScalarTile) Softmax(p *attn.Problem, lse bool) pass.Stage {
 func softmaxConstants(p *attn.Problem, lse bool, rowThreads, keep, zero, lanes int) kernel.Constants {
 	return withLanes(kernel.Constants{"WG": softmaxThreads, "TPR": rowThreads, "KEEP": keep,
 		"WRITE_LSE": kernel.BoolInt(lse), "ZERO": zero, "DROPOUT": kernel.BoolInt(p.DropThreshold() > 0),
-		"SCORES_ONLY": 0}.And(kernel.MaskConstants(p), kernel.ScoreConstants(p), kernel.SinkConstants(p)), lanes)
+		"SCORES_ONLY": 0}.And(kernel.MaskConstants(p), kernel.ScoreConstants(p), kernel.SinkConstants(p),
+		kernel.MaxLogitConstants(p)), lanes)
 }
 
 func (t *ScalarTile) Product(p *attn.Problem, aligned bool) pass.Stage {

@@ -204,6 +204,7 @@ func (s *Program) pass(v pass.Variant) *pass.Pass {
 				pass.Bind{To: "O", Mode: pipeline.Write}))
 	}
 	out.Stages = again(out.Stages, 3)
+	out.ClearMaxLogits()
 	return out
 }
 
@@ -211,7 +212,7 @@ func (s *Program) pass(v pass.Variant) *pass.Pass {
 func (s *Program) passOfScores(v pass.Variant) *pass.Pass {
 	p, out, stages := &s.problem, s.begin(), 1
 	scores, made := s.shape.Scores(p, v.Aligned), s.shape.Softmax(p, false)
-	made.Constants["SCORES_ONLY"] = 1
+	made.Constants["SCORES_ONLY"], made.Constants["MAX_LOGIT"] = 1, 0
 	for i := range s.slabs {
 		products := s.scoresStage(scores, scoresLabel, i, pass.Kept(i))
 		products.Proves = false
@@ -220,7 +221,7 @@ func (s *Program) passOfScores(v pass.Variant) *pass.Pass {
 			unused := pass.Bind{To: pass.Kept(i), Mode: pipeline.Unused}
 			softmax := s.softmaxStage(made, i, unused)
 			for j := range softmax.Bind {
-				if b := &softmax.Bind[j]; b.To == "Sinks" { // they come behind the scores: callers give none
+				if b := &softmax.Bind[j]; b.To == "Sinks" || b.To == "MaxLogit" { // they come behind the scores: callers give none
 					b.To, b.Mode = unused.To, unused.Mode
 				}
 			}

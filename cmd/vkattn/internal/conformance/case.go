@@ -59,8 +59,10 @@ type Case struct {
 	grads   *derivatives
 	moved   *tangents // of a pass in forward mode; nil: there is none
 	small   bool      // the suite's
-	cache   cache     // where keys and values lie in one
-	lost    bool      // with pages: some are none of the pool's
+	// the largest score of each head, and plain attention's, where the problem has them: of all rows, whatever is compared of others
+	maxLogit, plainMax []float64
+	cache              cache // where keys and values lie in one
+	lost               bool  // with pages: some are none of the pool's
 	// after, where a test sets it, is what else is looked at between the forward pass and gradients.
 	after func(ctx context.Context, dev *flash.Device, plan *flash.Plan, f *flash.Forward) error
 	// prepared, where a test sets it, is given a recording of each pass, with its commands, in place of a run: nothing runs or is compared.
@@ -78,6 +80,7 @@ func (c *Case) prepare() error {
 func (c *Case) release() {
 	c.inputs, c.rows, c.vector, c.cache = ref.Problem{}, nil, nil, cache{}
 	c.o, c.lse, c.plainO, c.plainL, c.ties, c.grads, c.moved = nil, nil, nil, nil, nil, nil, nil
+	c.maxLogit, c.plainMax = nil, nil
 }
 
 func (c *Case) compute() error {
@@ -141,6 +144,9 @@ func (c *Case) compute() error {
 		return err
 	}
 	if c.plainO, c.plainL, err = flatten(ref.PlainForwardRows(c.inputs, t, c.rows)); err != nil {
+		return err
+	}
+	if err := c.findMaxLogits(t); err != nil {
 		return err
 	}
 	c.ties = c.plainO

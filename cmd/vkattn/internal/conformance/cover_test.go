@@ -72,6 +72,10 @@ func (c *Case) options(t Target) []option {
 		return nil
 	}
 	gradients := c.hasGradients() && t.hasGradients(c)
+	var noted concern // on matrices each form finds the largest scores in another way
+	if t.Tier == flash.TierMatrix {
+		noted = formed
+	}
 	is := func(axis string, b bool, of concern) option { return option{axis, fmt.Sprint(b), of} }
 	out := []option{
 		{"type", p.DType.String(), compiled | data},
@@ -82,6 +86,7 @@ func (c *Case) options(t Target) []option {
 		is("dropout", p.Dropout > 0, compiled|formed),
 		is("padded", p.KeyLengths || p.QueryLengths, formed),
 		is("packed", p.Packed != flash.Packed{}, 0),
+		is("max logit", p.MaxLogit, noted),
 		is("lse", !c.NoLSE, compiled|formed),
 		is("gradients", gradients, compiled|formed),
 		{"blocks", blocksName(p.Blocks), compiled | data | formed},
@@ -236,8 +241,8 @@ func (c *Case) compiles(t Target) []kernel {
 	aligned := whole && !slices.ContainsFunc([]Layout{c.Layouts.Q, c.Layouts.K, c.Layouts.V},
 		func(l Layout) bool { return l == Odd || l == OddBNHD })
 	matrix := t.Tier == flash.TierMatrix
-	same := fmt.Sprint(p.HeadDim, p.ValueDim, p.DType, p.KeyType, p.ValueType, p.Pages.Size, p.Dropout > 0, p.Sinks, boundsOf(&p),
-		blocksOf(&p), lengthsOf(&p), scoresOf(&p))
+	same := fmt.Sprint(p.HeadDim, p.ValueDim, p.DType, p.KeyType, p.ValueType, p.Pages.Size, p.Dropout > 0, p.Sinks, p.MaxLogit,
+		boundsOf(&p), blocksOf(&p), lengthsOf(&p), scoresOf(&p))
 	columns := float64(max(p.HeadDim, 8) + max(p.ValueDim, 8))
 	seconds := 0.3
 	switch {

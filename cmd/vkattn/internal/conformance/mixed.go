@@ -25,6 +25,7 @@ func mixed(s *suite) {
 		if more := rand.New(rand.NewPCG(8, uint64(i))); more.IntN(3) == 0 {
 			c.Problem.Window = flash.SlidingWindow(one(more, -1, 0, 5, 20), one(more, -1, 0, 3))
 		}
+		c.Problem.MaxLogit = rand.New(rand.NewPCG(12, uint64(i))).IntN(4) == 0
 		layout := func() Layout { return Layout(r.IntN(int(layoutEnd))) }
 		c.Layouts = all(layout())
 		if r.IntN(4) == 0 {

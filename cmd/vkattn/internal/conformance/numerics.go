@@ -257,5 +257,6 @@ func Draw(pick func(low, high int) int, small bool) *Case {
 		max(c.Problem.HeadDim, c.Problem.ValueDim) <= plainDim {
 		c.drawStorage(r)
 	}
+	c.Problem.MaxLogit = rand.New(rand.NewPCG(12, c.seed)).IntN(4) == 0
 	return c
 }

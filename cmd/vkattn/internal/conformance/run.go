@@ -333,6 +333,11 @@ func (c *Case) execute(ctx context.Context, dev *flash.Device, t Target, r *Resu
 		return err
 	}
 	defer func() { err = errors.Join(err, scores.close()) }()
+	largest, err := c.maxLogitArena(dev)
+	if err != nil {
+		return err
+	}
+	defer largest.close()
 	lseTensor := lse.tensor
 	if c.NoLSE {
 		lseTensor = nil
@@ -345,7 +350,8 @@ func (c *Case) execute(ctx context.Context, dev *flash.Device, t Target, r *Resu
 		}
 		defer func() { err = errors.Join(err, weights.Close()) }()
 	}
-	f := flash.Forward{Q: q.tensor, K: k.tensor, V: v.tensor, O: o.tensor, LSE: lseTensor, Seed: c.Seed, Offset: c.Offset}
+	f := flash.Forward{Q: q.tensor, K: k.tensor, V: v.tensor, O: o.tensor, LSE: lseTensor, MaxLogit: tensorOf(largest), Seed: c.Seed,
+		Offset: c.Offset}
 	scores.give(&f)
 	free, err := bind(ctx, dev, p, &c.inputs, &f)
 	if err != nil {
@@ -361,13 +367,13 @@ func (c *Case) execute(ctx context.Context, dev *flash.Device, t Target, r *Resu
 	if c.prepared != nil {
 		return c.prepareForward(ctx, dev, t, plan, f, weights, scores, r)
 	}
-	var firstO, firstLSE []byte
+	var firstO, firstLSE, firstMax []byte
 	times := runs
 	if c.once {
 		times = 1
 	}
 	for run := range times {
-		if err := errors.Join(o.poison(ctx, run), lse.poison(ctx, run)); err != nil {
+		if err := errors.Join(o.poison(ctx, run), lse.poison(ctx, run), poison(ctx, run, largest)); err != nil {
 			return err
 		}
 		if run == times-1 {
@@ -390,16 +396,23 @@ func (c *Case) execute(ctx context.Context, dev *flash.Device, t Target, r *Resu
 				return err
 			}
 		}
+		var outMax []byte
+		if largest != nil {
+			if outMax, err = largest.output(ctx, "max logit", run); err != nil {
+				return err
+			}
+		}
 		if run == 0 {
-			firstO, firstLSE = outO, outLSE
+			firstO, firstLSE, firstMax = outO, outLSE, outMax
 			var l []float32
 			if !c.NoLSE {
 				l = refType(flash.F32).Decode(outLSE)
 			}
 			c.check(t, refType(p.DType).Decode(outO), l, r)
+			c.checkMaxLogits(t, outMax, r)
 			continue
 		}
-		if !bytes.Equal(firstO, outO) || !bytes.Equal(firstLSE, outLSE) {
+		if !bytes.Equal(firstO, outO) || !bytes.Equal(firstLSE, outLSE) || !bytes.Equal(firstMax, outMax) {
 			return fmt.Errorf("run %d differs from the first in bits", run+1)
 		}
 	}

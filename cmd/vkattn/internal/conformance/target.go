@@ -219,13 +219,14 @@ const (
 )
 
 // lightWide are the cases of wide heads that such a target runs: for those there is a kernel of its own.
-var lightWide = []string{"wide/264-dv24/f16", "wide/264-dv24/bf16", "wide/261-dv29-packed/f16", "wide/scores/f16"}
+var lightWide = []string{"wide/264-dv24/f16", "wide/264-dv24/bf16", "wide/261-dv29-packed/f16", "wide/scores/f16", "max-logit/wide-264/f16"}
 
 // lightQuantised are those of quantised keys and values, whose rows are blocks of 32, that short runs have on such a target.
 var lightQuantised = []string{"caches/quantised/mixed-many/f16", "caches/quantised/values-many/f16"}
 
 // lightForms are the cases that flash1 runs there in forms 2 and 3.
-var lightForms = []string{"core/gqa/f16", "core/dv/f16", "core/empty-rows/f16", "core/d29/bottom-right/f16", "core/layout-odd/f16"}
+var lightForms = []string{"core/gqa/f16", "core/dv/f16", "core/empty-rows/f16", "core/d29/bottom-right/f16", "core/layout-odd/f16",
+	"max-logit/grown/f16"}
 
 // ofBackward says whether the target's tuning is of backward kernels: its gradients are what it is for.
 func (t Target) ofBackward() bool {
