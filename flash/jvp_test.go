@@ -3,6 +3,7 @@ package flash
 import (
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"testing"
 
@@ -128,6 +129,43 @@ func TestJVPOnMatrices(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestJVPOfWhatIsHidden: what a mask hides may have any tangent: o and lse move as if the bias stayed there, to the bit.
+func TestJVPOfWhatIsHidden(t *testing.T) {
+	d := testDevice(t)
+	p := Problem{Batch: 1, Heads: 2, QueryLen: 21, KeyLen: 21, HeadDim: 8, Causal: CausalBottomRight}
+	p.Bias = PerScore{DType: F32, Batch: 1, Heads: 2, Queries: 21, Keys: 21}
+	plan := mustPlan(t, d, p)
+	p = plan.Problem()
+	mk, rng := plainly(t, d), rand.New(rand.NewPCG(5, 6))
+	drawn := func(shape [4]int) *Tensor {
+		x := mk(F32, shape)
+		require.NoError(t, x.Upload(bg, randomValues(rng, F32, shape)))
+		return x
+	}
+	f := Forward{Q: drawn(p.QShape()), K: drawn(p.KShape()), V: drawn(p.VShape()), Bias: drawn(p.Bias.shape()),
+		O: mk(F32, p.OShape()), LSE: mk(F32, p.LSEShape())}
+	require.NoError(t, plan.Forward(bg, f))
+	j := JVP{Forward: f, QTangent: drawn(p.QShape()), KTangent: drawn(p.KShape()), VTangent: drawn(p.VShape()),
+		BiasTangent: drawn(p.Bias.shape()), OTangent: mk(F32, p.OShape()), LSETangent: mk(F32, p.LSEShape())}
+	values := download(t, j.BiasTangent)
+	var first [2][]float32
+	for i, hidden := range []float32{0, float32(math.NaN()), float32(math.Inf(1))} {
+		for at := range values {
+			if query, key := at/p.KeyLen%p.QueryLen, at%p.KeyLen; key > query {
+				values[at] = hidden
+			}
+		}
+		require.NoError(t, j.BiasTangent.Upload(bg, values))
+		require.NoError(t, plan.JVP(bg, j))
+		got := [2][]float32{download(t, j.OTangent), download(t, j.LSETangent)}
+		if i == 0 {
+			first = got
+			require.NotContains(t, first[1], float32(0), "every query's lse moves")
+		}
+		require.Equal(t, first, got, "hidden pairs' tangent is %v", hidden)
 	}
 }
 
