@@ -18,7 +18,7 @@ var jvpMutants = []Mutant{
 	{
 		ID: "jvp-less-lse", File: scalarJVP, Modules: "scalar_jvp.f32",
 		Old: "acc[i * MV4 + j][e] - moved[i] * decode(", New: "acc[i * MV4 + j][e] - 0 * decode(",
-		Breaks: "o's tangent is that of sums which nothing is divided by: lse's is not taken off",
+		Breaks: "o's tangent lacks lse's tangent times o",
 		Kill:   []Killer{jvpAgainstBackward},
 	},
 	{
@@ -48,7 +48,7 @@ var jvpMutants = []Mutant{
 	{
 		ID: "jvp-matrix-less-lse", File: matrixJVP, Modules: "matrix_jvp.f16",
 		Old: "const float by = stats[p.row - first_query].y;", New: "const float by = 0;",
-		Breaks: "on matrices lse's tangent is not taken off o's",
+		Breaks: "on matrices o's tangent lacks lse's tangent times o",
 		Kill:   []Killer{matrixTangents("plain, form 1")},
 	},
 	{
