@@ -1,5 +1,5 @@
-// Package flash is exact attention — FlashAttention — on any GPU with a Vulkan driver: o = softmax(scale · q·kᵀ) · v and its
-// derivatives, in reverse and in forward mode, without the matrix of scores ever standing in memory. [Problem], [Backward] and [JVP] give the
+// Package flash is exact attention — FlashAttention — on any GPU with a Vulkan driver: o = softmax(scale · q·kᵀ) · v and its derivatives,
+// in reverse and in forward mode, without the matrix of scores ever standing in memory. [Problem], [Backward] and [JVP] give the
 // mathematics in full.
 //
 // # The names that matter first

@@ -32,7 +32,8 @@ func ExamplePlan_JVP() {
 		return f
 	}
 
-	j := flash.JVP{Forward: forward(0), QTangent: tangent(p.QShape(), 0), KTangent: tangent(p.KShape(), 1), VTangent: tangent(p.VShape(), 3),
+	j := flash.JVP{Forward: forward(0),
+		QTangent: tangent(p.QShape(), 0), KTangent: tangent(p.KShape(), 1), VTangent: tangent(p.VShape(), 3),
 		OTangent: filled(dev, p.DType, p.OShape(), constant(0)), LSETangent: must(dev.NewLSE(p.Batch, p.Heads, p.QueryLen))}
 	check(plan.JVP(ctx, j))
 

@@ -180,8 +180,8 @@ func (c *Case) jvp(ctx context.Context, dev *flash.Device, plan *flash.Plan, f *
 	return nil
 }
 
-// judgeTangent compares one of the tangents. What exceeds the measure of plain attention, which keeps P where kernels make it again of an lse
-// in fp32, is looked at again as gradients are (exactly): it may be what roundings make of it, and no more.
+// judgeTangent compares one of the tangents. What exceeds the measure of plain attention, which keeps P where kernels make it again of an
+// lse in fp32, is looked at again as gradients are (exactly): it may be what roundings make of it, and no more.
 func (c *Case) judgeTangent(i int, got []float32, r *Result) error {
 	d, t, failed := c.moved, refType(c.Problem.DType), r.Failure
 	c.judge(tangentNames[i], got, d.answers[i], d.plain[i], t, r)
