@@ -25,8 +25,8 @@
 //   defines after it the functions that are only declared here, above all chunk(): algorithm 2 for a chunk of a staged tile
 //
 // Built with TANGENTS, for matrix_jvp.comp, rows are queries, and what moves stands in the place of what gradients are made of: B is the
-// tangent of Q, and a tile has K, its tangent, V and its tangent, the first two A_PITCH and the others B_PITCH apart: TILE_LEN is twice that
-// of a backward kernel, ROWS_LEN has DF for EF, and STATS_LEN is BR.
+// tangent of Q, and a tile has K, its tangent, V and its tangent, the first two A_PITCH and the others B_PITCH apart: TILE_LEN is twice
+// that of a backward kernel, ROWS_LEN has DF for EF, and STATS_LEN is BR.
 //
 // Specialization constants of both kernels (odd(x) = x | 1; DF = ceil(D/FK), DN = ceil(D/FN), EF = ceil(DV/FK), EN = ceil(DV/FN)):
 //   0 WG = W SG   1 BR = W RM FM rows (kv: keys; q: queries)
