@@ -75,4 +75,22 @@ var jvpMutants = []Mutant{
 		Breaks: "forms 2 and 3 have lse's tangent of the last chunk of keys alone",
 		Kill:   []Killer{matrixTangents("plain, form 2")},
 	},
+	{
+		ID: "jvp-reference-slope", File: "internal/ref/jvp.go",
+		Old: "ds := p.scoreTangent(d, r, j)*slope[j] + d.biasTangent(r, j)", New: "ds := p.scoreTangent(d, r, j) + d.biasTangent(r, j)",
+		Breaks: "the reference's tangents of scores lack the derivative of their function",
+		Kill:   []Killer{goldenTests},
+	},
+	{
+		ID: "jvp-reference-less-lse", File: "internal/ref/jvp.go",
+		Old: "o[x] -= dlse * of[x]", New: "o[x] -= 0 * of[x]",
+		Breaks: "the reference's tangent of o lacks lse's tangent times o",
+		Kill:   []Killer{goldenTests},
+	},
+	{
+		ID: "jvp-matrix-bias-of-hidden", File: matrixJVP, Modules: "matrix_jvp.f16",
+		Old: "(SLOPES || BIAS_MOVES) && p == 0 ? 0 : p * x;", New: "p * x;",
+		Breaks: "on matrices a tangent of the bias that is no number is seen where the mask hides it",
+		Kill:   []Killer{in("./flash", "TestJVPOfWhatIsHidden")},
+	},
 }
