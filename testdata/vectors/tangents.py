@@ -17,6 +17,7 @@ import struct
 # Which inputs move, by file.
 VECTORS = {
     "f16_bias": ("q", "k", "v", "bias"),
+    "f16_d16": ("q", "k", "v"),
     "f16_softcap": ("q", "k", "v"),
     "f32_d40": ("q", "v"),
     "f32_mask_dead_row": ("k", "v"),
