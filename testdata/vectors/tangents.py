@@ -18,6 +18,7 @@ import struct
 VECTORS = {
     "f16_bias": ("q", "k", "v", "bias"),
     "f16_d16": ("q", "k", "v"),
+    "f16_one": ("q", "k", "v"),
     "f16_softcap": ("q", "k", "v"),
     "f32_d40": ("q", "v"),
     "f32_mask_dead_row": ("k", "v"),
