@@ -57,7 +57,8 @@
 // Softmax and accumulation are fp32 whatever the storage type; where the weights are an operand of a product of matrices ([TierMatrix]),
 // they are rounded to the storage type first; fp32 is taken there only where that tier is asked for, as sums of terms of a narrower type,
 // which keep its precision. The same inputs give the same bits on one device and driver, backward too. Every kernel is held to twice the
-// error of attention computed in the inputs' own type, gradients to three times, which is the rule of FlashAttention's own tests.
+// error of attention computed in the inputs' own type, gradients to three times, which is the rule of FlashAttention's own tests, and
+// tangents as gradients.
 //
 // # Few queries
 //
