@@ -1,5 +1,6 @@
-// Package flash is exact attention — FlashAttention — on any GPU with a Vulkan driver: o = softmax(scale · q·kᵀ) · v and its
-// gradients, without the matrix of scores ever standing in memory. [Problem] and [Backward] give the mathematics in full.
+// Package flash is exact attention — FlashAttention — on any GPU with a Vulkan driver: o = softmax(scale · q·kᵀ) · v and its derivatives,
+// in reverse and in forward mode, without the matrix of scores ever standing in memory. [Problem], [Backward] and [JVP] give the
+// mathematics in full.
 //
 // # The names that matter first
 //
@@ -9,7 +10,7 @@
 //   - [Problem]: sizes, type, masks and scores, with the mathematics;
 //   - [Device.NewTensor], [Tensor.Upload] and [Tensor.Download]: memory;
 //   - [Device.Plan]: a kernel for a problem, built once;
-//   - [Plan.Forward] and [Plan.Backward], whose arguments are the tensors of [Forward] and [Backward].
+//   - [Plan.Forward], [Plan.Backward] and [Plan.JVP] (forward mode), whose arguments are the tensors of [Forward], [Backward] and [JVP].
 //
 // The rest is for programs that have a renderer of their own ([Attach], [Device.TensorOn], [Tensor.Used], [Plan.RecordForward]), submit the
 // same work over and over ([Recording]), keep caches (packages flash/rows and flash/kvcache), want other masks and scores (package score),
@@ -21,9 +22,9 @@
 // ([Device.NewTensor]) or laid over the caller's buffers ([Device.TensorOn]). A [Plan] is made once per [Problem]: it chooses a
 // kernel, builds its pipelines, and says how many bytes of workspace it needs and why nothing faster was chosen. It then
 //
-//   - runs and waits: [Plan.Forward], [Plan.Backward];
-//   - runs without waiting: [Plan.SubmitForward], [Plan.SubmitBackward];
-//   - writes its commands into a command buffer of the caller's: [Plan.RecordForward], [Plan.RecordBackward];
+//   - runs and waits: [Plan.Forward], [Plan.Backward], [Plan.JVP];
+//   - runs without waiting: [Plan.SubmitForward], [Plan.SubmitBackward], [Plan.SubmitJVP];
+//   - writes its commands into a command buffer of the caller's: [Plan.RecordForward], [Plan.RecordBackward], [Plan.RecordJVP];
 //   - or makes a [Recording], which keeps descriptors and workspace and so records and submits again without allocating.
 //     [Device.Submit] runs several in one submission: what a layer rotates, appends, attends and merges.
 //
@@ -56,7 +57,8 @@
 // Softmax and accumulation are fp32 whatever the storage type; where the weights are an operand of a product of matrices ([TierMatrix]),
 // they are rounded to the storage type first; fp32 is taken there only where that tier is asked for, as sums of terms of a narrower type,
 // which keep its precision. The same inputs give the same bits on one device and driver, backward too. Every kernel is held to twice the
-// error of attention computed in the inputs' own type, gradients to three times, which is the rule of FlashAttention's own tests.
+// error of attention computed in the inputs' own type, gradients to three times, which is the rule of FlashAttention's own tests, and
+// tangents as gradients.
 //
 // # Few queries
 //
@@ -81,7 +83,7 @@
 //
 // Keys and values may lie in pages of pools that all entries share ([Pages]), and be quantised ([Problem].KeyType and ValueType), each by
 // itself or both: Flash reads them in forward passes, for any number of queries. Lengths and tables are in device memory, so one plan, and
-// one recording, serves caches that grow. There is no backward pass, and no block mask.
+// one recording, serves caches that grow. There is no backward pass, no forward mode, and no block mask.
 //
 // A program that has no cache of its own takes one of package flash/kvcache, which owns pages and the sequences in them: these are added,
 // forked, truncated and freed, and plans and recordings are made once, whatever the lengths become.

@@ -13,12 +13,12 @@ import (
 //	lsė_i = Σ_j p_ij · ṡ_ij
 //	ȯ_i   = Σ_j z_ij · p_ij · (ṡ_ij · v_j + v̇_j) − lsė_i · o_i
 //
-// A tangent that is nil is zero, and its products are left out; one at least must be given. Sinks, captured tensors, and masks of every kind
-// stay. A query that sees nothing does not move. The same inputs give the same bits.
+// A tangent that is nil is zero, and its products are left out; one at least must be given. Sinks, captured tensors, and masks of every
+// kind stay. A query that sees nothing does not move. The same inputs give the same bits.
 //
-// With any do and dlse it satisfies Σ do·ȯ + Σ dlse·lsė = Σ dq·q̇ + Σ dk·k̇ + Σ dv·v̇ + Σ dbias·ḃias, dq to dbias being what [Backward] makes of
-// them: forward mode costs five products of matrices where that costs seven, and gives one directional derivative of all outputs in place of
-// all derivatives of one.
+// With any do and dlse it satisfies Σ do·ȯ + Σ dlse·lsė = Σ dq·q̇ + Σ dk·k̇ + Σ dv·v̇ + Σ dbias·ḃias, dq to dbias being what [Backward]
+// makes of them: forward mode costs five products of matrices where that costs seven, and gives one directional derivative of all outputs
+// in place of all derivatives of one.
 //
 // Source: the chain rule through softmax, whose Jacobian is diag(p) − p·pᵀ; P as in Dao, FlashAttention-2 (2023), section 3.1.
 type JVP struct {
@@ -66,7 +66,8 @@ func (j *JVP) check(p *Plan, to *kernel.Tangents) error {
 		return badArgument("JVP.Weights", "given", "must be nil: weights are computed anew, of LSE")
 	}
 	if j.QTangent == nil && j.KTangent == nil && j.VTangent == nil && j.BiasTangent == nil {
-		return badArgument("JVP", "without tangents", "one of QTangent, KTangent, VTangent and BiasTangent at least must be given: nothing moves")
+		return badArgument("JVP", "without tangents",
+			"one of QTangent, KTangent, VTangent and BiasTangent at least must be given: nothing moves")
 	}
 	if err := place("JVP", attn.JVPOperands[:], all[:], p.dev, &p.attn); err != nil {
 		return err

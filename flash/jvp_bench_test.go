@@ -40,8 +40,8 @@ func BenchmarkJVP(b *testing.B) {
 				return x
 			}
 			all := []*Tensor{tensor(F16, p.QShape()), tensor(F16, p.KShape()), tensor(F16, p.VShape()), tensor(F16, p.OShape()),
-				tensor(F32, p.LSEShape()), tensor(F16, p.QShape()), tensor(F16, p.KShape()), tensor(F16, p.VShape()), tensor(F16, p.OShape()),
-				tensor(F32, p.LSEShape())}
+				tensor(F32, p.LSEShape()), tensor(F16, p.QShape()), tensor(F16, p.KShape()), tensor(F16, p.VShape()),
+				tensor(F16, p.OShape()), tensor(F32, p.LSEShape())}
 			f := Forward{Q: all[0], K: all[1], V: all[2], O: all[3], LSE: all[4]}
 			j := JVP{Forward: f, QTangent: all[5], KTangent: all[6], VTangent: all[7], OTangent: all[8], LSETangent: all[9]}
 			for _, tuning := range jvpTunings(dim) {

@@ -69,8 +69,8 @@ func (p *Plan) JVPInfo() (_ JVPInfo, err error) {
 	return info, nil
 }
 
-// JVP runs a pass in forward mode and waits. Recordings are kept for the next call until Close. Errors are as those of [Plan.Forward], or an
-// [*UnsupportedError] where no kernel can run it: keys and values in a cache have no tangents.
+// JVP runs a pass in forward mode and waits. Recordings are kept for the next call until Close. Errors are as those of [Plan.Forward], or
+// an [*UnsupportedError] where no kernel can run it: keys and values in a cache have no tangents.
 func (p *Plan) JVP(ctx context.Context, j JVP) (err error) {
 	defer during("JVP", &err)
 	if ctx != nil && ctx.Err() != nil {

@@ -3,6 +3,7 @@ package flash
 import (
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"testing"
 
@@ -128,6 +129,56 @@ func TestJVPOnMatrices(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestJVPOfWhatIsHidden: what a mask hides may have any tangent: o and lse move as if the bias stayed there, to the bit, on
+// either tier.
+func TestJVPOfWhatIsHidden(t *testing.T) {
+	d := testDevice(t)
+	t.Run("scalar", func(t *testing.T) { jvpOfWhatIsHidden(t, d, F32, TierScalar) })
+	t.Run("matrix", func(t *testing.T) { jvpOfWhatIsHidden(t, d, F16, TierMatrix) })
+}
+
+func jvpOfWhatIsHidden(t *testing.T, d *Device, dtype DType, tier Tier) {
+	p := Problem{Batch: 1, Heads: 2, QueryLen: 21, KeyLen: 21, HeadDim: 16, DType: dtype, Causal: CausalBottomRight}
+	p.Bias = PerScore{DType: F32, Batch: 1, Heads: 2, Queries: 21, Keys: 21}
+	plan, err := d.Plan(p, WithTier(tier))
+	if errors.Is(err, ErrUnsupported) && tier == TierMatrix {
+		t.Skip(err)
+	}
+	require.NoError(t, err)
+	info, err := plan.JVPInfo()
+	require.NoError(t, err)
+	require.Equal(t, tier, info.Tier, info.Kernel)
+	p = plan.Problem()
+	mk, rng := plainly(t, d), rand.New(rand.NewPCG(5, 6))
+	drawn := func(dtype DType, shape [4]int) *Tensor {
+		x := mk(dtype, shape)
+		require.NoError(t, x.Upload(bg, randomValues(rng, dtype, shape)))
+		return x
+	}
+	f := Forward{Q: drawn(dtype, p.QShape()), K: drawn(dtype, p.KShape()), V: drawn(dtype, p.VShape()), Bias: drawn(F32, p.Bias.shape()),
+		O: mk(dtype, p.OShape()), LSE: mk(F32, p.LSEShape())}
+	require.NoError(t, plan.Forward(bg, f))
+	j := JVP{Forward: f, QTangent: drawn(dtype, p.QShape()), KTangent: drawn(dtype, p.KShape()), VTangent: drawn(dtype, p.VShape()),
+		BiasTangent: drawn(F32, p.Bias.shape()), OTangent: mk(dtype, p.OShape()), LSETangent: mk(F32, p.LSEShape())}
+	values := download(t, j.BiasTangent)
+	var first [2][]float32
+	for i, hidden := range []float32{0, float32(math.NaN()), float32(math.Inf(1))} {
+		for at := range values {
+			if query, key := at/p.KeyLen%p.QueryLen, at%p.KeyLen; key > query {
+				values[at] = hidden
+			}
+		}
+		require.NoError(t, j.BiasTangent.Upload(bg, values))
+		require.NoError(t, plan.JVP(bg, j))
+		got := [2][]float32{download(t, j.OTangent), download(t, j.LSETangent)}
+		if i == 0 {
+			first = got
+			require.NotContains(t, first[1], float32(0), "every query's lse moves")
+		}
+		require.Equal(t, first, got, "hidden pairs' tangent is %v", hidden)
 	}
 }
 

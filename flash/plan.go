@@ -327,8 +327,8 @@ func (p *Plan) put(r *Recording) {
 	}
 }
 
-// Close frees the recordings that the plan keeps for Forward, Backward, JVP and their Submit forms, after waiting for those in flight. Closing
-// again does nothing.
+// Close frees the recordings that the plan keeps for Forward, Backward, JVP and their Submit forms, after waiting for those in flight.
+// Closing again does nothing.
 func (p *Plan) Close() (err error) {
 	defer during("Plan.Close", &err)
 	if p == nil || p.dev == nil {

@@ -67,9 +67,9 @@ func timestampsOf(opts []RecordingOption) (bool, error) {
 }
 
 // Recording holds the commands of one call, with descriptors and workspace of its own: of [Recording.Forward], [Recording.Backward] or
-// [Recording.JVP] where a [Plan] made it, of [Recording.Map], [Recording.Merge] or [Recording.Accumulate] where one for these did. It can be written into any
-// number of command buffers, or submitted by itself or with others ([Device.Submit]) again and again, one submission at a time. It lives
-// until its own Close, or the device's, and belongs to one goroutine at a time.
+// [Recording.JVP] where a [Plan] made it, of [Recording.Map], [Recording.Merge] or [Recording.Accumulate] where one for these did. It can
+// be written into any number of command buffers, or submitted by itself or with others ([Device.Submit]) again and again, one submission at
+// a time. It lives until its own Close, or the device's, and belongs to one goroutine at a time.
 type Recording struct {
 	dev   *Device
 	name  string // of the type that callers hold

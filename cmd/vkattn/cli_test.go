@@ -104,7 +104,7 @@ func TestUsageErrors(t *testing.T) {
 		{"bench --tuning br=1,br=2", "several tiles are several --tuning"},
 		{"bench --dropout 0,1", `--dropout "1": it must be at least 0 and below 511/512`},
 		{"bench --dropout 1e-9", `--dropout "1e-9": it must be 0 or at least 1/512`},
-		{"bench --pass sideways", `--pass "sideways": it must be fwd, bwd or both`},
+		{"bench --pass sideways", `--pass "sideways": it must be fwd, bwd, both or jvp`},
 		{"tune --rounds 0", "--rounds is 0"},
 		{"tune --list --reset", "--list and --reset are both given"},
 		{"tune --export x --list", "--export goes without --list"},

@@ -46,8 +46,8 @@ The error of each output stands beside the bound it must keep: twice the error o
 inputs' own type. The exit status is not zero when any case fails.
 
 With --vectors the cases are those of a folder and the folders in it, computed by others, in place of the suite's:
-every .safetensors file that holds a golden vector (inputs, options, and what is right, gradients too) or a case of
-the ONNX operator Attention (the form of testdata/vectors and testdata/vectors/onnx). All keep the suite's
+every .safetensors file that holds a golden vector (inputs, options, and what is right, gradients and tangents too) or
+a case of the ONNX operator Attention (the form of testdata/vectors and testdata/vectors/onnx). All keep the suite's
 bounds, and ONNX cases their own tolerances besides: in bf16 around what float64 makes of the inputs, for their own
 values are computed in bf16 throughout; how far those are is reported. A case that asks for what vkattn does not have is listed with what
 is missing and counted apart, neither passed nor failed; a file that is no such case, or damaged, is left out, named and

@@ -10,8 +10,8 @@ import (
 	"github.com/vkattn/vkattn/pipeline"
 )
 
-// TryJVP runs the kernels of a pass in forward mode on random inputs for a small problem, of which these move, and compares with the oracle.
-// scratch is the sizes of the workspace.
+// TryJVP runs the kernels of a pass in forward mode on random inputs for a small problem, of which these move, and compares with the
+// oracle. scratch is the sizes of the workspace.
 func (e *Env) TryJVP(p *attn.Problem, v Variant, moving Moving, scratch []uint64, record func(*Recorder, *Tangents) error) (wrong string,
 	err error) {
 	t := &selfCheckTensors{env: e}
@@ -82,9 +82,10 @@ func selfCheckTangents(p *attn.Problem, in *ref.Problem, moving Moving, values m
 	return d
 }
 
-// compareJVP says where the tangents of o and lse are off what the oracle makes of the inputs. Tolerances grow with what roundings of scores
-// make of the weights of rows.
-func (t *selfCheckTensors) compareJVP(p *attn.Problem, in *ref.Problem, j *Tangents, d ref.Tangents, rows judged, lse bool) (string, error) {
+// compareJVP says where the tangents of o and lse are off what the oracle makes of the inputs. Tolerances grow with what roundings of
+// scores make of the weights of rows.
+func (t *selfCheckTensors) compareJVP(p *attn.Problem, in *ref.Problem, j *Tangents, d ref.Tangents, rows judged,
+	lse bool) (string, error) {
 	wantO, wantLSE, err := ref.JVP(*in, d)
 	if err != nil {
 		return "", err

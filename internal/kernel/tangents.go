@@ -21,7 +21,8 @@ type Tangents struct {
 
 // List gives the tensors in the order of attn.JVPOperands.
 func (j *Tangents) List() [len(attn.JVPOperands)]*Operand {
-	all := [len(attn.JVPOperands)]*Operand{&j.Q, &j.K, &j.V, &j.O, &j.LSE, &j.QTangent, &j.KTangent, &j.VTangent, &j.OTangent, &j.LSETangent}
+	all := [len(attn.JVPOperands)]*Operand{&j.Q, &j.K, &j.V, &j.O, &j.LSE, &j.QTangent, &j.KTangent, &j.VTangent,
+		&j.OTangent, &j.LSETangent}
 	scores := j.Scores.list()
 	copy(all[len(all)-1-len(scores):], scores[:])
 	all[len(all)-1] = &j.BiasTangent

@@ -12,7 +12,7 @@
 //	p   = exp(s − lse)
 //	o   = dropout(p) · v
 //
-// A row with nothing to attend to gives o = 0, lse = −∞ and zero gradients.
+// A row with nothing to attend to gives o = 0, lse = −∞, zero gradients and zero tangents.
 //
 // The package also holds "plain" (the same computed in the inputs' own dtype, as an unfused program
 // would) and the bounds that say how close to the oracle is right.

@@ -75,6 +75,9 @@ func FuzzVector(f *testing.F) {
 			if _, _, err := Forward(v.Problem); err != nil {
 				t.Skip(err)
 			}
+			if _, _, err := JVP(v.Problem, v.Tangents); err != nil {
+				t.Fatal("tangents of a problem that can be computed:", err)
+			}
 		}
 	})
 }

@@ -195,9 +195,9 @@ func (p *Problem) jvpPacked(startsQ, startsK []int32, d Tangents, row func(*Prob
 	return o, lse, nil
 }
 
-// JVPRounding bounds what roundings may make of the tangents of o and lse in programs that take P of an lse in fp32 and round P and P ∘ ṡ to
-// the dtype t: each term of a sum is off by a few units of t, and by what a rounding of its score or of lse makes of its weight. Terms count
-// by their size, products of q̇·k and q·k̇ among them, so that what cancels is bounded too.
+// JVPRounding bounds what roundings may make of the tangents of o and lse in programs that take P of an lse in fp32 and round P and P ∘ ṡ
+// to the dtype t: each term of a sum is off by a few units of t, and by what a rounding of its score or of lse makes of its weight. Terms
+// count by their size, products of q̇·k and q·k̇ among them, so that what cancels is bounded too.
 func JVPRounding(p Problem, t DType, d Tangents) (o, lse Array, err error) {
 	if err := p.Check(); err != nil {
 		return Array{}, Array{}, err

@@ -7,13 +7,15 @@ import (
 )
 
 // Vector is a golden test case: a problem, what goes into backward, and all answers, computed in
-// float64 by an independent program (PyTorch's automatic differentiation).
+// float64 by independent programs (PyTorch's automatic differentiation; tangents by testdata/vectors/tangents.py).
 type Vector struct {
 	Name    string
 	DType   DType
 	Problem Problem
 	DO      Tensor
-	// Answers by name: o lse dq dk dv, and dbias, dsinks where used; stored in fp32.
+	// Tangents are what goes into forward mode, where a file has any: o_tangent and lse_tangent are among the answers then.
+	Tangents Tangents
+	// Answers by name: o lse dq dk dv, and dbias, dsinks, o_tangent, lse_tangent where used; stored in fp32.
 	Answers map[string][]float32
 	// PlainError is that program's own max|plain − ref| by output.
 	PlainError map[string]float64
@@ -93,6 +95,14 @@ func newVector(tensors map[string]Stored, metadata map[string]string) (*Vector, 
 			p.V = tensor
 		case "do":
 			v.DO = tensor
+		case "q_tangent":
+			v.Tangents.Q = &tensor
+		case "k_tangent":
+			v.Tangents.K = &tensor
+		case "v_tangent":
+			v.Tangents.V = &tensor
+		case "bias_tangent":
+			v.Tangents.Bias = &tensor
 		case "bias":
 			p.Bias = &tensor
 		case "alibi_slopes":
@@ -110,7 +120,10 @@ func newVector(tensors map[string]Stored, metadata map[string]string) (*Vector, 
 			v.Answers[name] = data
 		}
 	}
-	return v, p.Check()
+	if err := p.Check(); err != nil {
+		return nil, err
+	}
+	return v, p.checkTangents(&v.Tangents)
 }
 
 func booleans(x []float32) []bool {

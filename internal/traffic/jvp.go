@@ -11,8 +11,8 @@ const (
 	StepLessOutput    = "Ȯ − lsė·O"
 )
 
-// Tangents is a pass in forward mode, of tangents of q, k and v: workgroups own queries and walk over the keys, as the kernel of queries of a
-// backward pass does.
+// Tangents is a pass in forward mode, of tangents of q, k and v: workgroups own queries and walk over the keys, as the kernel of queries of
+// a backward pass does.
 type Tangents struct {
 	Tile BackwardTile `json:"tile"`
 }

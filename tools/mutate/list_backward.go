@@ -146,7 +146,7 @@ var backwardMutants = []Mutant{
 	},
 	{
 		ID: "backward-dk-barrier", File: "shaders/include/scalar_backward.glsl", Modules: "scalar_backward",
-		Old: "    barrier();  // the last reads of what is overwritten now\n", New: "",
+		Old: "d0 < DV; d0 += DK) {\n    barrier();  // the last reads of what is overwritten now\n", New: "d0 < DV; d0 += DK) {\n",
 		Breaks: "operands of the backward products are staged while others still read those before",
 		Kill:   []Killer{gradientsCase, differences},
 	},

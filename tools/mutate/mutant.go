@@ -54,6 +54,7 @@ func Mutants() []Mutant {
 		behind(dropoutMutants, dropoutMask, differences),
 		behind(backwardMutants, differences, in("./flash", "TestBackwardTiles")),
 		behind(matrixMutants, matrixForms, matrixTiles),
+		jvpMutants,
 		behind(otherKernelMutants, in("./flash", "TestForward", "TestBlockSparse.*"), differences),
 		maxLogitMutants, pipelineMutants, hostMutants, referenceMutants, benchMutants)
 }

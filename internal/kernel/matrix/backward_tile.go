@@ -76,7 +76,8 @@ func (t *BackwardTile) LaneOfDraws(p *attn.Problem, l *kernel.FragmentLayout) in
 		return DrawEach
 	case !t.Keys && !(t.CK%16 == 0 && l.ColumnsOfDraws(t.Form) && kernel.SharesDraws(t.BC)):
 		return DrawEach
-	case max(p.HeadDim, p.ValueDim) > bitsDim || t.ToMemory || t.Tangents || t.Keys && !(t.Fragment.M == 16 && 4%t.RM == 0 && l.PairsOfQueries()):
+	case max(p.HeadDim, p.ValueDim) > bitsDim || t.ToMemory || t.Tangents ||
+		t.Keys && !(t.Fragment.M == 16 && 4%t.RM == 0 && l.PairsOfQueries()):
 		return DrawWords
 	}
 	return DrawBits

@@ -41,7 +41,7 @@ type program struct {
 	usual      Variant // of dense tensors
 	first      *Pass   // what fit looked at, until plan makes its pipelines
 	firstOf    Variant
-	denseDBias bool                    // of which that of the gradient with respect to the bias is one that can be written 16 bytes at a time
+	denseDBias bool                    // of which the gradient with respect to the bias can be written 16 bytes at a time
 	made       []atomic.Pointer[ready] // by Variant.index
 	try        func(v Variant, of *ready) (wrong string, err error)
 }

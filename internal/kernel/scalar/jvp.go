@@ -7,8 +7,8 @@ import (
 	"github.com/vkattn/vkattn/internal/traffic"
 )
 
-// JVP is forward mode in fp32 arithmetic: shaders/scalar/scalar_jvp.comp. Its tiles are those of the kernel of queries of the backward pass,
-// which holds as much.
+// JVP is forward mode in fp32 arithmetic: shaders/scalar/scalar_jvp.comp. Its tiles are those of the kernel of queries of the backward
+// pass, which holds as much.
 var JVP = &kernel.JVPKernel{
 	Offer: kernel.Offer{
 		Name:           jvpLabel,
@@ -38,7 +38,8 @@ func planJVP(e *kernel.Env, problem *attn.Problem, t *kernel.Tuning) (kernel.JVP
 	if err != nil {
 		return nil, err
 	}
-	return pass.NewJVP(&pass.Fitted{Env: e, Problem: s.problem, Name: jvpLabel + " " + s.tile.String(), Named: s.tile.String(), Trusted: true,
+	return pass.NewJVP(&pass.Fitted{Env: e, Problem: s.problem, Name: jvpLabel + " " + s.tile.String(), Named: s.tile.String(),
+		Trusted: true,
 		Moves: traffic.Tangents{Tile: traffic.BackwardTile{Label: jvpLabel, Rows: s.tile.BR, Columns: s.tile.BC, Restaged: true,
 			RowReaders: s.tile.tx()}},
 		Pass: s.pass, SelfCheck: s.selfCheck})

@@ -19,8 +19,9 @@ type tangentSet struct{ lse, q, k, v, o, oLSE *flash.Tensor }
 func (t *tangentSet) all() []*flash.Tensor { return []*flash.Tensor{t.lse, t.q, t.k, t.v, t.o, t.oLSE} }
 
 func (d *Device) newTangents(ctx context.Context, p flash.Problem, in *inputs) (t tangentSet, err error) {
-	if err = d.fill(ctx, []filled{{&t.q, p.DType, p.QShape(), in.q.place.bnhd, in.qt.bytes}, {&t.k, p.DType, p.KShape(), in.k.place.bnhd, in.kt.bytes},
-		{&t.v, p.DType, p.VShape(), in.v.place.bnhd, in.vt.bytes}, {&t.o, p.DType, p.OShape(), in.q.place.bnhd, nil}}); err != nil {
+	if err = d.fill(ctx, []filled{{&t.q, p.DType, p.QShape(), in.q.place.bnhd, in.qt.bytes},
+		{&t.k, p.DType, p.KShape(), in.k.place.bnhd, in.kt.bytes}, {&t.v, p.DType, p.VShape(), in.v.place.bnhd, in.vt.bytes},
+		{&t.o, p.DType, p.OShape(), in.q.place.bnhd, nil}}); err != nil {
 		return t, err
 	}
 	if t.lse, err = d.newLSE(p); err == nil {
@@ -36,7 +37,8 @@ func (s *deviceShape) jvp(set int, mask masks) flash.JVP {
 
 // measureJVP times the pass in forward mode of a plan on the sets, after a forward pass on each, with tangents of q, k and v, and compares
 // what the last run gave with the reference.
-func (s *deviceShape) measureJVP(ctx context.Context, row *result.Row, plan *flash.Plan, mask masks, limit time.Duration, verify bool) error {
+func (s *deviceShape) measureJVP(ctx context.Context, row *result.Row, plan *flash.Plan, mask masks, limit time.Duration,
+	verify bool) error {
 	info, err := plan.JVPInfo()
 	if err != nil {
 		return err

@@ -114,6 +114,17 @@ func vectorCase(name string, v *ref.Vector, load func() (*ref.Vector, error)) (*
 			return nil, fmt.Errorf("tensor %s has %d elements: it must have %d", name, len(answer), size)
 		}
 	}
+	moves := v.Tangents != (ref.Tangents{})
+	for i, size := range [2]int{sizes["o"], sizes["lse"]} {
+		switch name := tangentAnswers[i]; {
+		case moves != (v.Answers[name] != nil):
+			return nil, fmt.Errorf("tangents of inputs and a tensor %s must go together", name)
+		case moves && !c.Gradients:
+			return nil, errors.New("there are tangents and no dq")
+		case moves && len(v.Answers[name]) != size:
+			return nil, fmt.Errorf("tensor %s has %d elements: it must have %d", name, len(v.Answers[name]), size)
+		}
+	}
 	if do := v.DO; c.Gradients && (do.B != q.B || do.H != q.H || do.N != q.N || do.D != val.D || len(do.Data) != sizes["o"]) {
 		return nil, fmt.Errorf("tensor do is [%d %d %d %d]: it must be [%d %d %d %d]", do.B, do.H, do.N, do.D, q.B, q.H, q.N, val.D)
 	}
@@ -124,7 +135,7 @@ func vectorCase(name string, v *ref.Vector, load func() (*ref.Vector, error)) (*
 		}
 	}
 	for name := range v.Answers {
-		if _, ok := sizes[name]; !ok {
+		if _, ok := sizes[name]; !ok && !slices.Contains(tangentAnswers[:], name) {
 			c.partly = append(c.partly, "the output "+name)
 		}
 	}

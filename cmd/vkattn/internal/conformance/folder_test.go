@@ -35,7 +35,7 @@ func TestFolder(t *testing.T) {
 	results, err := Run(context.Background(), dev, o)
 	require.NoError(t, err)
 	require.True(t, slices.IsSortedFunc(results, func(a, b Result) int { return strings.Compare(a.Case, b.Case) }))
-	lacks, passed, stored := map[string]int{}, map[string]int{}, 0
+	lacks, passed, moved, stored := map[string]int{}, map[string]int{}, map[string]bool{}, 0
 	for _, r := range results {
 		require.Empty(t, r.Failure, "%s on %s", r.Case, r.Target)
 		if len(r.Lacks) > 0 && r.Target == "" {
@@ -53,6 +53,9 @@ func TestFolder(t *testing.T) {
 		require.NotEmpty(t, r.Worst)
 		require.LessOrEqual(t, r.WorstErr, r.WorstBound)
 		passed[r.Case]++
+		if r.Tangents != "" {
+			moved[r.Case] = true
+		}
 		if strings.Contains(r.Case, "qk_matmul") {
 			require.Equal(t, flash.Standard, r.Implementation)
 			stored++
@@ -65,6 +68,8 @@ func TestFolder(t *testing.T) {
 	require.GreaterOrEqual(t, stored, 1)
 	if !testing.Short() {
 		require.Equal(t, lacking, lacks)
+		require.Equal(t, map[string]bool{"f16_bias": true, "f16_d16": true, "f16_one": true, "f16_softcap": true,
+			"f32_d40": true, "f32_mask_dead_row": true}, moved, "vectors with tangents")
 	}
 	require.Empty(t, takeMessages())
 	t.Logf("%d cases ran; lacking: %v", len(passed), lacks)
@@ -78,6 +83,7 @@ func TestBadFolders(t *testing.T) {
 		return data
 	}
 	one, op := read("f16_one.safetensors"), read("onnx/test_attention_bidirectional_window.safetensors")
+	moved := read("f32_mask_dead_row.safetensors")
 	// without takes a tensor out of the header; what was its data stays.
 	without := func(file []byte, from, to string) []byte {
 		n := binary.LittleEndian.Uint64(file)
@@ -98,6 +104,12 @@ func TestBadFolders(t *testing.T) {
 		{"no dq", without(one, `"dq"`, `"dz"`), "a/b.safetensors: there is a tensor d"},
 		{"no q", without(one, `"q"`, `"qq"`), "a/b.safetensors: ref: q is [0 0 0 0]"},
 		{"no gradient of o", without(one, `"do"`, `"dz"`), "a/b.safetensors: tensor do is [0 0 0 0]"},
+		{"no tangent of o", without(moved, `"o_tangent"`, `"o_moves"`),
+			"a/b.safetensors: tangents of inputs and a tensor o_tangent must go together"},
+		{"tangent's shape", without(moved, `"k_tangent":{"dtype":"F32","shape":[1,2,40,32]`, `"k_tangent":{"dtype":"F32","shape":[1,2,32,40]`),
+			"a/b.safetensors: ref: the tangent of k is [1 2 32 40]"},
+		{"tangents alone", without(without(without(moved, `"dq"`, `"xq"`), `"dk"`, `"xk"`), `"dv"`, `"xv"`),
+			"a/b.safetensors: there are tangents and no dq"},
 		{"no case", without(one, `"case"`, `"cast"`), "a/b.safetensors: metadata case: "},
 		{"attribute", without(op, `left_window_size\": 1`, `left_window_size\": -4`),
 			"a/b.safetensors: onnx: attribute left_window_size is -4"},

@@ -21,16 +21,21 @@ type tangents struct {
 	answers, plain [2][]float64
 }
 
-var tangentNames = [2]string{"o's tangent", "lse's tangent"}
+var (
+	tangentNames   = [2]string{"o's tangent", "lse's tangent"}
+	tangentAnswers = [2]string{"o_tangent", "lse_tangent"} // as golden vectors call them
+)
 
-// hasTangents says whether a pass in forward mode is run too: where gradients are; on a CPU driver, where each is a kernel more to compile,
-// of a part of them.
+// hasTangents says whether a pass in forward mode is run too: where gradients are; of golden vectors where they have tangents.
 func (c *Case) hasTangents() bool {
-	return c.hasGradients() && c.vector == nil && true
+	return c.hasGradients() && (c.vector == nil || c.vector.Tangents != (ref.Tangents{}))
 }
 
-// drawTangents draws how inputs move, one of them at least. What is hidden by lengths is no number.
+// drawTangents draws how inputs move, one of them at least, or takes what a golden vector has. What is hidden by lengths is no number.
 func (c *Case) drawTangents() *tangents {
+	if c.vector != nil {
+		return &tangents{Tangents: c.vector.Tangents}
+	}
 	random := rand.New(rand.NewPCG(c.seed, hash(c.Name+" jvp")))
 	in, d := &c.inputs, &tangents{}
 	for d.moving == 0 || d.moving == kernels.BiasMoves && in.Bias == nil {
@@ -65,9 +70,20 @@ func (c *Case) moveInputs() error {
 		return err
 	}
 	plainO, plainLSE, err := ref.PlainJVP(c.inputs, refType(c.Problem.DType), d.Tangents)
+	if err != nil {
+		return err
+	}
 	d.answers, d.plain = [2][]float64{o.Data, lse.Data}, [2][]float64{plainO.Data, plainLSE.Data}
+	if c.vector != nil { // what the file says is what is right
+		for i, name := range tangentAnswers {
+			if err := agree(name, c.vector, d.answers[i]); err != nil {
+				return err
+			}
+			d.answers[i] = ref.Widen(c.vector.Answers[name])
+		}
+	}
 	c.moved = d
-	return err
+	return nil
 }
 
 // jvp runs the pass in forward mode of a forward one that has run, several times.
@@ -180,8 +196,8 @@ func (c *Case) jvp(ctx context.Context, dev *flash.Device, plan *flash.Plan, f *
 	return nil
 }
 
-// judgeTangent compares one of the tangents. What exceeds the measure of plain attention, which keeps P where kernels make it again of an lse
-// in fp32, is looked at again as gradients are (exactly): it may be what roundings make of it, and no more.
+// judgeTangent compares one of the tangents. What exceeds the measure of plain attention, which keeps P where kernels make it again of an
+// lse in fp32, is looked at again as gradients are (exactly): it may be what roundings make of it, and no more.
 func (c *Case) judgeTangent(i int, got []float32, r *Result) error {
 	d, t, failed := c.moved, refType(c.Problem.DType), r.Failure
 	c.judge(tangentNames[i], got, d.answers[i], d.plain[i], t, r)
