@@ -24,6 +24,7 @@ import (
 type JVP struct {
 	// The forward pass that is differentiated: what it was given, with O and LSE as it wrote them, whatever implementation it was. LSE must
 	// be given. All of it is left as it is. PageTable, PageStarts, LastPages, KeyScales, ValueScales and Weights must be nil.
+	// MaxLogit is not looked at.
 	Forward
 
 	QTangent, KTangent, VTangent *Tensor // q̇, k̇, v̇: of the type and shape of Q, K and V

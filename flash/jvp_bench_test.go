@@ -103,8 +103,8 @@ func jvpTunings(dim int) []map[string]int {
 		for _, w := range []int{4, 8} {
 			for _, slices := range [][2]int{{16, 16}, {16, 14}, {14, 14}, {16, 12}, {12, 12}} {
 				for prefetch := range 2 {
-					out = append(out, map[string]int{"q_w": w, "q_rm": 1, "q_bc": 16, "q_ck": 16, "q_prefetch": prefetch, "q_a_reg": slices[0],
-						"q_b_reg": slices[1]})
+					out = append(out, map[string]int{"q_w": w, "q_rm": 1, "q_bc": 16, "q_ck": 16, "q_prefetch": prefetch,
+						"q_a_reg": slices[0], "q_b_reg": slices[1]})
 				}
 			}
 		}
