@@ -177,8 +177,9 @@ def add_tangents(path, moving):
 
 here = pathlib.Path(__file__).parent
 built_in = here.parents[1] / "cmd/vkattn/internal/conformance/vectors"
-for name, moving in VECTORS.items():
-    path = here / (name + ".safetensors")
-    add_tangents(path, moving)
-    if (built_in / path.name).exists():
-        (built_in / path.name).write_bytes(path.read_bytes())
+if __name__ == "__main__":
+    for name, moving in VECTORS.items():
+        path = here / (name + ".safetensors")
+        add_tangents(path, moving)
+        if (built_in / path.name).exists():
+            (built_in / path.name).write_bytes(path.read_bytes())
