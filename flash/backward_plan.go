@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 
 	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/internal/kernel/catalogue"
@@ -58,34 +57,18 @@ func (g *backwardChoices) choose(p *Plan) (*backwardChoice, error) {
 	return &c, nil
 }
 
-// BackwardInfo is how a plan runs backward passes.
-type BackwardInfo struct {
-	Tier           Tier           // of the kernels, which may be another than the forward pass's
-	Kernel         string         // with its tile
-	KernelName     string         // without
-	WorkspaceBytes uint64         // of each recording, beyond tensors and Weights
-	Tuning         map[string]int // parameters in effect by name
-	WhyNotFaster   []string       // kernels preferred over the chosen one, each with the reason it was not chosen
-}
-
 // BackwardInfo says how the plan runs backward passes. Their kernels are chosen and built at the first call of this or of
 // anything that needs them; what runs only forward never builds them.
-func (p *Plan) BackwardInfo() (_ BackwardInfo, err error) {
+func (p *Plan) BackwardInfo() (_ PassInfo, err error) {
 	defer during("BackwardInfo", &err)
 	if err := p.usable(); err != nil {
-		return BackwardInfo{}, err
+		return PassInfo{}, err
 	}
 	c, err := p.backward()
 	if err != nil {
-		return BackwardInfo{}, err
+		return PassInfo{}, err
 	}
-	info := BackwardInfo{Tier: Tier(c.kernel.Tier), Kernel: c.kernel.Name + " " + c.program.Tile(), KernelName: c.kernel.Name,
-		Tuning:       maps.Clone(c.tuning),
-		WhyNotFaster: append([]string(nil), c.reasons...)}
-	for _, n := range c.program.Scratch() {
-		info.WorkspaceBytes += n
-	}
-	return info, nil
+	return c.info(), nil
 }
 
 // DropoutProbability is the probability in effect, Problem.Dropout taken to the nearest 1/256.

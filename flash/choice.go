@@ -2,21 +2,49 @@ package flash
 
 import (
 	"errors"
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/vkattn/vkattn/internal/kernel"
 )
 
+// PassInfo is how a plan runs what follows its forward pass: backward passes, forward mode, maps.
+type PassInfo struct {
+	Tier           Tier           // of the kernels, which may be another than the forward pass's
+	Kernel         string         // with its tile
+	KernelName     string         // without
+	WorkspaceBytes uint64         // of each recording, beyond tensors and Weights
+	Tuning         map[string]int // parameters in effect by name, of a pass that takes any
+	WhyNotFaster   []string       // kernels preferred over the chosen one, each with the reason it was not chosen
+}
+
+// fitted is a program of such a pass.
+type fitted interface {
+	Tile() string
+	Scratch() []uint64
+}
+
 // chosen is the kernel that a plan takes for a pass that follows its forward pass.
-type chosen[K kernel.AnyKernel, P any] struct {
+type chosen[K kernel.AnyKernel, P fitted] struct {
 	kernel  K
 	program P
 	tuning  map[string]int
 	reasons []string
 }
 
+func (c *chosen[K, P]) info() PassInfo {
+	o := c.kernel.Offered()
+	info := PassInfo{Tier: Tier(o.Tier), Kernel: o.Name + " " + c.program.Tile(), KernelName: o.Name, Tuning: maps.Clone(c.tuning),
+		WhyNotFaster: slices.Clone(c.reasons)}
+	for _, n := range c.program.Scratch() {
+		info.WorkspaceBytes += n
+	}
+	return info
+}
+
 // choice is what a plan chose, once it was asked for.
-type choice[K kernel.AnyKernel, P any] struct {
+type choice[K kernel.AnyKernel, P fitted] struct {
 	mu   sync.Mutex
 	made bool // for good: what was chosen, or that nothing can be
 	is   *chosen[K, P]
@@ -41,7 +69,7 @@ type passKey struct {
 }
 
 // kept are the choices that were made for plans of a selection.
-type kept[K kernel.AnyKernel, P any] struct {
+type kept[K kernel.AnyKernel, P fitted] struct {
 	mu sync.Mutex
 	by map[passKey]*chosen[K, P]
 }

@@ -41,32 +41,18 @@ func (p *Plan) forwardMode() (*jvpChoice, error) {
 	})
 }
 
-// JVPInfo is how a plan runs passes in forward mode.
-type JVPInfo struct {
-	Tier           Tier     // of the kernel, which may be another than the forward pass's
-	Kernel         string   // with its tile
-	KernelName     string   // without
-	WorkspaceBytes uint64   // of each recording, beyond tensors
-	WhyNotFaster   []string // kernels preferred over the chosen one, each with the reason it was not chosen
-}
-
 // JVPInfo says how the plan runs passes in forward mode. The kernel is chosen and built at the first call of this or of anything that needs
 // it; what runs only forward never builds it.
-func (p *Plan) JVPInfo() (_ JVPInfo, err error) {
+func (p *Plan) JVPInfo() (_ PassInfo, err error) {
 	defer during("JVPInfo", &err)
 	if err := p.usable(); err != nil {
-		return JVPInfo{}, err
+		return PassInfo{}, err
 	}
 	c, err := p.forwardMode()
 	if err != nil {
-		return JVPInfo{}, err
+		return PassInfo{}, err
 	}
-	info := JVPInfo{Tier: Tier(c.kernel.Tier), Kernel: c.kernel.Name + " " + c.program.Tile(), KernelName: c.kernel.Name,
-		WhyNotFaster: append([]string(nil), c.reasons...)}
-	for _, n := range c.program.Scratch() {
-		info.WorkspaceBytes += n
-	}
-	return info, nil
+	return c.info(), nil
 }
 
 // JVP runs a pass in forward mode and waits. Recordings are kept for the next call until Close. Errors are as those of [Plan.Forward], or

@@ -3,6 +3,7 @@ package flash
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
@@ -172,24 +173,21 @@ func (p *Plan) Map(ctx context.Context, m Map) (err error) {
 		func(r *Recording) error { return r.Map(m) })
 }
 
-// MapInfo is how a plan makes maps.
-type MapInfo struct {
-	Tier         Tier     // of the kernel, which may be another than the forward pass's
-	Kernel       string   // with its tile
-	WhyNotFaster []string // kernels preferred over the chosen one, each with the reason it was not chosen
-}
-
 // MapInfo says how the plan makes maps. The kernel is chosen at the first call of this or of anything that needs it.
-func (p *Plan) MapInfo() (_ MapInfo, err error) {
+func (p *Plan) MapInfo() (_ PassInfo, err error) {
 	defer during("MapInfo", &err)
 	if err := p.usable(); err != nil {
-		return MapInfo{}, err
+		return PassInfo{}, err
 	}
 	program, reasons, err := p.mapping()
 	if err != nil {
-		return MapInfo{}, err
+		return PassInfo{}, err
 	}
-	return MapInfo{Tier: Tier(program.Tier), Kernel: program.String(), WhyNotFaster: append([]string(nil), reasons...)}, nil
+	info := PassInfo{Tier: Tier(program.Tier), Kernel: program.String(), KernelName: program.Label, WhyNotFaster: slices.Clone(reasons)}
+	for _, n := range program.Scratch() {
+		info.WorkspaceBytes += n
+	}
+	return info, nil
 }
 
 // mapCommands is what a recording of maps has beside others.

@@ -130,7 +130,7 @@ func requireOnMatrices(t *testing.T, plan *Plan, says string) {
 }
 
 // backwardInfo is what a plan says of its backward pass. The test skips where the device has none of its tier.
-func backwardInfo(t *testing.T, plan *Plan) BackwardInfo {
+func backwardInfo(t *testing.T, plan *Plan) PassInfo {
 	t.Helper()
 	info, err := plan.BackwardInfo()
 	skipUnsupported(t, err)
