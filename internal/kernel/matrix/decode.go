@@ -292,8 +292,8 @@ func (t *DecodeTile) Check(p *attn.Problem, c *kernel.Capabilities) (name, why s
 	return "w", kernel.CheckSubgroups(t.W, t.Fragment.Lanes, t.shared(p), c)
 }
 
-// ChooseDecodeTile takes the first row, cuts rows into blocks until Q and O fit the registers that it names, and keys into parts until the
-// device is full. Overrides from t replace single numbers.
+// ChooseDecodeTile takes the first row, cuts rows into blocks of at most DecodeRows, so that Q and O fit the registers that it names, and
+// keys into parts until the device is full. Overrides from t replace single numbers.
 func ChooseDecodeTile(c *kernel.Capabilities, p *attn.Problem, s kernel.Fragment, l *kernel.FragmentLayout,
 	t *kernel.Tuning) (DecodeTile, error) {
 	row := c.First(p, s, DecodeKernel)
@@ -301,7 +301,7 @@ func ChooseDecodeTile(c *kernel.Capabilities, p *attn.Problem, s kernel.Fragment
 	decodeFields.Read(&tile, row)
 	all, registers, side := p.QueryLen*p.Group(), row.Get("registers"), max(s.M, s.K)
 	tile.Rows, tile.Keys = all, attn.CeilDiv(tile.Keys, side)*side
-	for blocks := 2; tile.registers(p) > registers && tile.Rows > s.N; blocks++ {
+	for blocks := 2; (tile.registers(p) > registers || tile.Rows > DecodeRows) && tile.Rows > s.N; blocks++ {
 		tile.Rows = attn.CeilDiv(all, blocks)
 	}
 	decodeFields.Take(&tile, t, "", "rows", "w", "keys")
