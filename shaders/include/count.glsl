@@ -29,6 +29,12 @@
 #define COUNT_statistics 11 // m and l
 #define COUNT_sums 12       // O between blocks of keys
 #define COUNT_TENSORS 13
+#ifdef TANGENTS             // with those that they are of, that of lse in delta's place
+#define COUNT_qt COUNT_q
+#define COUNT_kt COUNT_k
+#define COUNT_vt COUNT_v
+#define COUNT_lse_tangent COUNT_delta
+#endif
 
 layout(set = 0, binding = COUNT, std430) buffer Counts { uint counts[6 * COUNT_TENSORS]; };
 uint counted[3 * COUNT_TENSORS];

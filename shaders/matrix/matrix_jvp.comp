@@ -23,6 +23,7 @@
 #include "matrix_backward_queries.glsl"
 
 layout(constant_id = 115) const bool WRITE_LSE = true;
+const bool SCORES_MOVE = Q_MOVES || K_MOVES || BIAS_MOVES;   // else lse and its tangent stay, and O' is P V'
 
 ACC sum[RM * EN];              // of O', but for lse' O
 FRAG_A P[RM * NP];             // weights as operands; dS is P o S'
@@ -30,7 +31,8 @@ float moved[RM * SLOTS];       // form 1: this lane's part of lse', of its rows;
 
 // S = Q K^T, and dP = Q' K^T + Q K'^T, for chunk c.
 void products(uint c) {
-  [[unroll]] for (uint x = 0; x < RM * NS; ++x) S[x] = dP[x] = ACC(0.0);
+  [[unroll]] for (uint x = 0; x < RM * NS; ++x) S[x] = ACC(0.0);
+  if (SCORES_MOVE) [[unroll]] for (uint x = 0; x < RM * NS; ++x) dP[x] = ACC(0.0);
   [[unroll]] for (uint d = 0; d < DF; ++d) {
     FRAG_A a[RM], moves[RM];
     [[unroll]] for (uint r = 0; r < RM; ++r) {
@@ -64,7 +66,7 @@ float weight_moves(float p, float x, float slope, uint query, uint key) {
 
 // Form 1: weights, in S, and what of them is dropped, as weights() leaves it, become operands in registers.
 void moves_to_operands(uint c) {
-  EACH_SCORE {
+  if (SCORES_MOVE) EACH_SCORE {
     const uint row = row_of(r, e), col = column_of(c, n, e);
     const float p = S[r * NS + n][e];
     const float x = weight_moves(DROPOUT ? abs(p) : p, dP[r * NS + n][e], SLOPES ? slopes[SLOPES ? r * NS + n : 0][e] : 1,
@@ -72,7 +74,7 @@ void moves_to_operands(uint c) {
     moved[r * SLOTS + SLOT_OF(e)] += x;
     dP[r * NS + n][e] = DROPOUT && p < 0 ? 0 : x;
   }
-  gradients_to_operand();
+  if (SCORES_MOVE) gradients_to_operand();
   if (V_MOVES) {
     [[unroll]] for (uint r = 0; r < RM; ++r) [[unroll]] for (uint n = 0; n < NS; ++n) [[unroll]] for (uint e = 0; e < S[0].length(); e += 2)
       HALVES(kept_part(S[r * NS + n][e]), kept_part(S[r * NS + n][e + 1]), COMPONENT(P, r, n, e), COMPONENT(P, r, n, e + 1))
@@ -85,7 +87,7 @@ void moves_through_shared(uint c, bool masked) {
   [[unroll]] for (uint r = 0; r < RM; ++r) {
     [[unroll]] for (uint n = 0; n < NS; ++n) {
       coopMatStore(S[r * NS + n], E, e_at + n * FN, CK, BY_ROW);
-      coopMatStore(dP[r * NS + n], E, e_at + FM * CK + n * FN, CK, BY_ROW);
+      if (SCORES_MOVE) coopMatStore(dP[r * NS + n], E, e_at + FM * CK + n * FN, CK, BY_ROW);
     }
     MEET
     [[unroll]] for (uint u = 0; u < (PIECES + SG - 1) / SG; ++u) {
@@ -98,7 +100,7 @@ void moves_through_shared(uint c, bool masked) {
           float slope;
           float w = weight(E[at + e], lse_at(row, col, 0, 0), query, key, masked, slope);
           if (ASKED && masked) { if (asked) { if (!sees(query, key)) w = 0; } }
-          const float x = weight_moves(w, E[at + FM * CK + e], slope, query, key);
+          const float x = SCORES_MOVE ? weight_moves(w, E[at + FM * CK + e], slope, query, key) : 0;
           const bool stays = DROPOUT ? kept(drawn_word(query, key, key / 2 % 4), byte_of(key)) : true;
           all += x;
           p[e] = stays ? w : 0; ds[e] = stays ? x : 0;
@@ -119,7 +121,7 @@ void moves_through_shared(uint c, bool masked) {
     }
     [[unroll]] for (uint n = 0; n < NP; ++n) {
       coopMatLoad(P[r * NP + n], H, h_at + n * FK / 8, CK / 8, BY_ROW);
-      coopMatLoad(dS[r * NP + n], H, h_at + PIECES + n * FK / 8, CK / 8, BY_ROW);
+      if (SCORES_MOVE) coopMatLoad(dS[r * NP + n], H, h_at + PIECES + n * FK / 8, CK / 8, BY_ROW);
     }
     MEET
   }
@@ -130,7 +132,7 @@ void add_sums(uint c) {
   [[unroll]] for (uint n = 0; n < NP; ++n) [[unroll]] for (uint d = 0; d < EN; ++d) {
     const uint at = (c * CK + n * FK) * B_PITCH + d * FN / 8;
     FRAG_B v;
-    if (Q_MOVES || K_MOVES || BIAS_MOVES) {
+    if (SCORES_MOVE) {
       coopMatLoad(v, T, tile_at + V_AT + at, B_PITCH, BY_ROW);
       [[unroll]] for (uint r = 0; r < RM; ++r) sum[r * EN + d] = coopMatMulAdd(dS[r * NP + n], v, sum[r * EN + d]);
     }

@@ -30,8 +30,8 @@ func TestRowsOfQuantisedKeys(t *testing.T) {
 		require.Empty(t, Decode.Refuses(p))
 		for _, dim := range []int{32, 128} {
 			p.HeadDim, p.ValueDim = dim, dim
-			tile, err := ChooseDecodeTile(kerneltest.Hopper(), p, kernel.Fragment{M: 16, N: 8, K: 16, Lanes: 32}, &kernel.FragmentLayout{Form: 1},
-				kernel.NewTuning(nil))
+			tile, err := ChooseDecodeTile(kerneltest.Hopper(), p, kernel.Fragment{M: 16, N: 8, K: 16, Lanes: 32},
+				&kernel.FragmentLayout{Form: 1}, kernel.NewTuning(nil))
 			require.NoError(t, err)
 			require.LessOrEqual(t, tile.Rows, DecodeRows)
 			require.Equal(t, rows, tile.Rows*(rows/tile.Rows), "no row of a block is idle")
