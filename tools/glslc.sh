@@ -111,12 +111,12 @@ read_interface() {
   "${glslc[@]}" -fshader-stage=compute "--target-env=$env" -O0 -fauto-bind-uniforms -I include $defines -o "$tmp/named.spv" "$source" && "$tmp/interface" "$tmp/named.spv"
 }
 # compile makes $tmp/out.spv and $interface of the source, or finds both under the text that the preprocessor leaves, without comments, empty
-# lines and where lines are from, with the program that reads interfaces.
+# lines and where lines are from, with the sources of the program that reads interfaces. (The program itself has all SPIR-V in it.)
 compile() {
   local key
   [ -x "$tmp/interface" ] || (cd "$root" && go build -trimpath -buildvcs=false -o "$tmp/interface" ./tools/interface) || return
   # shellcheck disable=SC2086 # defines are words
-  key=$({ echo "$version $env $optimise"; sha256sum < "$tmp/interface"; "${glslc[@]}" -E -fshader-stage=compute "--target-env=$env" -I include $defines "$source" | sed '/^#line/d; /^[[:space:]]*$/d'; } |
+  key=$({ echo "$version $env $optimise"; cat "$root"/tools/interface/*.go "$root"/internal/spirv/*.go "$root"/shaders/*.go | sha256sum; "${glslc[@]}" -E -fshader-stage=compute "--target-env=$env" -I include $defines "$source" | sed '/^#line/d; /^[[:space:]]*$/d'; } |
     sha256sum | cut -d' ' -f1) || return
   if [ -z "$force" ] && [ -f "$kept/$key.json" ] && [ -f "$kept/$key.spv.gz" ]; then
     gzip -dc "$kept/$key.spv.gz" > "$tmp/out.spv" && interface=$(cat "$kept/$key.json") && touch "$kept/$key.json" "$kept/$key.spv.gz"
