@@ -82,7 +82,7 @@ func BenchmarkJVP(b *testing.B) {
 						b.ReportMetric(ms[0][runs/2], "forward-ms")
 						b.ReportMetric(ms[1][runs/2], "jvp-ms")
 						b.ReportMetric(ms[1][runs/2]/ms[0][runs/2], "times")
-						b.ReportMetric(2.5*a.ForwardFLOPs()/ms[1][runs/2]/1e9, "TFLOP/s")
+						b.ReportMetric(kernel.JVPWork*a.ForwardFLOPs()/ms[1][runs/2]/1e9, "TFLOP/s")
 					}
 				})
 			}

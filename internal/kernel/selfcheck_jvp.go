@@ -101,43 +101,33 @@ func (t *selfCheckTensors) compareJVP(p *attn.Problem, in *ref.Problem, j *Tange
 			rough[1] += times * furthest(plainLSE.Data, wantLSE.Data)
 		}
 	}
-	off := 0.0
+	weights := 0.0
 	for _, x := range rows {
 		if x == x {
-			off = max(off, timesOfRows*x)
+			weights = max(weights, timesOfRows*x)
 		}
 	}
 	rows.leaveOut(wantO.Data, wantO.D)
 	rows.leaveOut(wantLSE.Data, 1)
 	near := map[attn.DType]float64{attn.F32: 1e-3, attn.F16: 2e-2, attn.BF16: 1.6e-1}[p.DType]
-	for i, x := range []struct {
-		name string
-		got  *Operand
-		want ref.Array
-	}{{"OTangent", &j.OTangent, wantO}, {"LSETangent", &j.LSETangent, wantLSE}} {
-		if i == 1 && !lse {
-			break
+	to := j.List()
+	for i := range attn.JVPOperands {
+		x := &attn.JVPOperands[i]
+		if !x.Output || x.Optional && !lse {
+			continue
 		}
-		of := &attn.JVPOperands[operandNamed(x.name)]
-		got, err := t.download(of.DType(p), of.Shape(p), x.got)
+		want, off := wantO, rough[0]
+		if x.Of == "LSE" {
+			want, off = wantLSE, rough[1]
+		}
+		off += weights * furthest(make([]float64, len(want.Data)), want.Data)
+		got, err := t.download(x.DType(p), x.Shape(p), to[i])
 		if err != nil {
 			return "", err
 		}
-		got = unpacked(p, of, got, x.want.Data)
-		if wrong := offAt(p, strings.ToLower(x.name), got, x.want, near, rough[i]+off*furthest(make([]float64, len(x.want.Data)),
-			x.want.Data)); wrong != "" {
+		if wrong := offAt(p, strings.ToLower(x.Name), unpacked(p, x, got, want.Data), want, near, off); wrong != "" {
 			return wrong, nil
 		}
 	}
 	return "", nil
-}
-
-// operandNamed is the place of an operand of forward mode.
-func operandNamed(name string) int {
-	for i := range attn.JVPOperands {
-		if attn.JVPOperands[i].Name == name {
-			return i
-		}
-	}
-	panic("kernel: there is no operand " + name)
 }

@@ -73,6 +73,9 @@ type JVPKernel struct {
 	Plan func(e *Env, p *attn.Problem, t *Tuning) (JVPProgram, error)
 }
 
+// JVPWork is the products of a pass in forward mode in times of the forward pass's: five to two.
+const JVPWork = 2.5
+
 // JVPProgram is such a kernel fitted to one problem, as Program is for forward passes.
 type JVPProgram interface {
 	Tile() string

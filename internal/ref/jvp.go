@@ -92,30 +92,35 @@ func (d *Tangents) biasTangent(r Row, j int) (x float64) {
 	return x
 }
 
-func (p *Problem) jvpRow(d *Tangents, r Row, o []float64) (dlse float64) {
+// eachWeight calls f with each key that a row sees: its weight, that of dropout, and the slope of its score.
+func (p *Problem) eachWeight(r Row, f func(j int, w, z, slope float64)) {
 	if r.I >= p.queries(r.B) {
-		return 0
+		return
 	}
 	s, slope := make([]float64, p.K.N), make([]float64, p.K.N)
 	p.scores(r, s, slope)
 	lse := p.logSumExp(r.H, s)
 	if math.IsInf(lse, -1) {
-		return 0
+		return
 	}
-	hk, of := r.H/p.group(), make([]float64, len(o))
 	for j := range s {
-		if s[j] == negInf {
-			continue
+		if s[j] != negInf {
+			f(j, math.Exp(s[j]-lse), p.weight(r.B, r.H, r.I, j), slope[j])
 		}
-		w, z := math.Exp(s[j]-lse), p.weight(r.B, r.H, r.I, j)
-		ds := p.scoreTangent(d, r, j)*slope[j] + d.biasTangent(r, j)
+	}
+}
+
+func (p *Problem) jvpRow(d *Tangents, r Row, o []float64) (dlse float64) {
+	hk, of := r.H/p.group(), make([]float64, len(o))
+	p.eachWeight(r, func(j int, w, z, slope float64) {
+		ds := p.scoreTangent(d, r, j)*slope + d.biasTangent(r, j)
 		dlse += w * ds
 		axpy(z*w*ds, p.V.Row(r.B, hk, j), o)
 		axpy(z*w, p.V.Row(r.B, hk, j), of)
 		if d.V != nil {
 			axpy(z*w, d.V.Row(r.B, hk, j), o)
 		}
-	}
+	})
 	for x := range o {
 		o[x] -= dlse * of[x]
 	}
@@ -226,15 +231,6 @@ func JVPRounding(p Problem, t DType, d Tangents) (o, lse Array, err error) {
 
 // jvpSize fills in the sums of sizes of the terms of a row of ȯ, and gives that of lsė.
 func (p *Problem) jvpSize(d *Tangents, r Row, o []float64) (dlse float64) {
-	if r.I >= p.queries(r.B) {
-		return 0
-	}
-	s, slope := make([]float64, p.K.N), make([]float64, p.K.N)
-	p.scores(r, s, slope)
-	lse := p.logSumExp(r.H, s)
-	if math.IsInf(lse, -1) {
-		return 0
-	}
 	size := func(x, y []float32) (sum float64) {
 		for i := range x {
 			sum += math.Abs(float64(x[i]) * float64(y[i]))
@@ -242,18 +238,15 @@ func (p *Problem) jvpSize(d *Tangents, r Row, o []float64) (dlse float64) {
 		return sum * math.Abs(p.scale())
 	}
 	hk, of := r.H/p.group(), make([]float64, len(o))
-	for j := range s {
-		if s[j] == negInf {
-			continue
-		}
-		w, z, ds := math.Exp(s[j]-lse), p.weight(r.B, r.H, r.I, j), 0.0
+	p.eachWeight(r, func(j int, w, z, slope float64) {
+		ds := 0.0
 		if d.Q != nil {
 			ds += size(d.Q.Row(r.B, r.H, r.I), p.K.Row(r.B, hk, j))
 		}
 		if d.K != nil {
 			ds += size(p.Q.Row(r.B, r.H, r.I), d.K.Row(r.B, hk, j))
 		}
-		ds = ds*math.Abs(slope[j]) + math.Abs(d.biasTangent(r, j))
+		ds = ds*math.Abs(slope) + math.Abs(d.biasTangent(r, j))
 		dlse += w * ds
 		for x, v := range p.V.Row(r.B, hk, j) {
 			o[x] += z * w * ds * math.Abs(float64(v))
@@ -264,7 +257,7 @@ func (p *Problem) jvpSize(d *Tangents, r Row, o []float64) (dlse float64) {
 				o[x] += z * w * math.Abs(float64(v))
 			}
 		}
-	}
+	})
 	for x := range o {
 		o[x] += dlse * of[x]
 	}

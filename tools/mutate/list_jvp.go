@@ -77,7 +77,7 @@ var jvpMutants = []Mutant{
 	},
 	{
 		ID: "jvp-reference-slope", File: "internal/ref/jvp.go",
-		Old: "ds := p.scoreTangent(d, r, j)*slope[j] + d.biasTangent(r, j)", New: "ds := p.scoreTangent(d, r, j) + d.biasTangent(r, j)",
+		Old: "ds := p.scoreTangent(d, r, j)*slope + d.biasTangent(r, j)", New: "ds := p.scoreTangent(d, r, j) + d.biasTangent(r, j)",
 		Breaks: "the reference's tangents of scores lack the derivative of their function",
 		Kill:   []Killer{goldenTests},
 	},

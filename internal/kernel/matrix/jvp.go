@@ -50,8 +50,7 @@ func planJVP(e *kernel.Env, problem *attn.Problem, t *kernel.Tuning) (kernel.JVP
 	if s.tile, err = ChooseJVPTile(&e.Caps, &p, &layout, fragment, form, t); err != nil {
 		return nil, err
 	}
-	// Five products; the forward pass has two.
-	if s.grid, err = kernel.GridFor(e, s.tile.groups(&p), 2.5*kernel.PaddedFLOPs(&p), kernel.MatrixPace, t); err != nil {
+	if s.grid, err = kernel.GridFor(e, s.tile.groups(&p), kernel.JVPWork*kernel.PaddedFLOPs(&p), kernel.MatrixPace, t); err != nil {
 		return nil, err
 	}
 	if s.rows, err = s.tile.blocks().Planned(&p, s.grid, 1, "", t); err != nil {

@@ -66,13 +66,9 @@ func (s *JVP) Record(r *kernel.Recorder, j *kernel.Tangents) error {
 }
 
 func (s *JVP) selfCheck(v Variant, of *ready) (wrong string, err error) {
-	small, err := s.SelfCheck(v)
+	p, err := s.small(v, of)
 	if err != nil {
 		return "", err
 	}
-	p, err := small.build(s.Env, of)
-	if err != nil {
-		return "", err
-	}
-	return s.Env.TryJVP(small.Problem, kernel.Variant{Aligned: v.Aligned, LSE: v.LSE}, v.Moving, small.Bytes(), p.jvp)
+	return s.Env.TryJVP(p.Problem, kernel.Variant{Aligned: v.Aligned, LSE: v.LSE}, v.Moving, p.Bytes(), p.jvp)
 }

@@ -139,6 +139,15 @@ func (s *program) make(v Variant, of *Pass) (*ready, error) {
 	return p, nil
 }
 
+// small is the pass of a self-check, with the pipelines that are in question.
+func (s *program) small(v Variant, of *ready) (*ready, error) {
+	p, err := s.SelfCheck(v)
+	if err != nil {
+		return nil, err
+	}
+	return p.build(s.Env, of)
+}
+
 // recordAs writes the dispatches with the pipelines of a variant.
 func (s *program) recordAs(r *kernel.Recorder, v Variant, t *tensors) error {
 	p, err := s.ready(v)
@@ -223,15 +232,11 @@ func (s *Forward) selfCheck(v Variant, of *ready) (wrong string, err error) {
 		v.Aligned = v.Aligned || v.Output
 	}
 	v.Output, v.LSE = v.Aligned, v.LSE || s.parts
-	small, err := s.SelfCheck(v)
+	p, err := s.small(v, of)
 	if err != nil {
 		return "", err
 	}
-	p, err := small.build(s.Env, of)
-	if err != nil {
-		return "", err
-	}
-	return s.Env.TryForwardWithin(s.Bound, small.Problem, kernel.Variant{Aligned: v.Aligned, LSE: v.LSE}, small.Bytes(), p.forward)
+	return s.Env.TryForwardWithin(s.Bound, p.Problem, kernel.Variant{Aligned: v.Aligned, LSE: v.LSE}, p.Bytes(), p.forward)
 }
 
 // FitScores is a kernel that makes what the softmax is taken of, of a forward pass that keeps its weights, in their place. It makes no
@@ -244,16 +249,12 @@ func FitScores(k *Fitted) *Forward {
 }
 
 func (s *Forward) selfCheckOfScores(v Variant, of *ready) (wrong string, err error) {
-	small, err := s.SelfCheck(v)
-	if err != nil {
-		return "", err
-	}
-	p, err := small.build(s.Env, of)
+	p, err := s.small(v, of)
 	if err != nil {
 		return "", err
 	}
 	// Tensors as pipelines of aligned ones need them, which all can read.
-	return s.Env.TryScores(small.Problem, kernel.Variant{Aligned: true}, small.Stages[0].Args.Pitch, small.Bytes(), p.forward)
+	return s.Env.TryScores(p.Problem, kernel.Variant{Aligned: true}, p.Stages[0].Args.Pitch, p.Bytes(), p.forward)
 }
 
 // Backward is a kernel of backward passes, as kernel.BackwardProgram.
@@ -307,15 +308,11 @@ func (s *program) biasLies(g *kernel.Scores) bool { return !s.WholeBias || g.Bia
 // tryBackward runs the pipelines of a pass on a small problem and says what is wrong with the gradients.
 func (s *program) tryBackward(v Variant, of *ready, by kernel.GradientVariant) (wrong string, err error) {
 	v.Output, v.LSE = v.Aligned, by.DLSE
-	small, err := s.SelfCheck(v)
+	p, err := s.small(v, of)
 	if err != nil {
 		return "", err
 	}
-	p, err := small.build(s.Env, of)
-	if err != nil {
-		return "", err
-	}
-	return s.Env.TryBackward(small.Problem, by, small.Follows, small.Bytes(), p.backward)
+	return s.Env.TryBackward(p.Problem, by, p.Follows, p.Bytes(), p.backward)
 }
 
 // NewRowTerm makes what Gradients behind a backward pass find in memory: the table of packed sequences and the row term. more is scratch of

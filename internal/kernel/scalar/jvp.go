@@ -51,8 +51,7 @@ func fitJVP(e *kernel.Env, problem *attn.Problem, t *kernel.Tuning) (s *jvp, err
 	if s.tile, err = ChooseBackwardTile(&e.Caps, &p, "q_", t); err != nil {
 		return nil, err
 	}
-	// Five products; the forward pass has two.
-	if s.grid, err = kernel.GridFor(e, s.tile.groups(&p, false), 2.5*p.ForwardFLOPs(), kernel.ScalarPace, t); err != nil {
+	if s.grid, err = kernel.GridFor(e, s.tile.groups(&p, false), kernel.JVPWork*p.ForwardFLOPs(), kernel.ScalarPace, t); err != nil {
 		return nil, err
 	}
 	s.rows, err = s.tile.blocks(false).Planned(&p, s.grid, 1, "", t)

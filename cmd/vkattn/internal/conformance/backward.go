@@ -35,7 +35,6 @@ var gradientNames = [3]string{"dq", "dk", "dv"}
 func differentiated(s *suite) {
 	for _, c := range s.cases {
 		p := c.Problem
-		c.small = s.small
 		switch {
 		case c.Tight, c.Only != nil && !strings.HasPrefix(c.Name, "grid/slabs"), strings.HasPrefix(c.Name, "threshold/"):
 			// outputs far from 1, or a matter of forward alone

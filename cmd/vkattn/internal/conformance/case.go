@@ -58,7 +58,6 @@ type Case struct {
 	packed  packed                           // where rows of packed sequences lie
 	grads   *derivatives
 	moved   *tangents // of a pass in forward mode; nil: there is none
-	small   bool      // the suite's
 	// the largest score of each head, and plain attention's, where the problem has them: of all rows, whatever is compared of others
 	maxLogit, plainMax []float64
 	cache              cache // where keys and values lie in one

@@ -69,7 +69,7 @@ type Result struct {
 	Gradients      bool   // the backward pass ran too
 	Tangents       string // the kernel of the pass in forward mode that ran too
 	Accumulated    bool   // and gradients were added to others
-	ForwardFailed  bool   // the failure is of the forward pass
+	ForwardFailed  bool   // the failure is of the forward pass, or of the one in forward mode
 	Pass           bool
 	Skipped        string   // why it did not run
 	Lacks          []string // what the case asks for and the library does not have; without a Target no kernel could run it
