@@ -27,7 +27,8 @@ func (c *Capabilities) TilesDevice() tiles.Device {
 
 // Asked is a problem as rows of tiles look at it, with the fragment that a kernel on matrices takes.
 func Asked(p *attn.Problem, s Fragment) *tiles.Problem {
-	return &tiles.Problem{HeadDim: p.HeadDim, ValueDim: p.ValueDim, Queries: p.QueryLen, Keys: p.KeyLen, DType: p.DType.Suffix(),
+	return &tiles.Problem{HeadDim: p.HeadDim, ValueDim: p.ValueDim, Queries: p.QueryLen, Keys: p.KeyLen,
+		Rows: p.QueryLen * p.Group(), DType: p.DType.Suffix(),
 		Causal: p.Masked(), Window: p.Local(), Dropout: p.DropThreshold() > 0, Blocks: !p.Blocks.None(), Scored: !p.Score.Identity(),
 		Bias: !p.Bias.None(),
 		Page: p.Pages.Size, KeyType: p.KeyType.InCache(), ValueType: p.ValueType.InCache(), Packed: !p.Packed.None(), Lanes: s.Lanes,

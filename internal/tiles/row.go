@@ -11,6 +11,7 @@ import (
 type Problem struct {
 	HeadDim, ValueDim int // D and Dv
 	Queries, Keys     int
+	Rows              int    // of a key head: queries of all query heads that read it
 	DType             string // f32, f16, bf16
 	Causal            bool   // or any other mask by positions
 	Window            bool
@@ -77,7 +78,7 @@ func (r *Row) Suits(p *Problem) bool {
 		p.ValueDim != c.ValueDim:
 		return false
 	case p.Queries < c.LeastQueries, c.MostQueries != 0 && p.Queries > c.MostQueries,
-		p.Keys < c.LeastKeys, c.MostKeys != 0 && p.Keys > c.MostKeys:
+		p.Keys < c.LeastKeys, c.MostKeys != 0 && p.Keys > c.MostKeys, c.MostRows != 0 && p.Rows > c.MostRows:
 		return false
 	case c.Mask == "causal" && !p.Causal, c.Mask == "none" && p.Causal, c.Mask == "window" && !p.Window, c.DType != "" &&
 		p.DType != c.DType:
@@ -109,6 +110,7 @@ type Conditions struct {
 	HeadDim, ValueDim         int
 	LeastQueries, MostQueries int
 	LeastKeys, MostKeys       int
+	MostRows                  int    // of a key head: queries of all query heads that read it
 	Mask                      string // causal (a window too), none, window
 	DType                     string
 	Dropout                   bool // there is some
@@ -153,6 +155,7 @@ var conditions = []condition{
 	{"queries<=", func(c *Conditions) any { return &c.MostQueries }, nil},
 	{"keys>=", func(c *Conditions) any { return &c.LeastKeys }, nil},
 	{"keys<=", func(c *Conditions) any { return &c.MostKeys }, nil},
+	{"rows<=", func(c *Conditions) any { return &c.MostRows }, nil},
 	{"mask=", func(c *Conditions) any { return &c.Mask }, []string{"causal", "none", "window"}},
 	{"dtype=", func(c *Conditions) any { return &c.DType }, []string{"f32", "f16", "bf16"}},
 	{"dropout", func(c *Conditions) any { return &c.Dropout }, nil},

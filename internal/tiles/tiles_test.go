@@ -162,7 +162,7 @@ func TestNumbers(t *testing.T) {
 
 // TestSuits: a row is for the problems that its conditions name, and for no other.
 func TestSuits(t *testing.T) {
-	base := Problem{HeadDim: 64, ValueDim: 32, Queries: 100, Keys: 200, DType: "f16", Lanes: 32, Fragment: [3]int{16, 16, 16},
+	base := Problem{HeadDim: 64, ValueDim: 32, Queries: 100, Keys: 200, Rows: 300, DType: "f16", Lanes: 32, Fragment: [3]int{16, 16, 16},
 		KeyType: "q5_1"} // which rows for q4_0 are for too
 	for conditions, change := range map[string]func(p *Problem){
 		"dim<=64":           func(p *Problem) { p.ValueDim = 65 },
@@ -171,6 +171,7 @@ func TestSuits(t *testing.T) {
 		"queries<=100":      func(p *Problem) { p.Queries = 101 },
 		"queries>=100":      func(p *Problem) { p.Queries = 99 },
 		"keys<=200":         func(p *Problem) { p.Keys = 201 },
+		"rows<=300":         func(p *Problem) { p.Rows = 301 },
 		"keys>=200":         func(p *Problem) { p.Keys = 199 },
 		"mask=none":         func(p *Problem) { p.Causal = true },
 		"dtype=f16":         func(p *Problem) { p.DType = "bf16" },
