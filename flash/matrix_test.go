@@ -311,7 +311,7 @@ func TestMatrixModulesNeedNoMore(t *testing.T) {
 		4433: "StorageBuffer16BitAccess", 5345: "VulkanMemoryModel", 6022: "CooperativeMatrixKHR",
 	}
 	for _, name := range []string{"matrix_probe.f16", "matrix_probe.bf16", "matrix_forward.f16", "matrix_forward.bf16",
-		"matrix_forward_wide.f16", "matrix_forward_wide.bf16",
+		"matrix_forward_wide.f16", "matrix_forward_wide.bf16", "matrix_latent.f16", "matrix_latent.bf16", "matrix_latent_cache.f16",
 		"matrix_forward_split.f16", "matrix_forward_split.bf16"} {
 		code, err := shaders.Module(name)
 		require.NoError(t, err)

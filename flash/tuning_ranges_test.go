@@ -56,6 +56,9 @@ func tunedKernels(t testing.TB) (out []tunedKernel) {
 		if k.LeastDim > 0 {
 			p.HeadDim = k.LeastDim
 		}
+		if k.MostRows > 0 && k.LeastDim > 0 { // a fragment's rows
+			p.Heads = 8
+		}
 		if k.Needs&attn.WithBlocks != 0 {
 			p.Blocks = Blocks{Queries: 16, Keys: 16}
 		}

@@ -36,6 +36,8 @@ func Total(steps []Work) Work {
 // Call is what one call of a plan's Forward or Backward adds to what its plan knows, as far as work is counted.
 type Call struct {
 	LSE bool // forward: lse is written
+	// forward: v is the first columns of k, where it lies; kernels that know read them once
+	ValuesInKeys bool
 
 	// For a problem with a block mask, set one of the two. Blocks is the mask, as flash.Device.NewBlockMask takes it: the count is exact.
 	// Nonzero is the share of its blocks that are attended to, above 0 and at most 1: the count is what is to be expected of masks in which

@@ -28,6 +28,12 @@ type Operands struct {
 	Blocks  pipeline.Binding   // the block mask, where the problem has one
 }
 
+// ValuesInKeys says whether row by row v begins where k does, so that it is k's first columns.
+func (f *Operands) ValuesInKeys() bool {
+	k, v := &f.K, &f.V
+	return k.Binding.Buffer == v.Binding.Buffer && k.Binding.Offset == v.Binding.Offset && k.Offset == v.Offset && k.Strides == v.Strides
+}
+
 // List gives the tensors in the order of attn.ForwardOperands.
 func (f *Operands) List() [len(attn.ForwardOperands)]*Operand {
 	all := [len(attn.ForwardOperands)]*Operand{&f.Q, &f.K, &f.V, &f.O, &f.LSE, &f.MaxLogit}

@@ -122,6 +122,9 @@ func (e *Env) TryForwardWithin(bound float64, p *attn.Problem, v Variant, scratc
 	defer t.close()
 	selfCheckPages(p)
 	in := SelfCheckInputs(p)
+	if v.InKeys {
+		in.V = firstColumns(in.K, p.ValueDim)
+	}
 	f, err := t.forward(p, in, v, scratch, record)
 	if err != nil {
 		return "", err
@@ -184,6 +187,15 @@ func compareMaxLogits(p *attn.Problem, in *ref.Problem, got []float32) (wrong st
 	return offAt(p, "max logit", got, ref.Array{B: p.Batch, H: p.Heads, N: 1, D: 1, Data: want}, statisticsBounds[p.DType], rough), nil
 }
 
+// firstColumns is the first n columns of a tensor.
+func firstColumns(x ref.Tensor, n int) ref.Tensor {
+	out := ref.NewTensor(x.B, x.H, x.N, n)
+	for i := range x.B * x.H * x.N {
+		copy(out.Data[i*n:(i+1)*n], x.Data[i*x.D:])
+	}
+	return out
+}
+
 // forward runs what record records on the inputs of a self-check, and gives the operands.
 func (t *selfCheckTensors) forward(p *attn.Problem, in *ref.Problem, v Variant, scratch []uint64,
 	record func(*Recorder, *Operands) error) (f Operands, err error) {
@@ -201,6 +213,9 @@ func (t *selfCheckTensors) forward(p *attn.Problem, in *ref.Problem, v Variant, 
 				return f, err
 			}
 		}
+	}
+	if v.InKeys {
+		f.V = f.K
 	}
 	if err = t.captured(p, in, &f.Captured); err != nil {
 		return f, err

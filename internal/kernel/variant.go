@@ -13,4 +13,7 @@ func (e *Env) Subgroups(needed bool) pipeline.KernelInfo {
 }
 
 // Variant says which pipeline of a program the tensors at hand need.
-type Variant struct{ Aligned, LSE bool }
+type Variant struct {
+	Aligned, LSE bool
+	InKeys       bool // v is the first columns of k, where it lies
+}

@@ -22,6 +22,7 @@ type QueriesOutside struct {
 	AheadAgain  bool `json:"ahead_again,omitempty"` // beyond the last tile of all, those are that tile again, not nothing
 	Batch       int  `json:"batch,omitempty"`       // keys are loaded from the multiple of this at or before the first that is seen; 0: 1
 	NoneUnseen  bool `json:"none_unseen,omitempty"` // a block of queries that sees no key loads none, not one tile
+	InKeys      bool `json:"in_keys,omitempty"`     // values that lie in keys are not loaded again
 }
 
 // Kind is "queries outside".
@@ -61,6 +62,9 @@ func (m QueriesOutside) Steps(p attn.Problem, c Call) ([]Step, error) {
 	}
 	d, dv := rowBytes(p)
 	keyRow, valueRow := cacheRowBytes(p)
+	if m.InKeys && c.ValuesInKeys {
+		valueRow = 0
+	}
 	row, lse := dv, c.lse()
 	if m.Parts > 1 { // the sums of a part: fp32, in whole eights, and their logarithm
 		row, lse = float64(fp32*8*attn.CeilDiv(p.ValueDim, 8)), fp32

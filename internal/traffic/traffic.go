@@ -39,6 +39,8 @@ func Total(steps []Step) Step {
 // Call is what one call of a pass adds to what its plan knows.
 type Call struct {
 	LSE bool // forward: lse is written
+	// forward: v is the first columns of k, where it lies; kernels that know read them once
+	ValuesInKeys bool
 
 	// Of a problem with a block mask one of the two. Blocks is the mask, in row-major order and of the problem's MaskShape: the count is
 	// exact. Nonzero is a share of blocks, above 0 and at most 1: the count is what is to be expected of masks in which each block is

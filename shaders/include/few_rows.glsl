@@ -1,14 +1,17 @@
 // What the kernels for few rows share: scalar_decode.comp and matrix_decode.comp. A workgroup takes ROWS rows of a key head,
 // row = query group + member, of query head (key head) group + member, and one of PARTS parts of the batches of BATCH keys that they see.
-// Its subgroups take batches in turn, each with m, l and O of its own; these meet in shared memory at the end, MEET rows at a time.
+// Its subgroups take batches in turn, each with m, l and O of its own; these meet in shared memory at the end, MEET rows at a time. With
+// ROWS_SHARED (matrix_latent.comp) they compute each batch together.
 //
 // Needs walk.glsl, sinks.glsl, dtype.glsl with OUTPUT(o, 3), sums[] and lse[], and of the kernel: WG, SG, W, ROWS, PARTS, MEET, BATCH, DV,
 // ALIGNED, WRITE_LSE and MEET_PITCH, the vec4s of a row in shared memory.
 
 const uint FOURS = PARTS > 1 ? (DV + 7) / 8 * 2 : (DV + 3) / 4;   // vec4s of a row that are stored
 
+#ifndef ROWS_SHARED
 shared vec4 met[W * MEET * MEET_PITCH];
 shared vec2 met_ml[W * ROWS];    // m and l of a subgroup's rows
+#endif
 
 uint lane, subgroup;
 uint b, kh, part;                // batch entry, key head, part of the keys
@@ -73,6 +76,7 @@ void store(uint row, uint four, vec4 x, float m, float l) {
     STORED(lse, 4, lse[lse_off() + statistics_row(bh) + query] = l == 0 ? NEG_INFINITY : score_of_bits(m + log2(l)));
 }
 
+#ifndef ROWS_SHARED
 // Stores rows first_row to first_row + MEET - 1 of the workgroup, which lie in met and met_ml.
 void store_met(uint first_row) {
   const uint rows = min(min(MEET, ROWS - first_row), max(all_rows - row0, first_row) - first_row);
@@ -96,3 +100,4 @@ void store_met(uint first_row) {
     store(row0 + first_row + r, four, sum == 0 ? vec4(0) : x / sum, top, sum);
   }
 }
+#endif

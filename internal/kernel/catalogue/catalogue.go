@@ -12,6 +12,7 @@ import (
 // Forward holds every kernel of the forward pass, the most preferred first within its implementation.
 var Forward = []*kernel.Kernel{
 	matrix.Decode,
+	matrix.Latent,
 	scalar.Decode,
 	matrix.Forward,
 	matrix.ForwardSplit,

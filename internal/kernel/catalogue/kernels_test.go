@@ -128,6 +128,15 @@ func choosers() (all []chooser) {
 		t, err := matrix.ChooseWideTile(at.c, p, at.fragment, at.layout, at.form, tn)
 		return checked(&t, err, func() string { return t.Check(p.HeadDim, p.ValueDim, at.c) })
 	})
+	add("matrix_latent", matrices, 0, func(p *attn.Problem) bool {
+		return wide(p) && p.DType != attn.F32 && matrix.Latent.Can&p.Features() == p.Features()
+	}, func(at *place, p *attn.Problem, tn *kernel.Tuning) chosen {
+		t, err := matrix.ChooseLatentTile(at.c, p, at.fragment, at.layout, tn)
+		if at.fragment.N != at.fragment.K { // for which there is none
+			return checked(&t, nil, func() string { return "" })
+		}
+		return checked(&t, err, func() string { return t.Check(p, at.c) })
+	})
 	add("matrix_forward_split", matrices, 1, func(p *attn.Problem) bool { return plain(p) && p.DType == attn.F32 },
 		func(at *place, p *attn.Problem, tn *kernel.Tuning) chosen {
 			t, err := matrix.ChooseSplitTile(at.c, p, 3, false, at.fragment, at.form, tn)
@@ -233,6 +242,9 @@ func hostConstants(t *testing.T) map[string]kernel.Constants {
 	fewOf := func(p *attn.Problem) kernel.Constants {
 		return (&matrix.DecodeTile{Fragment: fragment, Rows: 1, W: 2, Keys: 16}).Constants(p, &layout, v)
 	}
+	latentOf := func(p *attn.Problem) kernel.Constants {
+		return (&matrix.LatentTile{Fragment: fragment, Rows: 16, W: 2, Keys: 16}).Constants(p, &layout, v)
+	}
 	back := &scalar.BackwardTile{BR: 32, BC: 32, MR: 4, MC: 4, DK: 16, VC: 16, PC: 16}
 	backTile := func(prefix string) matrix.BackwardTile {
 		tile, err := matrix.ChooseBackwardTile(c, p, &layout, fragment, kernel.FormRegisters, prefix, kernel.NewBackwardTuning(nil))
@@ -265,6 +277,7 @@ func hostConstants(t *testing.T) map[string]kernel.Constants {
 		"scalar_flash1": scalarFlash1, "scalar_flash1_subgroup": scalarFlash1,
 		"scalar_decode": decodeOf(p), "scalar_decode_cache": decodeOf(cached), "combine_parts": parts.Constants(v),
 		"matrix_decode": fewOf(p), "matrix_decode_cache": fewOf(cached),
+		"matrix_latent": latentOf(p), "matrix_latent_cache": latentOf(cached),
 		"matrix_forward_bias": ahead.Constants(p, &layout, v),
 		"matrix_forward":      matrixOf(p, nil), "matrix_forward_parts": matrixOf(p, parts),
 		"matrix_forward_split": splitOf(nil), "matrix_forward_split_parts": splitOf(parts),

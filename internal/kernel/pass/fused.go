@@ -19,6 +19,7 @@ type Fused struct {
 	Pace    kernel.Pace
 	Moves   traffic.Model
 	Trusted bool
+	InKeys  bool     // of Fitted
 	Buffers *Buffers // of the module
 
 	Constants func(*attn.Problem, kernel.Variant) kernel.Constants
@@ -46,7 +47,7 @@ func (k *Fused) Forward(e *kernel.Env, problem *attn.Problem, t *kernel.Tuning) 
 		return nil, err
 	}
 	return NewForward(&Fitted{Env: e, Problem: &p, Name: k.Module + " " + k.Tile, Named: k.Tile, Moves: k.Moves, Trusted: k.Trusted,
-		WholeBias: k.WholeBias, Bound: k.Bound, Pass: s.pass, SelfCheck: func(v Variant) (*Pass, error) {
+		InKeys: k.InKeys, WholeBias: k.WholeBias, Bound: k.Bound, Pass: s.pass, SelfCheck: func(v Variant) (*Pass, error) {
 			small := k.SelfCheck(&p)
 			grid, err := kernel.NewGrid(k.Groups(&small)*uint64(k.Parts), 0)
 			if err != nil {
@@ -104,8 +105,9 @@ func (s *fused) pass(v Variant) *Pass {
 	}
 	out.tables(s.env, s.rows)
 	out.Stages = append(out.Stages, Stage{Label: s.Label, Module: s.Module, Proves: true, Made: s.Made, Grid: s.grid, Idle: "Q",
-		Constants: s.Constants(p, kernel.Variant{Aligned: v.Aligned, LSE: v.LSE || parts}), Counts: CountsOf(p, s.rows, 0),
-		Args: Args{As: AsForward, Problem: p}, Bind: append(append(names.Inputs(), o...), Scores(p, 0)...)})
+		Constants: s.Constants(p, kernel.Variant{Aligned: v.Aligned, LSE: v.LSE || parts, InKeys: v.InKeys}),
+		Counts:    CountsOf(p, s.rows, 0), Args: Args{As: AsForward, Problem: p},
+		Bind: append(append(names.Inputs(), o...), Scores(p, 0)...)})
 	if parts {
 		out.combine(s.combine, v)
 	}

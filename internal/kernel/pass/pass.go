@@ -161,14 +161,16 @@ type Variant struct {
 	DBias        bool // of kernels with Fitted.DBias: the gradient with respect to the bias is wanted
 	AlignedDBias bool // and can be written 16 bytes at a time
 
+	InKeys bool // of forward passes with Fitted.InKeys: v is the first columns of k, where it lies
+
 	Moving kernel.Moving // of forward mode: what has a tangent
 }
 
-const variants = 64
+const variants = 128
 
 func (v Variant) index() (i int) {
 	i = variants * int(v.Moving)
-	for bit, is := range [...]bool{v.Aligned, v.Output, v.LSE, v.Accumulate, v.DBias, v.AlignedDBias} {
+	for bit, is := range [...]bool{v.Aligned, v.Output, v.LSE, v.Accumulate, v.DBias, v.AlignedDBias, v.InKeys} {
 		i += kernel.BoolInt(is) << bit
 	}
 	return i

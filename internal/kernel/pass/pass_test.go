@@ -123,7 +123,8 @@ func TestScores(t *testing.T) {
 func TestVariants(t *testing.T) {
 	seen := map[int]bool{}
 	for i := range variants {
-		v := Variant{Aligned: i&1 > 0, Output: i&2 > 0, LSE: i&4 > 0, Accumulate: i&8 > 0, DBias: i&16 > 0, AlignedDBias: i&32 > 0}
+		v := Variant{Aligned: i&1 > 0, Output: i&2 > 0, LSE: i&4 > 0, Accumulate: i&8 > 0, DBias: i&16 > 0, AlignedDBias: i&32 > 0,
+			InKeys: i&64 > 0}
 		require.Less(t, v.index(), variants)
 		seen[v.index()] = true
 	}

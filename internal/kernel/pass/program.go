@@ -21,6 +21,8 @@ type Fitted struct {
 	WholeBias bool
 	// DBias: the gradient with respect to the bias is among those that it makes: of a backward pass where it is wanted
 	DBias bool
+	// InKeys: it has a pipeline of its own for v that is the first columns of k
+	InKeys bool
 	// Apart: standard attention, whose products have two tensors each. Of forward passes Variant.Aligned is about q and k, and Output about
 	// v and o; of backward passes Output is about q and k.
 	Apart bool
@@ -195,6 +197,9 @@ func FitForward(k *Fitted) *Forward {
 // Plan makes the pipelines of the usual variant.
 func (s *Forward) Plan() error {
 	others := []Variant{{LSE: true}}
+	if s.InKeys {
+		others = append(others, Variant{Aligned: s.usual.Aligned, Output: s.usual.Output, LSE: true, InKeys: true})
+	}
 	if s.Apart {
 		others = nil
 		for i := range 8 {
@@ -206,7 +211,8 @@ func (s *Forward) Plan() error {
 
 // Record writes the dispatches with the pipelines that the tensors ask for.
 func (s *Forward) Record(r *kernel.Recorder, f *kernel.Operands) error {
-	v := Variant{Aligned: f.AlignedInputs() && s.biasLies(&f.Scores), Output: f.O.Aligned, LSE: f.HasLSE}
+	v := Variant{Aligned: f.AlignedInputs() && s.biasLies(&f.Scores), Output: f.O.Aligned, LSE: f.HasLSE,
+		InKeys: s.InKeys && f.ValuesInKeys()}
 	switch {
 	case s.Apart:
 		v.Aligned, v.Output = f.Q.Aligned && f.K.Aligned, f.V.Aligned && f.O.Aligned
@@ -236,7 +242,8 @@ func (s *Forward) selfCheck(v Variant, of *ready) (wrong string, err error) {
 	if err != nil {
 		return "", err
 	}
-	return s.Env.TryForwardWithin(s.Bound, p.Problem, kernel.Variant{Aligned: v.Aligned, LSE: v.LSE}, p.Bytes(), p.forward)
+	return s.Env.TryForwardWithin(s.Bound, p.Problem, kernel.Variant{Aligned: v.Aligned, LSE: v.LSE, InKeys: v.InKeys}, p.Bytes(),
+		p.forward)
 }
 
 // FitScores is a kernel that makes what the softmax is taken of, of a forward pass that keeps its weights, in their place. It makes no
