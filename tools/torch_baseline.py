@@ -74,7 +74,8 @@ class Unsupported(Exception):
 
 def attention(case, device):
     """The function (q, k, v, bias, sinks) -> o that the case asks for. It runs inside backend_of(case)."""
-    for used, what in ((case.page, "keys and values in pages"), (case.cache, f"keys and values of type {case.cache}")):
+    for used, what in ((case.page, "keys and values in pages"), (case.cache, f"keys and values of type {case.cache}"),
+                       (case.max_logit, "the largest scores")):
         if used:
             raise Unsupported(f"PyTorch has no {what}")
     if case.packed and case.impl != "fa2":
@@ -228,7 +229,7 @@ def make_inputs(case, device, generator):
     def one_set():
         q = tensor(*rows(case.H, case.Nq, case.D))
         k = tensor(*rows(case.Hkv, case.N, case.D))
-        v = tensor(*rows(case.Hkv, case.N, case.Dv))
+        v = k[..., : case.Dv] if case.latent else tensor(*rows(case.Hkv, case.N, case.Dv))
         do = tensor(*rows(case.H, case.Nq, case.Dv), grad=False) if backward else None
         bias = tensor(*case.bias_shape()) if case.bias else None
         sinks = torch.randn(case.H, device=device, generator=generator).requires_grad_(backward) if case.sinks else None

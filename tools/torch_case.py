@@ -9,7 +9,8 @@ part of backward; standard, and what scaled_dot_product_attention takes), mask (
 prefix=256, the keys that all see besides those up to their own position; standard, flex), sinks (= false; standard),
 packed (= "", a batch; equal or mixed: B sequences one behind the other, as torch_packed.py says, N the longest; fa2),
 used (= "", all keys; mixed: of each batch entry the first as torch_packed.py says, N the most, forward alone; fa2),
-page (= 0; rows of a page of keys and values) and cache (= "", the type of q; else that of keys and values), which PyTorch has neither of,
+page (= 0; rows of a page of keys and values), cache (= "", the type of q; else that of keys and values) and max_logit (= false; the largest
+score of each head as an output), of which PyTorch has none, latent (= false; v is the first Dv columns of k, where they lie),
 passes (= ["fwd"]; or ["bwd"], or ["fwd", "bwd"]), dropout (= 0; the probability, which PyTorch takes as it is and vkattn to the
 nearest 1/256).
 """
@@ -52,6 +53,8 @@ class Case:
     used: str = ""
     page: int = 0
     cache: str = ""
+    latent: bool = False
+    max_logit: bool = False
 
     def __post_init__(self):
         self.Hkv, self.Nq, self.Dv = self.Hkv or self.H, self.Nq or self.N, self.Dv or self.D
@@ -90,8 +93,11 @@ class Case:
             raise ValueError(f"mask is {self.mask!r}, must be documents=8 or prefix=256, of at most as many as there are keys")
         if name == "prefix" and self.causal:
             raise ValueError(f"mask is {self.mask!r}, which is causal beyond the prefix by itself: causal must be false")
-        if not isinstance(self.sinks, bool):
-            raise ValueError(f"sinks is {self.sinks!r}, must be true or false")
+        for name in ("sinks", "latent", "max_logit"):
+            if not isinstance(getattr(self, name), bool):
+                raise ValueError(f"{name} is {getattr(self, name)!r}, must be true or false")
+        if self.latent and self.Dv > self.D:
+            raise ValueError(f"Dv is {self.Dv}, must be at most D = {self.D} where values are columns of keys")
         torch_packed.check(self)
 
     @classmethod
@@ -112,7 +118,7 @@ class Case:
         shape = {name: getattr(self, name) for name in ("B", "H", "Hkv", "Nq", "N", "D", "Dv")}
         dropout = dict(dropout=self.dropout) if self.dropout > 0 else {}
         window = dict(window=self.window) if self.window > 0 else {}
-        others = {name: getattr(self, name) for name in ("score", "bias", "mask", "sinks", "packed", "used", "page", "cache") if getattr(self, name)}
+        others = {name: getattr(self, name) for name in ("score", "bias", "mask", "sinks", "packed", "used", "page", "cache", "latent", "max_logit") if getattr(self, name)}
         return dict(impl=self.impl, dtype=self.dtype, **shape, causal=self.causal, **window, **others, **dropout)
 
     def row(self, version):

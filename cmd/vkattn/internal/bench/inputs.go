@@ -35,6 +35,9 @@ func newInputs(c result.Case, seed uint64) *inputs {
 	}
 	in.q, in.do = queries(3*seed+1, c.D), queries(^seed, c.Dv)
 	in.k, in.v = keys(3*seed+2, c.D, 0), keys(3*seed+3, c.Dv, 3)
+	if c.Latent {
+		in.v = in.k // its scales too
+	}
 	in.qt, in.kt, in.vt = queries(^(5*seed+1<<33), c.D), keys(^(5*seed+1<<33+1), c.D, 0), keys(^(5*seed+1<<33+2), c.Dv, 3)
 	return in
 }
@@ -59,7 +62,14 @@ func (in *inputs) head(c result.Case, rows []ref.Row, offset uint32) (ref.Proble
 	kv := b*c.Hkv + h/(c.H/c.Hkv)
 	p := ref.Problem{Q: ref.NewTensor(1, 1, own.Nq, c.D),
 		K: ref.Tensor{B: 1, H: 1, N: own.N, D: c.D, Data: in.k.head(kv, own.N)},
-		V: ref.Tensor{B: 1, H: 1, N: own.N, D: c.Dv, Data: in.v.head(kv, own.N)}}
+		V: ref.Tensor{B: 1, H: 1, N: own.N, D: c.Dv}}
+	if c.Latent {
+		for i := range own.N {
+			p.V.Data = append(p.V.Data, p.K.Data[i*c.D:i*c.D+c.Dv]...)
+		}
+	} else {
+		p.V.Data = in.v.head(kv, own.N)
+	}
 	if c.Causal {
 		p.Causal = ref.BottomRight
 	}

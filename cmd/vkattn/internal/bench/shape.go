@@ -72,8 +72,8 @@ func (s *deviceShape) forward(set int, lse *flash.Tensor, mask masks) flash.Forw
 	t := s.sets[set]
 	return flash.Forward{Q: t.q, K: t.k, V: t.v, O: t.o, LSE: lse, Bias: t.bias, Sinks: t.sinks,
 		QueryStarts: t.starts, KeyStarts: t.starts, KeyLengths: t.used, PageTable: t.pages, KeyScales: t.keyScales,
-		ValueScales: t.valueScales,
-		Blocks:      mask.blocks, MaskBlocks: mask.classes, Seed: dropoutSeed, Offset: uint32(set)}
+		ValueScales: t.valueScales, MaxLogit: t.maxLogit,
+		Blocks: mask.blocks, MaskBlocks: mask.classes, Seed: dropoutSeed, Offset: uint32(set)}
 }
 
 func (s *deviceShape) backward(set int, weights *flash.Weights, mask masks) flash.Backward {

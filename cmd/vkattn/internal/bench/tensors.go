@@ -18,14 +18,14 @@ type tensorSet struct {
 	moves      tangentSet  // likewise, forward mode
 	in         *inputs
 
-	bias, sinks, starts, used, pages, keyScales, valueScales *flash.Tensor // nil where the case has none
+	bias, sinks, starts, used, pages, keyScales, valueScales, maxLogit *flash.Tensor // nil where the case has none
 }
 
 // bytes is the size of inputs and outputs.
 func (s *tensorSet) bytes() uint64 { return bytesOf(s.all()...) }
 
 func (s *tensorSet) all() []*flash.Tensor {
-	return []*flash.Tensor{s.q, s.k, s.v, s.o, s.bias, s.sinks, s.starts, s.used, s.pages, s.keyScales, s.valueScales}
+	return []*flash.Tensor{s.q, s.k, s.v, s.o, s.bias, s.sinks, s.starts, s.used, s.pages, s.keyScales, s.valueScales, s.maxLogit}
 }
 
 func (s *tensorSet) close() {
@@ -56,7 +56,13 @@ func (d *Device) newSet(ctx context.Context, c result.Case, p flash.Problem, pas
 	}()
 	all := []filled{
 		{&set.q, p.DType, p.QShape(), in.q.place.bnhd, in.q.bytes}, {&set.o, p.DType, p.OShape(), in.q.place.bnhd, nil},
-		{&set.k, p.KeyType, p.KShape(), in.k.place.bnhd, in.k.bytes}, {&set.v, p.ValueType, p.VShape(), in.v.place.bnhd, in.v.bytes},
+		{&set.k, p.KeyType, p.KShape(), in.k.place.bnhd, in.k.bytes},
+	}
+	if !c.Latent {
+		all = append(all, filled{&set.v, p.ValueType, p.VShape(), in.v.place.bnhd, in.v.bytes})
+	}
+	if c.MaxLogit {
+		all = append(all, filled{&set.maxLogit, flash.F32, [4]int{1, 1, p.Batch, p.Heads}, false, nil})
 	}
 	if c.Bias != "" {
 		shape := c.BiasShape()
@@ -81,7 +87,10 @@ func (d *Device) newSet(ctx context.Context, c result.Case, p flash.Problem, pas
 		all = append(all, filled{&set.keyScales, flash.F32, shape, false, func() []byte { return in.k.scales(p.Batch) }},
 			filled{&set.valueScales, flash.F32, shape, false, func() []byte { return in.v.scales(p.Batch) }})
 	}
-	if err = d.fill(ctx, all); err == nil && passes.Bwd {
+	if err = d.fill(ctx, all); err == nil && c.Latent {
+		set.v, err = set.k.View(0, p.ValueType, p.VShape(), set.k.Strides())
+	}
+	if err == nil && passes.Bwd {
 		set.grad, err = d.newGradients(ctx, c, p, in)
 	}
 	if err == nil && passes.JVP {

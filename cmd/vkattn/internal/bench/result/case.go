@@ -21,6 +21,8 @@ type Case struct {
 	Mask  string // which keys a query sees besides: documents=8, prefix=256
 	Sinks bool   // a logit without a value beside each head's scores
 
+	MaxLogit bool // the largest score of each head is an output
+
 	Dropout float64 // probability
 
 	// Where rows lie, and how.
@@ -28,6 +30,7 @@ type Case struct {
 	Used   string // keys that each batch entry uses of its N: mixed, as packed sequences are long; "": all
 	Page   int    // rows of a page of pools that keys and values lie in; 0: each batch entry has its own in one piece
 	Cache  string // type of keys and values: as ParseCache has them; "": DType
+	Latent bool   // v is the first Dv columns of k, where they lie
 
 	// Density is the share of blocks that a block mask leaves, and like Impl no part of the shape: the same tensors are attended to
 	// with and without. 0: there is no block mask.

@@ -24,11 +24,13 @@ type Grid struct {
 	Biases   []string // shapes, as ParseBias spells them; "" is none
 	Masks    []string // besides the causal one and the window, as ParseMask spells them; "" is none
 	Sinks    []bool
+	MaxLogit []bool
 	Dropout  []float64
 	Packed   []string  // packed sequences, as ParsePacked spells them; "" is a batch
 	Used     []string  // keys in use, as ParseUsed spells them; "" is all
 	Pages    []int     // rows of a page of keys and values; 0 means none
 	Caches   []string  // types of keys and values, as ParseCache spells them; "" is that of q
+	Latent   []bool    // values that are the first columns of keys
 	Density  []float64 // of blocksparse: shares of nonzero blocks; default 1
 	Tunings  []Tuning  // of flash2, flash1 and blocksparse, the implementations whose tile this is about; "" is the library's choice
 

@@ -51,6 +51,9 @@ func (c Case) Validate() error {
 	if c.H%c.Hkv != 0 {
 		return fmt.Errorf("kv-heads is %d: it must divide heads, which is %d", c.Hkv, c.H)
 	}
+	if err := c.checkLatent(); err != nil {
+		return err
+	}
 	if err := c.checkLengths(); err != nil {
 		return err
 	}

@@ -105,6 +105,14 @@ func (c Case) Place(b, i int) (entry, row int) {
 	return 0, int(c.Starts()[b]) + i
 }
 
+// checkLatent says what does not go together with values that are columns of keys.
+func (c Case) checkLatent() error {
+	if c.Latent && c.Dv > c.D {
+		return fmt.Errorf("value-dim is %d: values that are columns of keys have %d at most", c.Dv, c.D)
+	}
+	return nil
+}
+
 // checkLengths says what does not go together with lengths of batch entries.
 func (c Case) checkLengths() error {
 	switch {

@@ -15,8 +15,7 @@ func (c Case) Problem() (flash.Problem, error) {
 	p := flash.Problem{Batch: c.B, Heads: c.H, KeyHeads: c.Hkv, QueryLen: c.Nq, KeyLen: c.N,
 		HeadDim: c.D, ValueDim: c.Dv, DType: dtype, Dropout: c.Dropout, Blocks: c.blocks(), MaskBlocks: c.classes(),
 		ScoreFunction: c.ScoreOf(0, c.H), MaskFunction: c.Sees(), Bias: c.bias(dtype), Sinks: c.Sinks, Packed: c.packed(),
-		KeyLengths: c.Used != "",
-		Pages:      c.paged()}
+		KeyLengths: c.Used != "", Pages: c.paged(), MaxLogit: c.MaxLogit}
 	if c.Cache != "" {
 		p.KeyType = flash.DType(c.CacheType(attn.DType(dtype)))
 		p.ValueType = p.KeyType
@@ -79,7 +78,7 @@ func (c Case) JVPFLOPs() float64 { return 2.5 * c.ForwardFLOPs() }
 
 // Call is what measuring the case adds to what its plan knows: lse is written, and gradients are written over what was there.
 func (c Case) Call() tune.Call {
-	call := tune.Call{LSE: true}
+	call := tune.Call{LSE: true, ValuesInKeys: c.Latent}
 	if m := c.BlockMask(); m != nil {
 		call.Blocks = m.Data
 	}
@@ -112,6 +111,9 @@ func (c Case) Least(of func(flash.Problem, flash.Implementation) (float64, error
 			return 0, err
 		}
 		bytes += n
+		if c.Latent { // read as keys
+			bytes -= float64(p.KeyHeads*p.Batch) * float64(own.N) * float64(attn.DType(p.ValueType).Bytes(p.ValueDim))
+		}
 	}
 	return bytes, nil
 }

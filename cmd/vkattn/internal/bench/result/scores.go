@@ -213,7 +213,8 @@ func (c Case) bias(dtype flash.DType) flash.PerScore {
 // plain is the case without what it does with its scores, and of where rows lie and how, which is what the cost of either is told against.
 // The causal order stays.
 func (c Case) plain() Case {
-	c.Score, c.Bias, c.Mask, c.Sinks, c.Window, c.Packed, c.Used, c.Page, c.Cache = "", "", "", false, 0, "", "", 0, ""
+	c.Score, c.Bias, c.Mask, c.Sinks, c.MaxLogit, c.Window = "", "", "", false, false, 0
+	c.Packed, c.Used, c.Page, c.Cache, c.Latent = "", "", 0, "", false
 	return c
 }
 

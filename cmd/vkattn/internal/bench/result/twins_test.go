@@ -239,7 +239,7 @@ func TestPyTorchIgnoresNoOption(t *testing.T) {
 	}
 	var refused map[string][]string
 	torchSays(t, `
-options = dict(window=8, score="alibi", bias="full", mask="documents=2", sinks=True, packed="mixed", used="mixed", page=16, cache="q8_0", dropout=0.5)
+options = dict(window=8, score="alibi", bias="full", mask="documents=2", sinks=True, packed="mixed", used="mixed", page=16, cache="q8_0", max_logit=True, dropout=0.5)
 refused = {}
 for impl in torch.IMPLEMENTATIONS:
     refused[impl] = []
@@ -254,7 +254,7 @@ json.dump(refused, sys.stdout)`, nil, &refused)
 	require.Len(t, refused, len(takes))
 	for impl, options := range takes {
 		var others []string
-		for _, o := range []string{"window", "score", "bias", "mask", "sinks", "packed", "used", "page", "cache", "dropout"} {
+		for _, o := range []string{"window", "score", "bias", "mask", "sinks", "packed", "used", "page", "cache", "max_logit", "dropout"} {
 			if !slices.Contains(options, o) {
 				others = append(others, o)
 			}
