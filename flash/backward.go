@@ -52,7 +52,7 @@ func (b *Backward) given(to *kernel.Gradients) [len(attn.BackwardOperands)]given
 	return [...]given{{b.Q, &to.Q}, {b.K, &to.K}, {b.V, &to.V}, {b.O, &to.O}, {b.LSE, &to.LSE}, {b.DO, &to.DO}, {b.DLSE, &to.DLSE},
 		{b.DQ, &to.DQ}, {b.DK, &to.DK}, {b.DV, &to.DV}, {b.Bias, &to.Bias}, {b.Mask, &to.Mask}, {b.Sinks, &to.Sinks},
 		{b.KeyLengths, &to.KeyLengths}, {b.QueryLengths, &to.QueryLengths}, {b.QueryStarts, &to.QueryStarts}, {b.KeyStarts, &to.KeyStarts},
-		{b.DBias, &to.DBias}, {b.DSinks, &to.DSinks}}
+		{b.Lists, &to.Lists}, {b.DBias, &to.DBias}, {b.DSinks, &to.DSinks}}
 }
 
 // tensors lists what a recording keeps: the tensors, the block mask's among them.

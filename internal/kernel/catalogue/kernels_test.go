@@ -227,6 +227,9 @@ func hostConstants(t *testing.T) map[string]kernel.Constants {
 	inPages := *p
 	inPages.Pages = attn.Pages{Size: 16, Count: 9, PerSequence: 4}
 	cached := &inPages
+	withLists := *p
+	withLists.Lists = attn.Lists{Keys: 40}
+	listed := &withLists
 	decodeOf := func(p *attn.Problem) kernel.Constants {
 		return (&scalar.DecodeTile{Lanes: 32, LPR: 8}).Constants(p, v)
 	}
@@ -263,7 +266,8 @@ func hostConstants(t *testing.T) map[string]kernel.Constants {
 		"scalar_forward_cache": scalarOf(cached, nil), "scalar_forward_cache_subgroup": scalarOf(cached, nil),
 		"matrix_forward_cache": matrixOf(cached, nil), "matrix_forward_cache_parts": matrixOf(cached, parts),
 		"scalar_flash1": scalarFlash1, "scalar_flash1_subgroup": scalarFlash1,
-		"scalar_decode": decodeOf(p), "scalar_decode_cache": decodeOf(cached), "combine_parts": parts.Constants(v),
+		"scalar_decode": decodeOf(p), "scalar_decode_cache": decodeOf(cached),
+		"scalar_decode_lists": decodeOf(listed), "combine_parts": parts.Constants(v),
 		"matrix_decode": fewOf(p), "matrix_decode_cache": fewOf(cached),
 		"matrix_forward_bias": ahead.Constants(p, &layout, v),
 		"matrix_forward":      matrixOf(p, nil), "matrix_forward_parts": matrixOf(p, parts),
