@@ -68,6 +68,7 @@ func (c *Case) drawScores(p flash.Problem, r *rand.Rand) {
 type scoreTensors struct {
 	bias, mask, sinks *arena
 	lengths, starts   [2]*flash.Tensor // of keys and queries
+	lists             *flash.Tensor
 	cache             cacheTensors
 	dbias, dsinks     *arena
 	captured          flash.Captured
@@ -128,6 +129,9 @@ func (c *Case) scoreTensors(ctx context.Context, dev *flash.Device) (s *scoreTen
 		if err == nil && k != nil {
 			s.starts[i], err = k.startsTensor(ctx, dev, i+1)
 		}
+	}
+	if err == nil {
+		s.lists, err = c.listsTensor(ctx, dev)
 	}
 	if err == nil {
 		s.cache, err = c.cacheTensors(ctx, dev)
@@ -247,7 +251,7 @@ func (s *scoreTensors) close() error {
 		a.close()
 	}
 	var err error
-	for _, t := range slices.Concat(s.captured[:], s.lengths[:], s.starts[:], s.cache[:]) {
+	for _, t := range append(slices.Concat(s.captured[:], s.lengths[:], s.starts[:], s.cache[:]), s.lists) {
 		err = errors.Join(err, t.Close())
 	}
 	return err
@@ -275,6 +279,7 @@ func (s *scoreTensors) give(f *flash.Forward) {
 	f.Bias, f.Mask, f.Sinks, f.Captured = tensorOf(s.bias), tensorOf(s.mask), tensorOf(s.sinks), s.captured
 	f.KeyLengths, f.QueryLengths = s.lengths[0], s.lengths[1]
 	f.KeyStarts, f.QueryStarts = s.starts[0], s.starts[1]
+	f.Lists = s.lists
 	f.PageTable, f.PageStarts, f.LastPages, f.KeyScales, f.ValueScales = s.cache[0], s.cache[1], s.cache[2], s.cache[3], s.cache[4]
 }
 
