@@ -104,7 +104,7 @@ func listed(s *suite) {
 		{"mask", false, func(p *flash.Problem) {
 			p.Mask = flash.PerScore{DType: flash.Bool, Batch: 1, Heads: p.Heads, Queries: p.QueryLen, Keys: p.KeyLen}
 		}},
-		{"group", false, func(p *flash.Problem) { p.Heads, p.KeyHeads, p.MaxLogit = 12, 1, true }},
+		{"group", true, func(p *flash.Problem) { p.Heads, p.KeyHeads, p.MaxLogit = 13, 1, true }},
 		{"wide-values", false, func(p *flash.Problem) { p.HeadDim, p.ValueDim = 24, 70 }},
 		{"odd", true, func(p *flash.Problem) { p.HeadDim, p.ValueDim = 29, 13 }},
 	} {

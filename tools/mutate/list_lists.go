@@ -1,0 +1,58 @@
+package main
+
+// Lists of keys.
+
+const (
+	listsShader = "shaders/include/lists.glsl"
+	listsF16    = "scalar_decode_lists.f16"
+	ofLists     = "flash2/scalar/decode=1"
+)
+
+var listMutants = []Mutant{
+	{
+		ID: "lists-first-batches", File: scalarDecode, Modules: listsF16,
+		Old:    "listed[u] = listed_next[u]; listed_next[u] = listed_later[u];",
+		New:    "listed[u] = listed_next[u];",
+		Breaks: "the list is read no further than a subgroup's first batch",
+		Kill:   []Killer{conformance("lists/plain/f16", ofLists)},
+	},
+	{
+		ID: "lists-none-is-a-key", File: listsShader, Modules: listsF16,
+		Old:    "return int(key) >= 0 && has(list_span, key) ? key : NO_KEY;",
+		New:    "return has(list_span, uint(max(int(key), 0))) ? uint(max(int(key), 0)) : NO_KEY;",
+		Breaks: "numbers below 0 are key 0",
+		Kill:   []Killer{conformance("lists/plain/f16", ofLists)},
+	},
+	{
+		ID: "lists-causal-by-place", File: listsShader, Modules: listsF16,
+		Old:    "int(key) >= 0 && has(list_span, key)",
+		New:    "key < key_count() && has(list_span, place)",
+		Breaks: "causal order counts places in the list, not keys",
+		Kill:   []Killer{conformance("lists/causal/f16", ofLists)},
+	},
+	{
+		ID: "lists-end", File: listsShader, Modules: listsF16,
+		Old: "if (place >= list_keys) return NO_KEY;", New: "",
+		Breaks: "a list goes on into the next query's",
+		Kill:   []Killer{conformance("lists/plain/f16", ofLists)},
+	},
+	{
+		ID: "lists-heads", File: listsShader, Modules: listsF16,
+		Old: "LISTS_PER_HEAD ? b * key_heads() + kh : b", New: "b",
+		Breaks: "key heads take the lists of others",
+		Kill:   []Killer{conformance("lists/per-head/f16", ofLists)},
+	},
+	{
+		ID: "lists-score", File: scalarDecode, Modules: listsF16,
+		Old:    "#define KEY_AT(batch, u) min(listed[u], last_key())",
+		New:    "#define KEY_AT(batch, u) min(batch * BATCH + g + GROUPS * u, last_key())",
+		Breaks: "score functions see places in the list in the place of keys",
+		Kill:   []Killer{conformance("lists/alibi/f16", ofLists)},
+	},
+	{
+		ID: "lists-row-beyond", File: "shaders/include/few_rows.glsl", Modules: listsF16,
+		Old: "all_rows = (query + 1) * group();", New: "all_rows = query_slots() * group();",
+		Breaks: "the last rows of a query are those of the next, by this one's list",
+		Kill:   []Killer{conformance("lists/group/f16", ofLists)},
+	},
+}
