@@ -139,6 +139,21 @@ func TestBadLists(t *testing.T) {
 		require.ErrorIs(t, err, ErrUnsupported)
 		require.ErrorContains(t, err, "no lists of keys")
 	}
+	biased := p
+	biased.Bias = PerScore{DType: F32, Batch: 1, Heads: 1, Queries: 1, Keys: 20}
+	plan = mustPlan(t, d, biased)
+	like := func(x *Tensor) *Tensor { return mk(x.DType(), x.Shape()[0], x.Shape()[1], x.Shape()[2], x.Shape()[3]) }
+	good.Bias = mk(F32, 1, 1, 1, 20)
+	require.NoError(t, plan.Forward(bg, good))
+	b := Backward{Forward: good, DO: good.O, DQ: like(good.Q), DK: like(good.K), DV: like(good.V)}
+	require.NoError(t, plan.Backward(bg, b))
+	b.DBias = like(good.Bias)
+	requireRefused(t, "Backward.DBias", plan.Backward(bg, b))
+	b.DBias, b.Lists = nil, nil
+	requireRefused(t, "Backward.Lists", plan.Backward(bg, b))
+	_, err = plan.NewRecording(ForJVP())
+	require.ErrorIs(t, err, ErrUnsupported)
+
 	dropped := p
 	dropped.Dropout = 0.5
 	_, err = d.Plan(dropped)

@@ -50,9 +50,9 @@ var listMutants = []Mutant{
 		Kill:   []Killer{conformance("lists/alibi/f16", ofLists)},
 	},
 	{
-		ID: "lists-row-beyond", File: "shaders/include/few_rows.glsl", Modules: listsF16,
-		Old: "all_rows = (query + 1) * group();", New: "all_rows = query_slots() * group();",
-		Breaks: "the last rows of a query are those of the next, by this one's list",
+		ID: "lists-blocks", File: "shaders/include/few_rows.glsl", Modules: listsF16,
+		Old: "row0 = query * group() + place.block % blocks_of_query() * ROWS;", New: "row0 = place.block * ROWS;",
+		Breaks: "blocks of rows go on from one query to the next",
 		Kill:   []Killer{conformance("lists/group/f16", ofLists)},
 	},
 }

@@ -230,6 +230,9 @@ func hostConstants(t *testing.T) map[string]kernel.Constants {
 	withLists := *p
 	withLists.Lists = attn.Lists{Keys: 40}
 	listed := &withLists
+	listTile := &scalar.ListsTile{Rows: 1, W: 4, Lanes: 32, LPR: 8, U: 2}
+	inverted, err := scalar.NewInverted(&kernel.Env{Caps: *c}, listed, kernel.NewBackwardTuning(nil))
+	require.NoError(t, err)
 	decodeOf := func(p *attn.Problem) kernel.Constants {
 		return (&scalar.DecodeTile{Lanes: 32, LPR: 8}).Constants(p, v)
 	}
@@ -277,6 +280,9 @@ func hostConstants(t *testing.T) map[string]kernel.Constants {
 		"backward_delta":     (&kernel.DeltaProgram{Problem: p}).Constants(true, true),
 		"scalar_backward_kv": back.Constants(p, true, true, false), "scalar_backward_q": back.Constants(p, false,
 			true, false),
+		"scalar_backward_lists_kv":     listTile.Constants(listed, true, false),
+		"scalar_backward_lists_q":      listTile.Constants(listed, true, false),
+		"lists_invert":                 inverted.Constants(0),
 		"scalar_jvp":                   back.JVPConstants(p, pass.Variant{}),
 		"matrix_jvp":                   backQueries.JVPConstants(p, &layout, pass.Variant{}),
 		"matrix_backward_kv":           backKeys.Constants(p, &layout, overwriting, 3),

@@ -26,6 +26,9 @@ func TestRefusals(t *testing.T) {
 	kerneltest.Refuses(t, &Decode.Offer, attn.Problem{QueryLen: 4}, "dropout", "block mask")
 	kerneltest.Refuses(t, &Backward.Offer, attn.Problem{}, "pages of keys and values", "quantised keys or values",
 		"largest score of each head", "lists of keys")
+	kerneltest.Refuses(t, &BackwardLists.Offer, attn.Problem{}, "dropout", "block mask", "pages of keys and values",
+		"quantised keys or values", "packed sequences", "largest score of each head")
+	require.False(t, BackwardLists.Exists(kerneltest.Problem(attn.Problem{})))
 	require.False(t, BlockSparse.Exists(kerneltest.Problem(attn.Problem{})), "without a block mask another kernel does the same")
 
 	require.Contains(t, Decode.Refuses(kerneltest.Problem(attn.Problem{QueryLen: 5})), "10 rows for each key head: it takes up to 8")
@@ -232,7 +235,45 @@ func TestListPasses(t *testing.T) {
 		}
 		_, err := fusedDecode(env, p, kernel.NewTuning(map[string]int{"rows": 7}))
 		require.ErrorContains(t, err, "with lists of a query", what)
+		if BackwardLists.Refuses(p) != "" {
+			continue
+		}
+		fitted, err := fitBackwardLists(env, p, kernel.NewBackwardTuning(nil))
+		require.NoError(t, err, what)
+		for i := range 8 {
+			v := pass.Variant{Aligned: i&1 > 0, Output: i&2 > 0, Accumulate: i&4 > 0}
+			made := fitted.pass(v)
+			require.NoError(t, made.Check(), what)
+			require.Len(t, made.Stages, 6, what)
+			small, err := fitted.selfCheck(v)
+			require.NoError(t, err, what)
+			require.NoError(t, small.Check(), what)
+			for _, at := range []int{4, 5} {
+				require.Equal(t, made.Stages[at].Constants, small.Stages[at].Constants, "%s: the same pipeline", what)
+			}
+		}
 	}
+}
+
+// TestListTiles: on every device lists are turned round by chunks none of which is empty, and tiles of gradients keep to its limits.
+func TestListTiles(t *testing.T) {
+	everyProblem(t, attn.MostDim, func(c *kernel.Capabilities, p *attn.Problem, what string) {
+		p.Lists = attn.Lists{Keys: 40, PerHead: p.QueryLen%2 == 0}
+		for _, keys := range []bool{true, false} {
+			tile, err := chooseListsTile(c, p, keys)
+			require.NoError(t, err, what)
+			require.LessOrEqual(t, tile.Rows, p.Group(), what)
+			require.Zero(t, tile.Lanes%tile.LPR, what)
+			require.Empty(t, kernel.CheckLimits(tile.threads(), tile.shared(p), &c.Facts.Limits), what)
+		}
+		s, err := NewInverted(&kernel.Env{Caps: *c}, p, kernel.NewBackwardTuning(nil))
+		require.NoError(t, err, what)
+		require.Less(t, (s.chunks-1)*attn.CeilDiv(p.QueryLen, s.chunks), p.QueryLen, what)
+		lists := p.Lists.Heads(p)
+		require.EqualValues(t, 4*lists*s.chunks*p.KeyLen, s.scratch[0].Bytes, what)
+		require.EqualValues(t, 4*lists*(p.KeyLen+1), s.scratch[1].Bytes, what)
+		require.EqualValues(t, 4*lists*p.QueryLen*40, s.scratch[2].Bytes, what)
+	})
 }
 
 // TestGradientPasses: the same of gradients with respect to a bias and to what functions capture.

@@ -26,7 +26,7 @@ func (c *Case) drawLists(p flash.Problem, r *rand.Rand) {
 	listed := make([]bool, p.Batch*p.KeyHeads*p.KeyLen)
 	for list := range p.Batch * l.H * p.QueryLen {
 		b, h, query := list/p.QueryLen/l.H, list/p.QueryLen%l.H, list%p.QueryLen
-		keys, share := r.Perm(p.KeyLen), []int{1, 4, 4, 30}[r.IntN(4)] // of which one is none
+		keys, share := r.Perm(p.KeyLen), []int{2, 4, 4, 30}[r.IntN(4)] // of which one is none
 		if c.recent {
 			for i := range keys {
 				keys[i] = ((query-p.QueryLen-i)%p.KeyLen + p.KeyLen) % p.KeyLen
@@ -116,7 +116,7 @@ func listed(s *suite) {
 				Lists: flash.Lists{Keys: 70}}
 			x.set(&p)
 			s.add(&Case{Name: name(dtype, "lists/%s", x.name), Core: x.core, Problem: p, Layouts: all(Layout(i) % layoutEnd),
-				NoLSE: i%5 == 1, Seed: uint64(i), recent: x.name == "causal-recent", Only: []flash.Implementation{flash.Flash}})
+				NoLSE: i%5 == 1, Seed: uint64(i), recent: x.name == "causal-recent"})
 		}
 	}
 	for i, n := range []int{1, 3, 30} { // decoding, and in parts
@@ -137,10 +137,9 @@ func listed(s *suite) {
 		}
 		s.add(&Case{Name: fmt.Sprintf("lists/%v/%v", t, p.DType), Core: i == 0, Problem: p, Only: []flash.Implementation{flash.Flash}})
 	}
-	latent := flash.Problem{Batch: 1, Heads: 16, KeyHeads: 1, QueryLen: 3, KeyLen: 120, HeadDim: 576, ValueDim: 512, DType: flash.F16,
+	latent := flash.Problem{Batch: 1, Heads: 16, KeyHeads: 1, QueryLen: 5, KeyLen: 120, HeadDim: 576, ValueDim: 512, DType: flash.F16,
 		Lists: flash.Lists{Keys: 64}, Causal: flash.CausalBottomRight}
-	s.add(&Case{Name: "lists/latent/f16", Problem: latent, Only: []flash.Implementation{flash.Flash}})
+	s.add(&Case{Name: "lists/latent/f16", Problem: latent})
 	grid := flash.Problem{Batch: 2, Heads: 2, QueryLen: 70, KeyLen: 97, HeadDim: s.dim(32), DType: flash.F32, Lists: flash.Lists{Keys: 20}}
-	s.add(&Case{Name: "lists/dispatches/f32", Problem: grid, Tuning: map[string]int{"max_groups": 1},
-		Only: []flash.Implementation{flash.Flash}})
+	s.add(&Case{Name: "lists/dispatches/f32", Problem: grid, Tuning: map[string]int{"max_groups": 1}})
 }

@@ -261,7 +261,7 @@ func Draw(pick func(low, high int) int, small bool) *Case {
 	if r := rand.New(rand.NewPCG(13, c.seed)); r.IntN(8) == 0 && c.Problem.Packed == (flash.Packed{}) && c.Problem.Dropout == 0 &&
 		c.Problem.Blocks == (flash.Blocks{}) {
 		c.Problem.Lists = flash.Lists{Keys: 1 + r.IntN(2*c.Problem.KeyLen), PerHead: r.IntN(3) == 0}
-		c.recent, c.Gradients = r.IntN(2) == 0, false
+		c.recent = r.IntN(2) == 0
 	}
 	return c
 }

@@ -79,6 +79,7 @@ type scoreTensors struct {
 func (c *Case) scoreTensors(ctx context.Context, dev *flash.Device) (s *scoreTensors, err error) {
 	p, in := c.Problem, &c.inputs
 	s = &scoreTensors{}
+	listed := p.Lists != flash.Lists{} // then there is no gradient with respect to biases and what functions capture
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.close())
@@ -101,7 +102,7 @@ func (c *Case) scoreTensors(ctx context.Context, dev *flash.Device) (s *scoreTen
 	shape := func(s flash.PerScore) [4]int { return [4]int{s.Batch, s.Heads, s.Queries, s.Keys} }
 	if in.Bias != nil {
 		given(&s.bias, c.Layouts.Q, p.Bias.DType, shape(p.Bias), in.Bias.Data)
-		if err == nil {
+		if err == nil && !listed {
 			s.dbias, err = newArena(dev, place(c.Layouts.O, p.Bias.DType, shape(p.Bias)))
 		}
 	}
@@ -152,7 +153,7 @@ func (c *Case) scoreTensors(ctx context.Context, dev *flash.Device) (s *scoreTen
 		switch values := in.Captured[t.Name].(type) {
 		case []float32:
 			err = s.captured[i].Upload(ctx, values)
-			if _, none := p.ScoreFunction.Gradient(t.Name); err == nil && none == nil {
+			if _, none := p.ScoreFunction.Gradient(t.Name); err == nil && none == nil && !listed {
 				s.dcaptured[i], err = newArena(dev, place(Dense, flash.F32, shape))
 			}
 		case []int32:
