@@ -6,6 +6,9 @@ const (
 	listsShader = "shaders/include/lists.glsl"
 	listsF16    = "scalar_decode_lists.f16"
 	ofLists     = "flash2/scalar/decode=1"
+
+	invertShader  = "shaders/common/lists_invert.comp"
+	listsBackward = "shaders/scalar/scalar_backward_lists.comp"
 )
 
 var listMutants = []Mutant{
@@ -54,5 +57,36 @@ var listMutants = []Mutant{
 		Old: "row0 = query * group() + place.block % blocks_of_query() * ROWS;", New: "row0 = place.block * ROWS;",
 		Breaks: "blocks of rows go on from one query to the next",
 		Kill:   []Killer{conformance("lists/group/f16", ofLists)},
+	},
+	{
+		ID: "lists-invert-order", File: invertShader, Modules: "lists_invert",
+		Old: "    memoryBarrierBuffer();\n    barrier();\n  }\n}\n\nvoid main", New: "  }\n}\n\nvoid main",
+		Breaks: "queries of a key come in the order in which invocations come, and sums with them",
+		Kill:   []Killer{conformance("lists/plain/f16", ofLists)},
+		OnlyOn: "devices that run subgroups of a workgroup side by side",
+	},
+	{
+		ID: "lists-invert-chunks", File: invertShader, Modules: "lists_invert",
+		Old: "        counts[i] = next;\n        next += n;\n", New: "        counts[i] = next;\n",
+		Breaks: "queries of each chunk are written over those of the chunk before",
+		Kill:   []Killer{conformance("lists/plain/f16", ofLists)},
+	},
+	{
+		ID: "lists-invert-scan", File: invertShader, Modules: "lists_invert",
+		Old: "before += scan[0];", New: "",
+		Breaks: "keys beyond a workgroup's first are given the places of others",
+		Kill:   []Killer{conformance("lists/many-keys/f16", ofLists)},
+	},
+	{
+		ID: "lists-backward-group", File: listsBackward, Modules: "scalar_backward_lists_kv.f16",
+		Old: "(starts[at + 1] - starts[at]) * group()", New: "starts[at + 1] - starts[at]",
+		Breaks: "gradients of keys leave query heads out",
+		Kill:   []Killer{conformance("lists/plain/f16", ofLists)},
+	},
+	{
+		ID: "lists-backward-score", File: listsBackward, Modules: "scalar_backward_lists_q.f16 scalar_backward_lists_kv.f16",
+		Old: "min(item_key[u], last_key()));", New: "min(walk_length, last_key()));",
+		Breaks: "score functions of backward passes see another key",
+		Kill:   []Killer{conformance("lists/alibi/f16", ofLists)},
 	},
 }

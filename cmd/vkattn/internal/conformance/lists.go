@@ -88,6 +88,7 @@ func listed(s *suite) {
 		{"per-head", true, func(p *flash.Problem) { p.Lists.PerHead = true }},
 		{"causal", true, causal},
 		{"causal-recent", true, func(p *flash.Problem) { causal(p); p.Lists.Keys = 9 }},
+		{"many-keys", true, func(p *flash.Problem) { p.KeyLen = 600 }},
 		{"one", false, func(p *flash.Problem) { p.Lists.Keys = 1 }},
 		{"more-than-keys", false, func(p *flash.Problem) { p.KeyLen, p.Lists.Keys = 20, 64 }},
 		{"window", false, func(p *flash.Problem) { p.Window = flash.SlidingWindow(60, 7) }},
