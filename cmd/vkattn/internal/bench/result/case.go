@@ -21,6 +21,8 @@ type Case struct {
 	Mask  string // which keys a query sees besides: documents=8, prefix=256
 	Sinks bool   // a logit without a value beside each head's scores
 
+	Listed int // keys of the list that each query has, of those it sees otherwise; 0: it has none
+
 	Dropout float64 // probability
 
 	// Where rows lie, and how.

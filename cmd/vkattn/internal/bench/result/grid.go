@@ -24,6 +24,7 @@ type Grid struct {
 	Biases   []string // shapes, as ParseBias spells them; "" is none
 	Masks    []string // besides the causal one and the window, as ParseMask spells them; "" is none
 	Sinks    []bool
+	Listed   []int // keys of a query's list; 0 means no lists
 	Dropout  []float64
 	Packed   []string  // packed sequences, as ParsePacked spells them; "" is a batch
 	Used     []string  // keys in use, as ParseUsed spells them; "" is all

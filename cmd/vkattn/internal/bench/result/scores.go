@@ -214,6 +214,7 @@ func (c Case) bias(dtype flash.DType) flash.PerScore {
 // The causal order stays.
 func (c Case) plain() Case {
 	c.Score, c.Bias, c.Mask, c.Sinks, c.Window, c.Packed, c.Used, c.Page, c.Cache = "", "", "", false, 0, "", "", 0, ""
+	c.Listed = 0
 	return c
 }
 
