@@ -28,9 +28,6 @@ type Lists struct {
 	PerHead bool // each key head has lists of its own; else they share them
 }
 
-// String gives the lists, for example "of 2048 keys".
-func (l Lists) String() string { return attn.Lists(l).String() }
-
 // checkLists checks the lists beside the other fields.
 func (p *Problem) checkLists() error {
 	l := p.Lists
@@ -42,13 +39,13 @@ func (p *Problem) checkLists() error {
 	case l.Keys < 1 || l.Keys > most:
 		return badArgument("Problem.Lists.Keys", l.Keys, "must be from 1 to %d, or Lists zero", most)
 	case p.Blocks != Blocks{} || p.MaskBlocks != Blocks{}:
-		return badArgument("Problem.Lists", l, "must be zero beside Problem.Blocks and MaskBlocks")
+		return badArgument("Problem.Lists", attn.Lists(l), "must be zero beside Problem.Blocks and MaskBlocks")
 	case p.Packed != Packed{}:
-		return badArgument("Problem.Lists", l, "must be zero beside Problem.Packed: lists are of batches")
+		return badArgument("Problem.Lists", attn.Lists(l), "must be zero beside Problem.Packed: lists are of batches")
 	}
 	all := p.attn()
 	if n, ok := attn.Elements(all.ListsShape()); !ok || n > math.MaxInt32 {
-		return badArgument("Problem.Lists", l, "lists would have more than 2³¹−1 entries")
+		return badArgument("Problem.Lists", attn.Lists(l), "lists would have more than 2³¹−1 entries")
 	}
 	return nil
 }
