@@ -1,11 +1,16 @@
 package flash
 
 import (
+	"errors"
 	"math"
 	"math/rand/v2"
+	"os"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/vkattn/vkattn/internal/vktest"
+	"github.com/vkattn/vkattn/vk"
 )
 
 // listSample is a problem with lists, and inputs drawn.
@@ -159,4 +164,42 @@ func TestBadLists(t *testing.T) {
 	_, err = d.Plan(dropped)
 	require.ErrorIs(t, err, ErrUnsupported)
 	require.ErrorContains(t, err, "no dropout")
+}
+
+// TestListsSynchronization: synchronization validation has nothing to say of lists that are turned round, step by step in several
+// dispatches, nor of what reads them.
+func TestListsSynchronization(t *testing.T) {
+	vktest.Long(t, "one dispatch of each kernel, in the conformance suite")
+	var messages []Message
+	d, err := Open(WithoutDiskCache(), WithValidation(func(m Message) { messages = append(messages, m) }), WithSyncValidation())
+	if errors.Is(err, vk.ErrLayerMissing) && os.Getenv("VKATTN_REQUIRE_VALIDATION") != "1" ||
+		errors.Is(err, ErrNoDevice) && os.Getenv("VKATTN_REQUIRE_DEVICE") != "1" {
+		t.Skip(err)
+	}
+	require.NoError(t, err)
+	p, f := listSample(t, d, Problem{Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: 70, KeyLen: 300, HeadDim: 16, DType: F16, Sinks: true,
+		Causal: CausalBottomRight, Lists: Lists{Keys: 40}})
+	like := func(x *Tensor) *Tensor {
+		s := x.Shape()
+		y, err := d.NewTensor(x.DType(), s[0], s[1], s[2], s[3])
+		require.NoError(t, err)
+		return y
+	}
+	f.Sinks, err = d.NewTensor(F32, 1, 1, 1, p.Heads)
+	require.NoError(t, err)
+	require.NoError(t, f.Sinks.Upload(bg, []float32{1, 0, -1, 2}))
+	plan := mustPlan(t, d, p, WithTuning(map[string]int{"max_groups": 100}), WithBackwardTuning(map[string]int{"max_groups": 100}))
+	b := Backward{Forward: f, DO: like(f.O), DQ: like(f.Q), DK: like(f.K), DV: like(f.V), DSinks: like(f.Sinks)}
+	require.NoError(t, b.DO.Upload(bg, make([]float32, b.DO.Elements())))
+	for _, b.Accumulate = range []bool{false, true} {
+		forward, err := plan.SubmitForward(f)
+		require.NoError(t, err)
+		backward, err := plan.SubmitBackward(b) // behind it on the queue
+		require.NoError(t, err)
+		require.NoError(t, backward.Wait(bg))
+		require.NoError(t, forward.Wait(bg))
+	}
+	require.NoError(t, plan.Close())
+	require.NoError(t, d.Close())
+	require.Empty(t, messages)
 }
