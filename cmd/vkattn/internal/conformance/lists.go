@@ -92,7 +92,7 @@ func listed(s *suite) {
 		{"one", false, func(p *flash.Problem) { p.Lists.Keys = 1 }},
 		{"more-than-keys", false, func(p *flash.Problem) { p.KeyLen, p.Lists.Keys = 20, 64 }},
 		{"window", false, func(p *flash.Problem) { p.Window = flash.SlidingWindow(60, 7) }},
-		{"lengths", true, func(p *flash.Problem) { causal(p); p.KeyLengths, p.QueryLengths = true, true }},
+		{"lengths", true, func(p *flash.Problem) { causal(p); p.Batch, p.KeyLengths, p.QueryLengths = 5, true, true }},
 		{"sinks", true, func(p *flash.Problem) { p.Sinks, p.MaxLogit = true, true }},
 		{"alibi", true, func(p *flash.Problem) {
 			causal(p)
