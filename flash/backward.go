@@ -52,7 +52,7 @@ func (b *Backward) given(to *kernel.Gradients) [len(attn.BackwardOperands)]given
 	return [...]given{{b.Q, &to.Q}, {b.K, &to.K}, {b.V, &to.V}, {b.O, &to.O}, {b.LSE, &to.LSE}, {b.DO, &to.DO}, {b.DLSE, &to.DLSE},
 		{b.DQ, &to.DQ}, {b.DK, &to.DK}, {b.DV, &to.DV}, {b.Bias, &to.Bias}, {b.Mask, &to.Mask}, {b.Sinks, &to.Sinks},
 		{b.KeyLengths, &to.KeyLengths}, {b.QueryLengths, &to.QueryLengths}, {b.QueryStarts, &to.QueryStarts}, {b.KeyStarts, &to.KeyStarts},
-		{b.DBias, &to.DBias}, {b.DSinks, &to.DSinks}}
+		{b.Lists, &to.Lists}, {b.DBias, &to.DBias}, {b.DSinks, &to.DSinks}}
 }
 
 // tensors lists what a recording keeps: the tensors, the block mask's among them.
@@ -97,8 +97,27 @@ func (b *Backward) check(p *Plan, g *kernel.Gradients) error {
 	if err := b.placeCaptured(p, g, all[:]); err != nil {
 		return err
 	}
+	if !p.attn.Lists.None() {
+		if err := b.refuseByScore(); err != nil {
+			return err
+		}
+	}
 	g.HasDLSE = b.DLSE != nil
 	g.Accumulate, g.Drop = b.Accumulate, kernel.Draw{Seed: b.Seed, Offset: b.Offset}
+	return nil
+}
+
+// refuseByScore refuses gradients that no kernel makes where queries have lists of keys.
+func (b *Backward) refuseByScore() error {
+	const rule = "must be nil beside Problem.Lists: there are gradients with respect to q, k, v and sinks alone"
+	if b.DBias != nil {
+		return badArgument("Backward.DBias", b.DBias, rule)
+	}
+	for _, t := range b.DCaptured {
+		if t != nil {
+			return badArgument("Backward.DCaptured", t, rule)
+		}
+	}
 	return nil
 }
 

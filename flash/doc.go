@@ -69,6 +69,12 @@
 // another number, 1 for none. Few rows for each key head, as in decoding, have kernels of their own: up to 16 rows on devices with
 // matrices whose layout is known, up to eight on others with subgroup shuffles. WithTuning of "decode" to 0 does without them.
 //
+// # Lists of keys
+//
+// Sparse attention gives each query a list of the keys that it sees: [Problem].Lists. Forward passes, of any number of queries, are the
+// kernel of few rows in fp32 arithmetic, and workgroups take rows of one query; backward passes first find the queries of each key, on the
+// device, so that sums over them have one order.
+//
 // # Caches of keys and values
 //
 // Batch entries may have lengths of their own, in device memory: [Problem].KeyLengths and QueryLengths. What a cache holds beyond them

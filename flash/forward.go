@@ -22,6 +22,7 @@ type Forward struct {
 	// Of Problem.Packed: Int32 [1, 1, 1, Batch + 1], the row at which each sequence starts and, last, at which the last one ends
 	// (FlashAttention's cu_seqlens, FlashInfer's indptr); nil without.
 	QueryStarts, KeyStarts *Tensor
+	Lists                  *Tensor  // of Problem.Lists: Int32 [Batch, 1 or KeyHeads, QueryLen, Lists.Keys], row-major; nil without
 	PageTable              *Tensor  // of Problem.Pages (FlashAttention's block_table), nil where that is zero
 	PageStarts, LastPages  *Tensor  // likewise, of a compressed table; nil without
 	KeyScales, ValueScales *Tensor  // what keys or values of F8E4M3 or F8E5M2 are multiplied by: fp32 [1, 1, Batch, KeyHeads]; nil without
@@ -42,8 +43,8 @@ func (f *Forward) given(to *kernel.Operands) [len(attn.ForwardOperands)]given {
 	return [...]given{{f.Q, &to.Q}, {f.K, &to.K}, {f.V, &to.V}, {f.O, &to.O}, {f.LSE, &to.LSE}, {f.MaxLogit, &to.MaxLogit},
 		{f.Bias, &to.Bias}, {f.Mask, &to.Mask},
 		{f.Sinks, &to.Sinks}, {f.KeyLengths, &to.KeyLengths}, {f.QueryLengths, &to.QueryLengths}, {f.QueryStarts, &to.QueryStarts},
-		{f.KeyStarts, &to.KeyStarts}, {f.PageTable, &to.PageTable}, {f.PageStarts, &to.PageStarts}, {f.LastPages, &to.LastPages},
-		{f.KeyScales, &to.KeyScales}, {f.ValueScales, &to.ValueScales}}
+		{f.KeyStarts, &to.KeyStarts}, {f.Lists, &to.Lists}, {f.PageTable, &to.PageTable}, {f.PageStarts, &to.PageStarts},
+		{f.LastPages, &to.LastPages}, {f.KeyScales, &to.KeyScales}, {f.ValueScales, &to.ValueScales}}
 }
 
 // check validates the tensors against the problem and gives what kernels are given. It does not allocate unless it fails.

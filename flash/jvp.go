@@ -39,7 +39,7 @@ func (j *JVP) given(to *kernel.Tangents) [len(attn.JVPOperands)]given {
 	return [...]given{{j.Q, &to.Q}, {j.K, &to.K}, {j.V, &to.V}, {j.O, &to.O}, {j.LSE, &to.LSE}, {j.QTangent, &to.QTangent},
 		{j.KTangent, &to.KTangent}, {j.VTangent, &to.VTangent}, {j.OTangent, &to.OTangent}, {j.LSETangent, &to.LSETangent},
 		{j.Bias, &to.Bias}, {j.Mask, &to.Mask}, {j.Sinks, &to.Sinks}, {j.KeyLengths, &to.KeyLengths}, {j.QueryLengths, &to.QueryLengths},
-		{j.QueryStarts, &to.QueryStarts}, {j.KeyStarts, &to.KeyStarts}, {j.BiasTangent, &to.BiasTangent}}
+		{j.QueryStarts, &to.QueryStarts}, {j.KeyStarts, &to.KeyStarts}, {j.Lists, &to.Lists}, {j.BiasTangent, &to.BiasTangent}}
 }
 
 // tensors lists what a recording keeps: the tensors, the block mask's among them.

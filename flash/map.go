@@ -90,7 +90,7 @@ func mapOperands(r *mapCommands) []attn.Operand {
 	}
 	for _, o := range attn.ForwardOperands {
 		switch o.Name {
-		case "V", "O", "MaxLogit", "Sinks", "ValueScales":
+		case "V", "O", "MaxLogit", "Sinks", "Lists", "ValueScales":
 			continue
 		case "LSE":
 			o.Output, o.Optional = false, false
@@ -109,7 +109,7 @@ func (m *Map) given(to *kernel.MapOperands) [mapTensors]given {
 }
 
 const (
-	mapTensors = len(attn.ForwardOperands) - 5 + 3
+	mapTensors = len(attn.ForwardOperands) - 6 + 3
 	mapBlocks  = mapTensors // the block mask's place among what a recording holds; captured tensors follow
 	mapHeld    = mapBlocks + 1 + MaxCaptured
 	mostCells  = 65535 // down or across

@@ -49,6 +49,7 @@ type Problem struct {
 	Blocks   Blocks  // of a block mask, which Flash takes; zero: none
 	// of blocks that MaskFunction is asked of beforehand, in a MaskBlocks, which Flash takes; zero: it is asked of each pair in each pass
 	MaskBlocks Blocks
+	Lists      Lists // of the keys that each query sees, from Forward.Lists, which Flash takes; zero: all
 
 	ScoreFunction score.Function     // what becomes of each score, several in order by score.Compose (score_mod); zero: s itself
 	MaskFunction  score.MaskFunction // which keys a query sees besides (mask_mod); zero: all
@@ -163,6 +164,9 @@ func (p Problem) Normalize() (Problem, error) {
 		return p, err
 	}
 	p.KeyType, p.ValueType = p.stored(p.KeyType), p.stored(p.ValueType)
+	if err := p.checkLists(); err != nil {
+		return p, err
+	}
 	if p.MaskBlocks != (Blocks{}) {
 		if err := p.checkClasses(); err != nil {
 			return p, err
@@ -212,8 +216,8 @@ func (p Problem) attn() attn.Problem {
 		Batch: p.Batch, Heads: p.Heads, KeyHeads: p.KeyHeads, QueryLen: p.QueryLen, KeyLen: p.KeyLen, HeadDim: p.HeadDim,
 		ValueDim: p.ValueDim,
 		DType:    attn.DType(p.DType), Causal: attn.Causal(p.Causal), Window: attn.Window(p.Window), Scale: p.Scale, Dropout: p.Dropout,
-		Blocks: p.blocks(),
-		Score:  p.ScoreFunction, Sees: p.MaskFunction, Bias: p.Bias.attn(&p), BoolMask: p.Mask.attn(&p), Sinks: p.Sinks,
+		Blocks: p.blocks(), Lists: attn.Lists(p.Lists),
+		Score: p.ScoreFunction, Sees: p.MaskFunction, Bias: p.Bias.attn(&p), BoolMask: p.Mask.attn(&p), Sinks: p.Sinks,
 		MaxLogit:   p.MaxLogit,
 		KeyLengths: p.KeyLengths, QueryLengths: p.QueryLengths, Packed: attn.Packed(p.Packed), Within: attn.Within(p.Within),
 		Pages: attn.Pages(p.Pages), KeyType: attn.DType(p.stored(p.KeyType)), ValueType: attn.DType(p.stored(p.ValueType)),

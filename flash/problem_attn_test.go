@@ -20,7 +20,8 @@ func TestProblemWithoutADevice(t *testing.T) {
 		Blocks: Blocks{Queries: 16, Keys: 32, PerHead: true}, KeyLengths: true, QueryLengths: true,
 		Pages: Pages{Size: 16, Count: 9, PerSequence: 4}, KeyType: F8E4M3, ValueType: Q4_0}.Normalize()
 	require.NoError(t, err)
-	p.Packed = Packed{Queries: 70} // which has no block mask
+	p.Packed = Packed{Queries: 70}           // which has no block mask
+	p.Lists = Lists{Keys: 30, PerHead: true} // likewise
 	p.Within = Within{Queries: 80, Keys: 90, Query: 1, Key: 2}
 	others(reflect.ValueOf(&p).Elem())
 	same := p.attn()

@@ -21,6 +21,8 @@ func FuzzProblem(f *testing.F) {
 	f.Add(2, 8, 2, 1, long/8, 4, 2, byte(1), byte(1), 1e-30, 0.0, 128, 128)
 	f.Add(1, 4, 4, 65536, 0, 64, 0, byte(1), byte(1), 0.0, 0.1, math.MaxInt32, 1)
 	f.Add(2, 4, 2, 70, 150, 8, 8, byte(1), byte(5), 0.0, 0.0, 0, 0)
+	f.Add(2, 8, 2, 30, 90, 64, 32, byte(1), byte(9), 0.0, 0.0, 0, 40)
+	f.Add(2, 4, 4, 8192, 65536, 128, 128, byte(2), byte(25), 0.0, 0.0, 0, 2048)
 	f.Add(-1, 0, math.MinInt64, math.MaxInt64, 1<<62, 256, 257, byte(3), byte(3), math.NaN(), math.NaN(), -1, 0)
 	f.Fuzz(func(t *testing.T, batch, heads, keyHeads, queries, keys, dim, valueDim int, dtype, causal byte, scale, dropout float64,
 		blockQueries, blockKeys int) {
@@ -28,6 +30,9 @@ func FuzzProblem(f *testing.F) {
 			DType:  DType(dtype % 4),
 			Causal: Causal(causal % 4), MaxLogit: causal&4 > 0, Scale: scale, Dropout: dropout,
 			Blocks: Blocks{Queries: blockQueries, Keys: blockKeys}}
+		if causal&8 > 0 {
+			p.Lists, p.Blocks = Lists{Keys: blockKeys, PerHead: causal&16 > 0}, Blocks{}
+		}
 		_ = p.String()
 		normal, err := p.Normalize()
 		if err != nil {

@@ -6,6 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/vkattn/vkattn/flash/score"
 )
 
 func TestNormalizeDefaults(t *testing.T) {
@@ -72,6 +74,14 @@ func TestNormalizeErrors(t *testing.T) {
 		{"Problem.KeyType", func(p *Problem) { p.KeyType = 77 }},
 		{"Problem.HeadDim", func(p *Problem) { p.KeyType = Q8_0 }},
 		{"Problem.ValueDim", func(p *Problem) { p.HeadDim, p.ValueDim, p.ValueType = 32, 48, Q4_0 }},
+		{"Problem.Lists.Keys", func(p *Problem) { p.Lists.Keys = -1 }},
+		{"Problem.Lists.Keys", func(p *Problem) { p.Lists.PerHead = true }},
+		{"Problem.Lists", func(p *Problem) { p.Lists.Keys, p.Blocks = 4, Blocks{Queries: 16, Keys: 16} }},
+		{"Problem.Lists", func(p *Problem) {
+			p.Lists.Keys, p.MaskFunction, p.MaskBlocks = 4, score.PrefixLM(3), Blocks{Queries: 16, Keys: 16}
+		}},
+		{"Problem.Lists", func(p *Problem) { p.Lists.Keys, p.Packed = 4, Packed{Queries: 8, Keys: 8} }},
+		{"Problem.Lists", func(p *Problem) { p.Lists.Keys = 1 << 29 }},
 		{"Problem", func(p *Problem) { p.Pages = Pages{Size: 1 << 15, Count: 1 << 15, PerSequence: 1} }},
 	} {
 		p := good

@@ -36,6 +36,9 @@ type biasGradient struct {
 func withScoreGradients(e *kernel.Env, p *attn.Problem, program kernel.BackwardProgram, of *kernel.Offer,
 	given map[string]int) (_ kernel.BackwardProgram, note string, err error) {
 	s := &scoreGradients{BackwardProgram: program}
+	if !p.Lists.None() { // of whose gradients there are those of sinks: Backward.check refuses the others
+		return s.withSinks(e, p)
+	}
 	if err = s.planCaptured(e, p, of.Implementation, given["q_"+kernel.IndirectParameter] != 0); err != nil {
 		return nil, "", err
 	}
@@ -76,6 +79,23 @@ func withScoreGradients(e *kernel.Env, p *attn.Problem, program kernel.BackwardP
 		}
 	}
 	return s, note, nil
+}
+
+// withSinks adds the gradient with respect to sinks alone, where the problem has them.
+func (s *scoreGradients) withSinks(e *kernel.Env, p *attn.Problem) (_ kernel.BackwardProgram, note string, err error) {
+	if !p.Sinks {
+		return s.BackwardProgram, "", nil
+	}
+	s.first = len(s.BackwardProgram.Scratch())
+	rows, err := scalar.ScoreRows(e, p, nil)
+	if err != nil {
+		return nil, "", err
+	}
+	if s.before, err = pass.NewRowTerm(e, p, rows); err != nil {
+		return nil, "", err
+	}
+	s.sinks, err = pass.NewSinks(e, p)
+	return s, "", err
 }
 
 // planBias is the gradient with respect to one bias: it takes the kernel on matrices for a program that is on matrices itself, unless the

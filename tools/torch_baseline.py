@@ -85,11 +85,12 @@ def attention(case, device):
     if case.impl == "standard":
         return standard_attention(case, device)
     if case.impl == "flex":
-        for used, what in ((case.dropout, "dropout"), (case.bias, "dense bias"), (case.sinks, "sinks")):
+        for used, what in ((case.dropout, "dropout"), (case.bias, "dense bias"), (case.sinks, "sinks"), (case.listed, "lists of keys")):
             if used:
                 raise Unsupported(f"flex here has no {what}")
         return torch_flex.attention(case, device, score_function(case, device), option(case.mask))
-    for used, what in ((case.score, "score functions"), (case.mask, f"{case.mask} but as a dense mask"), (case.sinks, "sinks")):
+    for used, what in ((case.score, "score functions"), (case.mask, f"{case.mask} but as a dense mask"), (case.sinks, "sinks"),
+                       (case.listed, "lists of keys but as a dense mask")):
         if used:
             raise Unsupported(f"{case.impl} in PyTorch has no {what}")
     if case.bias and (case.window or case.masks()):
@@ -164,6 +165,11 @@ def standard_attention(case, device):
         first, end = torch.tensor(rows, device=device).T[..., None]
         key = torch.arange(case.N, device=device)
         hidden = (key < first) | (key >= end)
+    if case.listed:  # what is listed is seen
+        hidden = torch.ones(case.B, 1, case.Nq, case.N, dtype=torch.bool, device=device)
+        for b in range(case.B):
+            for i in range(case.Nq):
+                hidden[b, 0, i, torch.tensor(case.list(b, i), dtype=torch.long, device=device)] = False
 
     def run(q, k, v, bias, sinks):
         rows = q.reshape(case.B, case.Hkv, group * case.Nq, case.D)
@@ -264,14 +270,15 @@ def sampled_error(case, inputs, o, generator):
         expected = torch.zeros(case.Dv, dtype=torch.float64, device=q.device)
         if end > first:
             kv = h // (case.H // case.Hkv)
-            s = k[b, kv, first:end].double() @ q[b, h, i].double() / math.sqrt(case.D)
+            keys = torch.tensor(case.list(b, i), device=q.device) if case.listed else torch.arange(first, end, device=q.device)
+            s = k[b, kv, keys].double() @ q[b, h, i].double() / math.sqrt(case.D)
             if score:
-                s = score(s, b, h, i, torch.arange(first, end, device=q.device))
+                s = score(s, b, h, i, keys)
             if bias is not None:
-                s = s + bias[tuple(at % n for at, n in zip((b, h, i), bias.shape))][first:end].double()
+                s = s + bias[tuple(at % n for at, n in zip((b, h, i), bias.shape))][keys].double()
             if sinks is not None:
                 s = torch.cat([s, sinks[h : h + 1].double()])
-            expected = torch.softmax(s, -1)[: end - first] @ v[b, kv, first:end].double()
+            expected = torch.softmax(s, -1)[: len(keys)] @ v[b, kv, keys].double()
         difference = (o[b, h, i].double() - expected).abs().max().item()
         worst = difference if not difference <= worst else worst  # a NaN stays
     return worst, len(places)

@@ -6,7 +6,8 @@ window (= 0, none; else the keys before its position i + N - Nq that a query see
 score (= "", none; alibi, t5 or softcap=30; standard, flex), bias (= "", none; else which of [B, H, Nq, N] it has, being 1 long in the
 others: full all, heads [1, H, Nq, N], batch [B, 1, Nq, N], pairs [1, 1, Nq, N], keys [B, 1, 1, N]; in the case's dtype; its gradient is
 part of backward; standard, and what scaled_dot_product_attention takes), mask (= "", none; documents=8, so many of equal length, or
-prefix=256, the keys that all see besides those up to their own position; standard, flex), sinks (= false; standard),
+prefix=256, the keys that all see besides those up to their own position; standard, flex), sinks (= false; standard), listed (= 0, none;
+else how many of the keys that a query sees are in its list, those that Case.list says; standard, by a dense mask),
 packed (= "", a batch; equal or mixed: B sequences one behind the other, as torch_packed.py says, N the longest; fa2),
 used (= "", all keys; mixed: of each batch entry the first as torch_packed.py says, N the most, forward alone; fa2),
 page (= 0; rows of a page of keys and values), cache (= "", the type of q; else that of keys and values) and max_logit (= false; the largest
@@ -49,6 +50,7 @@ class Case:
     bias: str = ""
     mask: str = ""
     sinks: bool = False
+    listed: int = 0
     packed: str = ""
     used: str = ""
     page: int = 0
@@ -71,7 +73,7 @@ class Case:
             raise ValueError(f"H is {self.H}, must be a multiple of Hkv = {self.Hkv}")
         if self.passes not in PASSES:
             raise ValueError(f"passes is {list(self.passes)}, must be ['fwd'], ['bwd'] or ['fwd', 'bwd']")
-        for name in ("window", "page"):
+        for name in ("window", "page", "listed"):
             value = getattr(self, name)
             if not isinstance(value, int) or value < 0:
                 raise ValueError(f"{name} is {value!r}, must be a whole number from 0")
@@ -118,7 +120,8 @@ class Case:
         shape = {name: getattr(self, name) for name in ("B", "H", "Hkv", "Nq", "N", "D", "Dv")}
         dropout = dict(dropout=self.dropout) if self.dropout > 0 else {}
         window = dict(window=self.window) if self.window > 0 else {}
-        others = {name: getattr(self, name) for name in ("score", "bias", "mask", "sinks", "packed", "used", "page", "cache", "latent", "max_logit") if getattr(self, name)}
+        names = ("score", "bias", "mask", "sinks", "listed", "packed", "used", "page", "cache", "latent", "max_logit")
+        others = {name: getattr(self, name) for name in names if getattr(self, name)}
         return dict(impl=self.impl, dtype=self.dtype, **shape, causal=self.causal, **window, **others, **dropout)
 
     def row(self, version):
@@ -148,6 +151,16 @@ class Case:
             end = min(end, max(number, position + 1))
         return first, max(first, end)
 
+    def list(self, b, i):
+        """The keys that query i of a batch entry lists, of those it sees otherwise: all, or so many in steps that come to each once."""
+        first, end = self.seen(i)
+        count, start, step = end - first, 0, 1
+        if self.listed < count:
+            start, step = (i * 2654435761 + b * 40503) % count, 1 + (i * 7919 + b * 104729) % (count - 1)
+            while math.gcd(step, count) != 1:
+                step += 1
+        return [first + (start + n * step) % count for n in range(min(self.listed, count))]
+
     def document(self, token, documents):
         """Which of so many documents a token is of, all of one length or of two that differ by one."""
         return token * documents // self.N
@@ -160,8 +173,8 @@ class Case:
         """(query, key) pairs of one head that count as computed, of one batch entry, or of all where they have lengths of their own."""
         if self.packed or self.used:
             return sum(torch_packed.alone(self, b).pairs() for b in range(self.B))
-        if self.window or self.mask:
-            return sum(end - first for first, end in map(self.seen, range(self.Nq)))
+        if self.window or self.mask or self.listed:
+            return sum(min(end - first, self.listed or self.N) for first, end in map(self.seen, range(self.Nq)))
         if not self.causal:
             return self.Nq * self.N
         if self.Nq == self.N:

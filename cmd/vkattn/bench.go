@@ -52,9 +52,9 @@ device timestamps with full barriers. Times are medians. Inputs are random and r
 sets where they would fit a cache. A backward pass starts from a forward pass, whose output and
 log-sum-exp are checked before the gradients are.
 
---score, --bias, --mask, --sinks and --window say what becomes of the scores; --packed, --used, --page
-and --cache where rows lie, how many keys count, and how keys and values are stored. Rates count the
-pairs that masks and windows leave visible; "× plain" is the rate relative to that of the same problem
+--score, --bias, --mask, --sinks, --window and --listed say what becomes of the scores; --packed,
+--used, --page and --cache where rows lie, how many keys count, and how keys and values are stored.
+Rates count the pairs that masks, windows and lists leave visible; "× plain" is the rate relative to that of the same problem
 without any of these. Where reading keys takes most of the time, "MB" is the least that must be read and
 written, "% copy" the bandwidth that this makes, of the bandwidth of copying, and "tokens/s" how many
 queries of the batch this attention alone would do in a second.

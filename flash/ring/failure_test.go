@@ -63,6 +63,7 @@ func TestPlanBadInput(t *testing.T) {
 		"Problem.QueryLen":   func(p *flash.Problem, _ *Shard) { p.QueryLen, p.KeyLen = 3, 64 },
 		"Problem.KeyLengths": func(p *flash.Problem, _ *Shard) { p.KeyLengths = true },
 		"Problem.Blocks":     func(p *flash.Problem, _ *Shard) { p.Blocks = flash.Blocks{Queries: 16, Keys: 16} },
+		"Problem.Lists":      func(p *flash.Problem, _ *Shard) { p.Lists.Keys = 8 },
 		"Problem.MaxLogit":   func(p *flash.Problem, _ *Shard) { p.MaxLogit = true },
 		"Problem.KeyLen":     func(p *flash.Problem, _ *Shard) { p.Dropout = 0.5 },
 		"Shard.Order":        func(_ *flash.Problem, s *Shard) { s.Order = 7 },

@@ -26,7 +26,7 @@ var ForwardOperands = [...]Operand{
 	{Name: "O", Shape: (*Problem).OShape, Output: true},
 	{Name: "LSE", Shape: (*Problem).LSEShape, Statistics: true, Output: true, Optional: true},
 	{Name: "MaxLogit", Shape: (*Problem).MaxLogitShape, Statistics: true, Output: true, When: (*Problem).hasMaxLogit},
-	biasOperand, maskOperand, sinksOperand, keyLengthsOperand, queryLengthsOperand, queryStartsOperand, keyStartsOperand,
+	biasOperand, maskOperand, sinksOperand, keyLengthsOperand, queryLengthsOperand, queryStartsOperand, keyStartsOperand, listsOperand,
 	{Name: "PageTable", Shape: (*Problem).PageTableShape, Statistics: true, When: (*Problem).hasPages, Type: integers, Cache: true},
 	{Name: "PageStarts", Shape: (*Problem).PageStartsShape, Statistics: true, When: (*Problem).hasCompressedPages, Type: integers,
 		Cache: true},
@@ -49,6 +49,8 @@ var (
 		Type: integers}
 	keyStartsOperand = Operand{Name: "KeyStarts", Shape: (*Problem).StartsShape, Statistics: true, When: (*Problem).hasKeyStarts,
 		Type: integers}
+
+	listsOperand = Operand{Name: "Lists", Shape: (*Problem).ListsShape, Statistics: true, When: (*Problem).hasLists, Type: integers}
 )
 
 func integers(*Problem) DType { return Int32 }
@@ -77,7 +79,7 @@ var BackwardOperands = [...]Operand{
 	{Name: "DQ", Shape: (*Problem).QShape, Output: true, Of: "Q"},
 	{Name: "DK", Shape: (*Problem).KShape, Output: true, Of: "K"},
 	{Name: "DV", Shape: (*Problem).VShape, Output: true, Of: "V"},
-	biasOperand, maskOperand, sinksOperand, keyLengthsOperand, queryLengthsOperand, queryStartsOperand, keyStartsOperand,
+	biasOperand, maskOperand, sinksOperand, keyLengthsOperand, queryLengthsOperand, queryStartsOperand, keyStartsOperand, listsOperand,
 	biasOperand.gradient(),
 	sinksOperand.gradient(),
 }
@@ -100,7 +102,7 @@ var JVPOperands = [...]Operand{
 	{Name: "VTangent", Shape: (*Problem).VShape, Optional: true, Of: "V"},
 	{Name: "OTangent", Shape: (*Problem).OShape, Output: true, Of: "O"},
 	{Name: "LSETangent", Shape: (*Problem).LSEShape, Statistics: true, Output: true, Optional: true, Of: "LSE"},
-	biasOperand, maskOperand, sinksOperand, keyLengthsOperand, queryLengthsOperand, queryStartsOperand, keyStartsOperand,
+	biasOperand, maskOperand, sinksOperand, keyLengthsOperand, queryLengthsOperand, queryStartsOperand, keyStartsOperand, listsOperand,
 	biasOperand.tangent(),
 }
 

@@ -24,6 +24,7 @@ type Problem struct {
 	Scale    float64
 	Dropout  float64 // probability
 	Blocks   Blocks
+	Lists    Lists // of the keys that each query sees
 	Score    score.Function
 	Sees     score.MaskFunction
 	Bias     PerScore
@@ -130,6 +131,7 @@ const (
 	WithPacked
 	WithPartsOfWholes
 	WithMaxLogit
+	WithLists
 )
 
 // OfScores are those that shaders/include/score.glsl computes, in kernels of either pass.
@@ -139,7 +141,7 @@ const OfScores = WithScores | WithSlopes | WithBias | WithMask
 var featureNames = []string{"dropout", "block mask", "score functions", "score functions with a derivative", "bias", "mask", "sinks",
 	"lengths of keys or queries",
 	"pages of keys and values", "quantised keys or values", "packed sequences", "dropout in parts of longer problems",
-	"largest score of each head"}
+	"largest score of each head", "lists of keys"}
 
 // Names lists the features.
 func (f Features) Names() []string {
@@ -186,6 +188,9 @@ func (p Problem) Features() (f Features) {
 	}
 	if !p.Packed.None() {
 		f |= WithPacked
+	}
+	if !p.Lists.None() {
+		f |= WithLists
 	}
 	if p.DrawsWithin() {
 		f |= WithPartsOfWholes
@@ -250,11 +255,19 @@ func (p Problem) MasksAlone() Problem {
 }
 
 // MostKeys is the largest number of keys that a query may attend to.
-func (p Problem) MostKeys() int { return p.Mask().MostKeys() }
+func (p Problem) MostKeys() int {
+	if !p.Lists.None() {
+		return min(p.Lists.Keys, p.Mask().MostKeys())
+	}
+	return p.Mask().MostKeys()
+}
 
 // PaperPairs is the number of (query, key) pairs of a head as the FlashAttention papers count them: half of all where causal attention
-// has as many queries as keys.
+// has as many queries as keys. With lists it is that of their entries.
 func (p Problem) PaperPairs() float64 {
+	if !p.Lists.None() {
+		return float64(p.QueryLen) * float64(p.Lists.Keys)
+	}
 	if p.Causal != CausalNone && p.Window.None() && p.QueryLen == p.KeyLen && p.Within.None() {
 		return float64(p.QueryLen) * float64(p.KeyLen) / 2
 	}
@@ -291,6 +304,9 @@ func (p Problem) String() string {
 		text += fmt.Sprintf(" classes %v", p.Blocks)
 	case !p.Blocks.None():
 		text += fmt.Sprintf(" blocks %v", p.Blocks)
+	}
+	if !p.Lists.None() {
+		text += fmt.Sprintf(" lists %v", p.Lists)
 	}
 	return text + p.ofScores() + p.ofCache()
 }

@@ -13,17 +13,22 @@ func (c *Cache) list() [5]*Operand {
 	return [...]*Operand{&c.PageTable, &c.PageStarts, &c.LastPages, &c.KeyScales, &c.ValueScales}
 }
 
-// CacheModule is the build of a forward kernel that a problem takes: where keys and values lie in a cache, one that reads those alone.
+// CacheModule is the build of a forward kernel that a problem takes: where queries have lists of keys, one that reads those; where keys and
+// values lie in a cache, one that reads those alone.
 func CacheModule(name string, p *attn.Problem) string {
+	if !p.Lists.None() {
+		return name + "_lists"
+	}
 	if p.Cached() {
 		return name + "_cache"
 	}
 	return name
 }
 
-// CacheConstants are the specialization constants of pages.glsl and quantised.glsl, which builds for caches have; nothing for others.
+// CacheConstants are the specialization constants of pages.glsl and quantised.glsl, which builds for caches have, and those for lists,
+// which read keys and values from anywhere; nothing for others.
 func CacheConstants(p *attn.Problem) Constants {
-	if !p.Cached() {
+	if !p.Cached() && p.Lists.None() {
 		return nil
 	}
 	return Constants{"PAGE": p.Pages.Size, "COMPRESSED": BoolInt(p.Pages.Compressed()), "K_TYPE": quantisedType(p.KeyType),

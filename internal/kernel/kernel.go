@@ -26,7 +26,7 @@ type Offer struct {
 	// another kernel does less of them for less: where both HeadDim and ValueDim are smaller, this one does not exist
 	LeastDim   int
 	MostDim    int // the largest of HeadDim and ValueDim
-	MostRows   int // of a key head: queries times the query heads that share it; 0: any number
+	MostRows   int // of a key head: queries times the query heads that share it, unless queries have lists of keys; 0: any number
 	Parameters Parameters
 	Yields     bool // leaves problems with a tuning parameter that it does not have to the next kernel
 
@@ -100,7 +100,7 @@ func (o *Offer) Refuses(p *attn.Problem) string {
 	if max(p.HeadDim, p.ValueDim) > o.MostDim {
 		return fmt.Sprintf("head dimensions %d and %d: it takes up to %d", p.HeadDim, p.ValueDim, o.MostDim)
 	}
-	if rows := p.QueryLen * p.Group(); o.MostRows > 0 && rows > o.MostRows {
+	if rows := p.QueryLen * p.Group(); o.MostRows > 0 && rows > o.MostRows && p.Lists.None() {
 		return fmt.Sprintf("%d rows for each key head: it takes up to %d", rows, o.MostRows)
 	}
 	return ""

@@ -20,16 +20,17 @@ type Scores struct {
 	Bias, Mask, Sinks        Operand
 	KeyLengths, QueryLengths Operand                        // what lengths.glsl reads, or of packed sequences row_table.comp
 	QueryStarts, KeyStarts   Operand                        // what row_table.comp reads
+	Lists                    Operand                        // what lists.glsl reads
 	Cache                                                   // what pages.glsl and quantised.glsl read
 	Captured                 [MostCaptured]pipeline.Binding // in the order of attn.Problem.Code's captures
 }
 
 // list gives the tensors that passes of either direction have, in the order of attn's tables.
 func (s *Scores) list() [scoreOperands]*Operand {
-	return [...]*Operand{&s.Bias, &s.Mask, &s.Sinks, &s.KeyLengths, &s.QueryLengths, &s.QueryStarts, &s.KeyStarts}
+	return [...]*Operand{&s.Bias, &s.Mask, &s.Sinks, &s.KeyLengths, &s.QueryLengths, &s.QueryStarts, &s.KeyStarts, &s.Lists}
 }
 
-const scoreOperands = 7
+const scoreOperands = 8
 
 // ScoreGradients are the gradients with respect to such tensors that a pass may be asked for: without a buffer where one is not wanted.
 type ScoreGradients struct{ DBias, DSinks Operand }
@@ -115,12 +116,21 @@ func LengthConstants(p *attn.Problem) Constants {
 		"PACKED_QUERIES": BoolInt(p.Packed.Queries > 0), "PACKED_KEYS": BoolInt(p.Packed.Keys > 0)}
 }
 
+// ListConstants is that of lists.glsl, in modules that read lists; nothing of problems without.
+func ListConstants(p *attn.Problem) Constants {
+	if p.Lists.None() {
+		return nil
+	}
+	return Constants{"LISTS_PER_HEAD": BoolInt(p.Lists.PerHead)}
+}
+
 // MaxLogitConstants is that of max_logit.glsl.
 func MaxLogitConstants(p *attn.Problem) Constants { return Constants{"MAX_LOGIT": BoolInt(p.MaxLogit)} }
 
 // NeedsMore says whether kernels of a problem read further arguments.
 func NeedsMore(p *attn.Problem) bool {
-	return !p.Bias.None() || !p.BoolMask.None() || p.Sinks || p.Padded() || p.Cached() || p.DrawsWithin() || p.MaxLogit
+	return !p.Bias.None() || !p.BoolMask.None() || p.Sinks || p.Padded() || p.Cached() || p.DrawsWithin() || p.MaxLogit ||
+		!p.Lists.None()
 }
 
 // MoreBytes is the size of the buffer of further arguments.
@@ -137,6 +147,9 @@ func MaxLogitClears() Constants {
 	const threads = 128 // every device allows it
 	return Constants{"WG": threads, "MAX_LOGIT": 1}
 }
+
+// listsAt is the word at which lists.glsl has where its tensor begins, and behind it the entries of a list.
+const listsAt = 25
 
 // maxLogitAt is the word at which max_logit.glsl has where its tensor begins.
 const maxLogitAt = 27
@@ -189,7 +202,11 @@ func (r *Recorder) WriteMore(p *attn.Problem, s *Scores) {
 			put(placesAt+i, v)
 		}
 	}
-	if p.Cached() {
+	if !p.Lists.None() {
+		put(listsAt, s.Lists.Offset)
+		put(listsAt+1, uint32(p.Lists.Keys))
+	}
+	if p.Cached() || !p.Lists.None() {
 		for i, v := range s.Cache.arguments(p) {
 			put(len(moreNames)+i, v)
 		}

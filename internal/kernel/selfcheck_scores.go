@@ -54,6 +54,7 @@ func selfCheckScores(p *attn.Problem, in *ref.Problem, rng *rand.Rand, kind capt
 			in.Sinks = append(in.Sinks, float32(rng.NormFloat64()))
 		}
 	}
+	in.Lists = selfCheckLists(p, rng)
 	captured := score.Data{}
 	in.Captured = captured
 	all, _ := p.Code().Captures() // a problem's are in order
@@ -89,6 +90,30 @@ func selfCheckScores(p *attn.Problem, in *ref.Problem, rng *rand.Rand, kind capt
 			captured[t.Name] = values
 		}
 	}
+}
+
+// selfCheckLists draws lists of keys, nil where the problem has none: three entries in four are keys, in any order, and of others some are
+// no key of any batch entry.
+func selfCheckLists(p *attn.Problem, rng *rand.Rand) *ref.Lists {
+	if p.Lists.None() {
+		return nil
+	}
+	shape := p.ListsShape()
+	l := &ref.Lists{H: shape[1], K: shape[3]}
+	for range shape[0] * shape[1] * shape[2] {
+		keys := rng.Perm(p.KeyLen)
+		for n := range l.K {
+			switch {
+			case n < len(keys) && rng.IntN(4) > 0:
+				l.Data = append(l.Data, int32(keys[n]))
+			case rng.IntN(2) > 0:
+				l.Data = append(l.Data, int32(p.KeyLen+rng.IntN(9)))
+			default:
+				l.Data = append(l.Data, -1)
+			}
+		}
+	}
+	return l
 }
 
 // selfCheckLengths draws the lengths of a self-check's batch entries, a part of all there can be and all in turn, and spoils what lies
@@ -138,6 +163,11 @@ func scoreValues(in *ref.Problem, values map[string][]float32) map[string][]floa
 		values["Mask"] = bytes
 	}
 	values["Sinks"] = in.Sinks
+	if in.Lists != nil {
+		for _, key := range in.Lists.Data {
+			values["Lists"] = append(values["Lists"], float32(key))
+		}
+	}
 	for name, lens := range map[string][]int{"KeyLengths": in.KeyLens, "QueryLengths": in.QueryLens} {
 		for _, n := range lens {
 			values[name] = append(values[name], float32(n))

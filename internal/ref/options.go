@@ -28,6 +28,7 @@ type Options struct {
 	Slopes  []float32 // ALiBi, [Hq]
 	Mask    *Mask
 	Blocks  *BlockMask
+	Lists   *Lists
 	Sinks   []float32 // [Hq]
 	Dropout *Dropout
 	Biases
@@ -76,6 +77,8 @@ type Problem struct {
 
 	score score.Evaluator     // Score with what it captures
 	sees  score.MaskEvaluator // Sees likewise
+
+	listed []int32 // the lists, each sorted
 
 	captured map[string]capturedGradient // by name: how Score depends on what has a gradient
 
@@ -168,6 +171,9 @@ func (p *Problem) Check() error {
 			return fmt.Errorf("ref: %d queries in batch entry %d: want from 0 to %d", n, b, q.N)
 		}
 	}
+	if err := p.bindLists(); err != nil {
+		return err
+	}
 	if p.Dropout != nil {
 		return p.Dropout.check()
 	}
@@ -230,7 +236,7 @@ func (p *Problem) diagonal(b, i int) int {
 
 func broadcasts(length, to int) bool { return length == 1 || length == to }
 
-// Allows says whether query i may attend to key j (padding, block mask, causal order, window and mask).
+// Allows says whether query i may attend to key j (padding, block mask, list, causal order, window and mask).
 func (p *Problem) Allows(b, h, i, j int) bool {
 	diagonal := p.diagonal(b, i)
 	switch {
@@ -245,6 +251,9 @@ func (p *Problem) Allows(b, h, i, j int) bool {
 		}
 	}
 	if p.Blocks != nil && !p.Blocks.Allows(b, h, i, j) {
+		return false
+	}
+	if !p.lists(b, h, i, j) {
 		return false
 	}
 	if p.Mask != nil && !p.Mask.Allows(b, h, i, j) {

@@ -106,7 +106,7 @@ func apart(all []byteRange) error {
 	return nil
 }
 
-// Floats decodes an F32, F16, BF16 or U8 tensor.
+// Floats decodes an F32, F16, BF16, U8 or I32 tensor, the last of numbers that fp32 has.
 func (s Stored) Floats() ([]float32, error) {
 	var out []float32
 	switch s.DType {
@@ -120,8 +120,16 @@ func (s Stored) Floats() ([]float32, error) {
 		for _, b := range s.Data {
 			out = append(out, float32(b))
 		}
+	case "I32":
+		for at := 0; at+4 <= len(s.Data); at += 4 {
+			n := int32(binary.LittleEndian.Uint32(s.Data[at:]))
+			if n < -1<<24 || n > 1<<24 {
+				return nil, fmt.Errorf("safetensors: %d: want integers from -2²⁴ to 2²⁴", n)
+			}
+			out = append(out, float32(n))
+		}
 	default:
-		return nil, fmt.Errorf("safetensors: dtype %s: want F32, F16, BF16 or U8", s.DType)
+		return nil, fmt.Errorf("safetensors: dtype %s: want F32, F16, BF16, U8 or I32", s.DType)
 	}
 	if !s.holds(len(out)) {
 		return nil, fmt.Errorf("safetensors: %d elements of shape %v", len(out), s.Shape)

@@ -109,6 +109,12 @@ func newVector(tensors map[string]Stored, metadata map[string]string) (*Vector, 
 			p.Slopes = data
 		case "sinks":
 			p.Sinks = data
+		case "lists":
+			l := &Lists{H: shape[1], K: shape[3]}
+			for _, x := range data {
+				l.Data = append(l.Data, int32(x))
+			}
+			p.Lists = l
 		case "mask":
 			p.Mask = &Mask{shape[0], shape[1], shape[2], shape[3], booleans(data)}
 		case "block_mask":

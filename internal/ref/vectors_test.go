@@ -16,7 +16,7 @@ const vectorFolder = "../../testdata/vectors"
 func TestGoldenVectors(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(vectorFolder, "*.safetensors"))
 	require.NoError(t, err)
-	require.Len(t, files, 29)
+	require.Len(t, files, 31)
 	for _, file := range files {
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			t.Parallel()

@@ -16,7 +16,7 @@ func LeastBackward(p attn.Problem, matrix bool) float64 {
 }
 
 // operands is the bytes of the operands of a pass, without a gradient that it may do without. Of pools it is those of KeyLen keys of each
-// batch entry, however large the pools are.
+// batch entry, however large the pools are; with lists, keys and values are counted as if no two lists had a key in common.
 func operands(table []attn.Operand, p attn.Problem) (n float64) {
 	used := p
 	used.Pages = attn.Pages{}
@@ -25,6 +25,8 @@ func operands(table []attn.Operand, p attn.Problem) (n float64) {
 		case o.Optional && o.Of != "":
 		case o.Cache:
 			n += o.Bytes(&p)
+		case !p.Lists.None() && !o.Output && (o.Name == "K" || o.Name == "V"):
+			n += o.Bytes(&used) * min(1, p.PaperPairs()/float64(p.KeyLen))
 		default:
 			n += o.Bytes(&used)
 		}

@@ -70,7 +70,7 @@ func (m QueriesOutside) Steps(p attn.Problem, c Call) ([]Step, error) {
 		row, lse = float64(fp32*8*attn.CeilDiv(p.ValueDim, 8)), fp32
 	}
 	steps := put(forward(p, share), all(m.Label),
-		Step{Name: StepScores, Read: sum.q*d + sum.k*(keyRow+pageNumber(p))},
+		Step{Name: StepScores, Read: sum.q*d + sum.k*(keyRow+pageNumber(p)+listNumber(p))},
 		Step{Name: StepSoftmax, Written: sum.o * lse},
 		Step{Name: StepValues, Read: sum.v * valueRow, Written: sum.o * row})
 	if m.Parts > 1 {
@@ -82,6 +82,9 @@ func (m QueriesOutside) Steps(p attn.Problem, c Call) ([]Step, error) {
 // walk is without a block mask: a block of queries loads Q once, walks over the tiles of keys that any of its queries may see, and writes O
 // and lse once; each part of the keys does so with its share of the tiles.
 func (m QueriesOutside) walk(p attn.Problem) (sum rows) {
+	if !p.Lists.None() {
+		return m.walkLists(p)
+	}
 	group, matrices := 1, p.AllHeads()
 	if m.Packed {
 		group, matrices = p.Group(), p.AllHeads()/float64(p.Group())
@@ -110,6 +113,16 @@ func (m QueriesOutside) walk(p attn.Problem) (sum rows) {
 			sum.o += matrices * float64(n)
 		}
 	}
+	return sum
+}
+
+// walkLists is with lists of keys, by kernels whose rows are query heads of one query: each block of them loads all keys of the list, as if
+// none were hidden.
+func (m QueriesOutside) walkLists(p attn.Problem) (sum rows) {
+	heads, parts := p.AllHeads()*float64(p.QueryLen), float64(max(m.Parts, 1))
+	sum.q = heads * float64(max(m.QReaders, 1)) * parts
+	sum.k = p.AllKeyHeads() * float64(p.QueryLen) * float64(attn.CeilDiv(p.Group(), m.Rows)) * float64(p.Lists.Keys)
+	sum.v, sum.o = sum.k, heads*parts
 	return sum
 }
 

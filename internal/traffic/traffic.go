@@ -144,6 +144,9 @@ func cacheRowBytes(p attn.Problem) (k, v float64) {
 // pageNumber is the bytes that say where a key's rows lie: a page number is looked up for each key, most often in a cache.
 func pageNumber(p attn.Problem) float64 { return one(!p.Pages.None()) * 4 }
 
+// listNumber is the bytes that say which key an entry of a list is.
+func listNumber(p attn.Problem) float64 { return one(!p.Lists.None()) * 4 }
+
 func one(set bool) float64 {
 	if set {
 		return 1

@@ -3,6 +3,8 @@
 // Its subgroups take batches in turn, each with m, l and O of its own; these meet in shared memory at the end, MEET rows at a time. With
 // ROWS_SHARED (matrix_latent.comp) they compute each batch together.
 //
+// In builds for lists (LISTS) a workgroup's rows are those of one query, and it walks over places in the query's list (lists.glsl).
+//
 // Needs walk.glsl, sinks.glsl, dtype.glsl with OUTPUT(o, 3), sums[] and lse[], and of the kernel: WG, SG, W, ROWS, PARTS, MEET, BATCH, DV,
 // ALIGNED, WRITE_LSE and MEET_PITCH, the vec4s of a row in shared memory.
 
@@ -15,14 +17,22 @@ shared vec2 met_ml[W * ROWS];    // m and l of a subgroup's rows
 
 uint lane, subgroup;
 uint b, kh, part;                // batch entry, key head, part of the keys
-uint row0, all_rows, seen;       // first row of the workgroup; rows of the key head; keys that any of the workgroup's rows sees
+uint row0, all_rows, seen;       // first row of the workgroup; the end of its rows, or of the key head's; keys that any of its rows sees
 uint k_origin, v_origin;         // element at which row 0 of this head lies
 Walk all, keys;                  // batches that the rows see, and those of them in the part
 uint current;                    // the batch that is computed
 
-// Of a row of the key head, the last row's beyond it.
+// Of a row of the key head, the last row's beyond them.
 uint query_of(uint row) { return min(row, all_rows - 1) / group(); }
 uint member_of(uint row) { return min(row, all_rows - 1) % group(); }
+
+// Blocks that the rows of a key head are cut into.
+#ifdef LISTS
+uint blocks_of_query() { return (group() + ROWS - 1) / ROWS; }
+#define ROW_BLOCKS(rows) (nq * blocks_of_query())
+#else
+#define ROW_BLOCKS(rows) ((rows + ROWS - 1) / ROWS)
+#endif
 
 // Finds the workgroup's rows and keys and the subgroup's first batch; false where there is nothing to do. A subgroup without a batch
 // computes one that is masked: see docs/notes.md on loops that no invocation enters.
@@ -31,7 +41,7 @@ bool take_rows() {
   if (id >= total || !is_work(id, PARTS * key_heads())) return false;
   lane = gl_SubgroupInvocationID;
   subgroup = gl_SubgroupID;
-  const uint blocks = (nq * group() + ROWS - 1) / ROWS;
+  const uint blocks = ROW_BLOCKS(nq * group());
   part = id / blocks % PARTS;
   Place place = Place(id / blocks / PARTS, id % blocks);
   if (PACKED) {
@@ -42,12 +52,23 @@ bool take_rows() {
   b = place.matrix / key_heads(); kh = place.matrix % key_heads();
   row0 = place.block * ROWS;
   take_lengths(b);
+#ifdef LISTS
+  const uint query = place.block / blocks_of_query();
+  row0 = query * group() + place.block % blocks_of_query() * ROWS;
+  all_rows = (query + 1) * group();
+  take_list(b, kh, query);
+#else
   all_rows = query_slots() * group();
   const uint last_row_query = query_of(row0 + ROWS - 1);
   seen = end_of(keys_of(QUERY_LENGTHS ? min(last_row_query, max(query_of(row0), last_query())) : last_row_query));
+#endif
   k_origin = K_OFF + key_origin(b, k_sb, k_sn) + kh * k_sh;
   v_origin = V_OFF + key_origin(b, v_sb, v_sn) + kh * v_sh;
+#ifdef LISTS
+  all = Walk(0, 0, 0, list_span.last < list_span.first ? 0 : (list_keys + BATCH - 1) / BATCH);
+#else
   all = key_tiles(query_of(row0), query_of(row0 + ROWS - 1), BATCH);
+#endif
   keys = part_of(all, part, PARTS);
   current = keys.begin + subgroup;
   if (current >= keys.end) current = all.end;
@@ -64,7 +85,7 @@ uint q_row(uint row) {
 void store(uint row, uint four, vec4 x, float m, float l) {
   const uint head = kh * group() + member_of(row), bh = b * heads() + head, query = query_of(row);
   if (PARTS > 1) {
-    const uint at = part * statistics_rows(total / (PARTS * ((all_rows + ROWS - 1) / ROWS)) * group()) + statistics_row(bh) + query;
+    const uint at = part * statistics_rows(total / (PARTS * ROW_BLOCKS(all_rows)) * group()) + statistics_row(bh) + query;
     STORED(sums, 16, sums[at * FOURS + four] = x);
     if (four == 0) STORED(statistics, 4, lse[at] = l == 0 ? NEG_INFINITY : m + log2(l));
     return;

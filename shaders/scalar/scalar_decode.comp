@@ -23,6 +23,10 @@
 // Builds for caches (CACHE) look the pages of a batch up a batch ahead, one number for each key of a lane, or one for all keys of a batch
 // that cannot pass the end of a page: they arrive while scores are computed, and the loads of the next rows wait for nothing.
 //
+// Builds for lists (LISTS) walk over places in the list of one query, and the workgroup's rows are query heads of that query. Numbers of
+// keys are fetched two batches ahead, so that pages can be looked up one batch ahead. Rows of keys that there are not are not loaded, and a
+// batch without any is not computed.
+//
 // Scores are in units of log 2 (Q is loaded times scale log2 e); m starts from the lowest finite number, as in scalar_forward.comp. A row
 // with nothing to attend to ends with l = 0 and gives O = 0, lse = -inf.
 //
@@ -35,7 +39,8 @@
 // Push constants: include/args.glsl. Workgroups: blocks of rows, innermost, then parts, key heads, batch: ceil(Nq group/ROWS) PARTS Hk B;
 // of packed sequences (include/rows.glsl) those there may be at most, key heads innermost, then parts.
 // Variants: DTYPE (include/dtype.glsl); CACHE: keys and values in pages (include/pages.glsl) or quantised
-// (include/quantised.glsl), with bindings 5, 6 and 12 to 14. Needs subgroup basic and shuffle in compute, and full subgroups of SG.
+// (include/quantised.glsl), with bindings 5, 6 and 12 to 14; with CACHE besides, LISTS: binding 16 (include/lists.glsl). Needs subgroup
+// basic and shuffle in compute, and full subgroups of SG.
 //
 // Specialization constants:
 //
@@ -52,6 +57,7 @@
 //  10 PARTS       parts that the batches of keys that a block of rows sees are dealt to
 //  11 MEET        rows whose sums of subgroups lie in shared memory at the same time
 // 112 MAX_LOGIT   include/max_logit.glsl: binding 12, or with CACHE 15
+// 116 LISTS_PER_HEAD   with LISTS: include/lists.glsl
 // 100 PAGE, 101 COMPRESSED, 102 K_TYPE, 103 V_TYPE   with CACHE: include/pages.glsl, quantised.glsl
 
 #extension GL_EXT_control_flow_attributes : require
@@ -123,6 +129,10 @@ layout(set = 0, binding = 4, std430) writeonly buffer Lse { float lse[]; };  // 
 #endif
 #include "max_logit.glsl"
 
+#ifdef LISTS
+#define LISTS_AT 16
+#include "lists.glsl"
+#endif
 #include "few_rows.glsl"
 
 vec4 Q[ROWS * KQ], O[ROWS * VQ];  // this lane's slices; O not scaled
@@ -136,6 +146,28 @@ uvec4 K[U * KP], V[U * VP];       // a batch
 #endif
 
 uint s, g;
+
+#ifdef LISTS
+uint listed[U], listed_next[U], listed_later[U];   // keys of the batch that is computed, of the one that is loaded next, of that after it
+#define KEY_AT(batch, u) min(listed[u], last_key())
+bool is_listed(uint u) { return listed_next[u] != NO_KEY; }
+uint key_to_load(uint u) { return min(listed_next[u], last_key()); }
+void ask_list(uint batch) {
+  [[unroll]] for (uint u = 0; u < U; ++u) listed_later[u] = listed_key(batch * BATCH + g + GROUPS * u);
+}
+void next_list() {
+  [[unroll]] for (uint u = 0; u < U; ++u) { listed[u] = listed_next[u]; listed_next[u] = listed_later[u]; }
+}
+// Whether the batch that is computed has any key, of any lane.
+bool has_keys() {
+  uint all = NO_KEY;
+  [[unroll]] for (uint u = 0; u < U; ++u) all = min(all, listed[u]);
+  [[unroll]] for (uint step = LPR; step < SG; step <<= 1) all = min(all, subgroupShuffleXor(all, step));
+  return all != NO_KEY;
+}
+#else
+#define KEY_AT(batch, u) batch * BATCH + g + GROUPS * u
+#endif
 
 #if DTYPE == F16
 layout(set = 0, binding = 0, std430) readonly buffer qBits_ { uint16_t qBits[]; };
@@ -200,14 +232,20 @@ void drop_values(uint u) {
   else [[unroll]] for (uint i = 0; i < VP; ++i) V[u * VP + i] = uvec4(0);
 }
 
+#ifdef LISTS
+const uint LOOKUPS = U;
+#define KEY_TO_LOOK_UP(batch, u) key_to_load(u)
+#else
 const uint LOOKUPS = PAGE_ROWS % BATCH == 0 ? 1 : U;   // of a lane and batch
+#define KEY_TO_LOOK_UP(batch, u) min(batch * BATCH + (LOOKUPS == 1 ? 0 : g + GROUPS * u), max(seen, 1) - 1)
+#endif
 uint page[LOOKUPS];  // of the batch that is loaded next
 uint lost;           // bits: keys of this lane, of the batch that is computed with, whose pages there are not
 
 uint page_of_key(uint u) { return page[LOOKUPS == 1 ? 0 : u]; }
 void ask_pages(uint batch) {
   [[unroll]] for (uint u = 0; u < LOOKUPS; ++u)
-    page[u] = page_of(min(batch * BATCH + (LOOKUPS == 1 ? 0 : g + GROUPS * u), max(seen, 1) - 1));
+    page[u] = page_of(KEY_TO_LOOK_UP(batch, u));
 }
 void note_lost() {
   lost = 0;
@@ -226,6 +264,12 @@ void lose_values() {
 
 void load_keys(uint batch) {
   [[unroll]] for (uint u = 0; u < U; ++u) {
+#ifdef LISTS
+    const uint key = key_to_load(u), at = ROW_AT(k_origin, key, u, k_sb, k_sn);
+    if (!is_listed(u)) drop_keys(u);
+    else if (K_TYPE != NATIVE) [[unroll]] for (uint i = 0; i < KP; ++i) k_hold(u, i, at);
+    else [[unroll]] for (uint i = 0; i < KP; ++i) K[u * KP + i] = k_piece(at, i, true);
+#else
     const uint key = batch * BATCH + g + GROUPS * u, at = ROW_AT(k_origin, min(key, max(seen, 1) - 1), u, k_sb, k_sn);
 #ifdef CACHE
     if (K_TYPE != NATIVE) {
@@ -234,11 +278,18 @@ void load_keys(uint batch) {
     }
 #endif
     [[unroll]] for (uint i = 0; i < KP; ++i) K[u * KP + i] = k_piece(at, i, key < seen);
+#endif
   }
 }
 
 void load_values(uint batch) {
   [[unroll]] for (uint u = 0; u < U; ++u) {
+#ifdef LISTS
+    const uint key = key_to_load(u), at = ROW_AT(v_origin, key, u, v_sb, v_sn);
+    if (!is_listed(u)) drop_values(u);
+    else if (V_TYPE != NATIVE) [[unroll]] for (uint i = 0; i < VP; ++i) v_hold(u, i, at);
+    else [[unroll]] for (uint i = 0; i < VP; ++i) V[u * VP + i] = v_piece(at, i, true);
+#else
     const uint key = batch * BATCH + g + GROUPS * u, at = ROW_AT(v_origin, min(key, max(seen, 1) - 1), u, v_sb, v_sn);
 #ifdef CACHE
     if (V_TYPE != NATIVE) {
@@ -247,6 +298,7 @@ void load_values(uint batch) {
     }
 #endif
     [[unroll]] for (uint i = 0; i < VP; ++i) V[u * VP + i] = v_piece(at, i, key < seen);
+#endif
   }
 }
 
@@ -281,7 +333,7 @@ void score_pairs(uint batch) {
   [[unroll]] for (uint r = 0; r < ROWS; ++r) {
     scores_of(b, kh * group() + member_of(row0 + r));
     [[unroll]] for (uint u = 0; u < U; ++u)
-      S[r * U + u] = bits_of_score(scored(S[r * U + u] * LN2, query_of(row0 + r), batch * BATCH + g + GROUPS * u));
+      S[r * U + u] = bits_of_score(scored(S[r * U + u] * LN2, query_of(row0 + r), KEY_AT(batch, u)));
   }
 }
 
@@ -290,8 +342,13 @@ void sum_scores() {
     [[unroll]] for (uint x = 0; x < ROWS * U; ++x) S[x] += subgroupShuffleXor(S[x], step);
 }
 
-// Padding keys read the last key's row in their place. Its values are taken away, for a weight of 0 would make a NaN of an infinity.
+// Padding keys read the last key's row in their place. Its values are taken away, for a weight of 0 would make a NaN of an infinity. Keys
+// that are none of a list read nothing.
 void mask(uint batch) {
+#ifdef LISTS
+  [[unroll]] for (uint r = 0; r < ROWS; ++r)
+    [[unroll]] for (uint u = 0; u < U; ++u) if (listed[u] == NO_KEY) S[r * U + u] = NEG_INFINITY;
+#else
   [[unroll]] for (uint r = 0; r < ROWS; ++r) {
     const Span keys = keys_of(query_of(row0 + r));
     [[unroll]] for (uint u = 0; u < U; ++u)
@@ -303,6 +360,7 @@ void mask(uint batch) {
       drop_values(u);
 #else
       [[unroll]] for (uint i = 0; i < VP; ++i) V[u * VP + i] = uvec4(0);
+#endif
 #endif
 }
 
@@ -385,12 +443,20 @@ void main() {
   if (!take_rows()) return;
   s = lane % LPR;
   g = lane / LPR;
+#ifdef LISTS
+  ask_list(current);
+  next_list();
+#endif
 #ifdef CACHE
   ask_pages(current);
   note_lost();
 #endif
   load_keys(current);
   load_values(current);
+#ifdef LISTS
+  ask_list(current + W);
+  next_list();
+#endif
 
   [[unroll]] for (uint r = 0; r < ROWS; ++r) {
     const uint at = q_row(row0 + r);
@@ -420,20 +486,39 @@ void main() {
       if (lost != 0) lose_keys();
     }
 #endif
+#ifdef LISTS
+    // A subgroup goes one way. What is loaded for the next batch, and noted of its pages, does not depend on this one.
+    const bool busy = has_keys();
+    if (busy) scores();
+    if (next < keys.end) { load_keys(next); ask_list(next + W); }
+    if (busy) {
+      sum_scores();
+      if (SCORED) score_pairs(current);
+      mask(current);
+      weigh();
+    }
+#else
     scores();
     if (next < keys.end) load_keys(next);
     sum_scores();
     if (SCORED) score_pairs(current);
     if (!is_whole(keys, current)) mask(current);
     weigh();
+#endif
 #ifdef CACHE
     if (PAGE != 0) {
       if (lost != 0) lose_values();
       note_lost();
     }
 #endif
+#ifdef LISTS
+    if (busy) add_values();
+    if (next < keys.end) load_values(next);
+    next_list();
+#else
     add_values();
     if (next < keys.end) load_values(next);
+#endif
     current = next;
   } while (current < keys.end);
 

@@ -23,7 +23,7 @@ VECTORS = {
     "f32_d40": ("q", "v"),
     "f32_mask_dead_row": ("k", "v"),
 }
-CODES = {"F32": "f", "F16": "e", "U8": "B"}
+CODES = {"F32": "f", "F16": "e", "U8": "B", "I32": "i"}
 
 
 class Dual:

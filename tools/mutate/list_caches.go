@@ -16,7 +16,8 @@ var cacheMutants = []Mutant{
 	},
 	{
 		ID: "pages-lookup", File: "shaders/scalar/scalar_decode.comp", Modules: "scalar_decode_cache.f32 scalar_decode_cache.f16",
-		Old: "(LOOKUPS == 1 ? 0 : g + GROUPS * u), max(seen, 1) - 1));", New: "GROUPS * u, max(seen, 1) - 1));",
+		Old:    "min(batch * BATCH + (LOOKUPS == 1 ? 0 : g + GROUPS * u), max(seen, 1) - 1)",
+		New:    "min(batch * BATCH + GROUPS * u, max(seen, 1) - 1)",
 		Breaks: "lanes take the page of the first key of their batch where pages are shorter than it",
 		Kill:   []Killer{in("./flash", "TestPagesGrow")},
 	},

@@ -28,6 +28,7 @@ var Forward = []*kernel.Kernel{
 
 // Backward holds every kernel of the backward pass, the most preferred first within its implementation.
 var Backward = []*kernel.BackwardKernel{
+	scalar.BackwardLists,
 	slabs.Backward,
 	matrix.Backward,
 	scalar.Backward,

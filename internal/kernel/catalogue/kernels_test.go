@@ -236,6 +236,12 @@ func hostConstants(t *testing.T) map[string]kernel.Constants {
 	inPages := *p
 	inPages.Pages = attn.Pages{Size: 16, Count: 9, PerSequence: 4}
 	cached := &inPages
+	withLists := *p
+	withLists.Lists = attn.Lists{Keys: 40}
+	listed := &withLists
+	listTile := &scalar.ListsTile{Rows: 1, W: 4, Lanes: 32, LPR: 8, U: 2}
+	inverted, err := scalar.NewInverted(&kernel.Env{Caps: *c}, listed, kernel.NewBackwardTuning(nil))
+	require.NoError(t, err)
 	decodeOf := func(p *attn.Problem) kernel.Constants {
 		return (&scalar.DecodeTile{Lanes: 32, LPR: 8}).Constants(p, v)
 	}
@@ -275,7 +281,8 @@ func hostConstants(t *testing.T) map[string]kernel.Constants {
 		"scalar_forward_cache": scalarOf(cached, nil), "scalar_forward_cache_subgroup": scalarOf(cached, nil),
 		"matrix_forward_cache": matrixOf(cached, nil), "matrix_forward_cache_parts": matrixOf(cached, parts),
 		"scalar_flash1": scalarFlash1, "scalar_flash1_subgroup": scalarFlash1,
-		"scalar_decode": decodeOf(p), "scalar_decode_cache": decodeOf(cached), "combine_parts": parts.Constants(v),
+		"scalar_decode": decodeOf(p), "scalar_decode_cache": decodeOf(cached),
+		"scalar_decode_lists": decodeOf(listed), "combine_parts": parts.Constants(v),
 		"matrix_decode": fewOf(p), "matrix_decode_cache": fewOf(cached),
 		"matrix_latent": latentOf(p), "matrix_latent_cache": latentOf(cached),
 		"matrix_forward_bias": ahead.Constants(p, &layout, v),
@@ -286,6 +293,9 @@ func hostConstants(t *testing.T) map[string]kernel.Constants {
 		"backward_delta":     (&kernel.DeltaProgram{Problem: p}).Constants(true, true),
 		"scalar_backward_kv": back.Constants(p, true, true, false), "scalar_backward_q": back.Constants(p, false,
 			true, false),
+		"scalar_backward_lists_kv":     listTile.Constants(listed, true, false),
+		"scalar_backward_lists_q":      listTile.Constants(listed, true, false),
+		"lists_invert":                 inverted.Constants(0),
 		"scalar_jvp":                   back.JVPConstants(p, pass.Variant{}),
 		"matrix_jvp":                   backQueries.JVPConstants(p, &layout, pass.Variant{}),
 		"matrix_backward_kv":           backKeys.Constants(p, &layout, overwriting, 3),

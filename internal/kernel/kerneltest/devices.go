@@ -117,6 +117,7 @@ func Features() map[string]attn.Problem {
 		"lengths of keys or queries": {KeyLengths: true},
 		"pages of keys and values":   {Pages: attn.Pages{Size: 16, Count: 8, PerSequence: 4}},
 		"quantised keys or values":   {KeyType: attn.Q8_0},
+		"lists of keys":              {Lists: attn.Lists{Keys: 40}},
 		"largest score of each head": {MaxLogit: true}, // of forward passes: backward kernels are never asked
 		"packed sequences":           {Packed: attn.Packed{Queries: 100, Keys: 100}},
 	}

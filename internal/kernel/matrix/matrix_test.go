@@ -16,17 +16,18 @@ import (
 
 // TestRefusals: what each kernel cannot compute it refuses by name, and computes the rest.
 func TestRefusals(t *testing.T) {
-	kerneltest.Refuses(t, &Forward.Offer, attn.Problem{}, "block mask")
+	kerneltest.Refuses(t, &Forward.Offer, attn.Problem{}, "block mask", "lists of keys")
 	kerneltest.Refuses(t, &Flash1.Offer, attn.Problem{}, "block mask", "pages of keys and values", "quantised keys or values",
-		"packed sequences")
+		"packed sequences", "lists of keys")
 	kerneltest.Refuses(t, &BlockSparse.Offer, attn.Problem{Blocks: attn.Blocks{Queries: 16, Keys: 16}}, "pages of keys and values",
-		"quantised keys or values", "packed sequences")
+		"quantised keys or values", "packed sequences", "lists of keys")
 	kerneltest.Refuses(t, &ForwardWide.Offer, attn.Problem{HeadDim: 300}, "dropout", "block mask", "lengths of keys or queries",
 		"pages of keys and values",
-		"quantised keys or values", "packed sequences")
-	kerneltest.Refuses(t, &ForwardSplit.Offer, attn.Problem{}, "block mask", "pages of keys and values", "quantised keys or values")
+		"quantised keys or values", "packed sequences", "lists of keys")
+	kerneltest.Refuses(t, &ForwardSplit.Offer, attn.Problem{}, "block mask", "pages of keys and values", "quantised keys or values",
+		"lists of keys")
 	kerneltest.Refuses(t, &Backward.Offer, attn.Problem{}, "pages of keys and values", "quantised keys or values",
-		"largest score of each head")
+		"largest score of each head", "lists of keys")
 
 	require.False(t, ForwardWide.Exists(kerneltest.Problem(attn.Problem{HeadDim: 256})), "another kernel does as many columns for less")
 	require.True(t, ForwardWide.Exists(kerneltest.Problem(attn.Problem{HeadDim: 8, ValueDim: 257})))
@@ -239,6 +240,9 @@ func TestPasses(t *testing.T) {
 	for what, with := range kerneltest.Features() {
 		with.DType, with.QueryLen = attn.F16, 1
 		p := kerneltest.Problem(with)
+		if Forward.Refuses(p) != "" && BlockSparse.Refuses(p) != "" {
+			continue
+		}
 		check := func(k *pass.Fused) {
 			t.Helper()
 			for _, v := range variants {

@@ -116,12 +116,16 @@ func (s *fused) pass(v Variant) *Pass {
 }
 
 // SelfCheckOfFew is a small problem for kernels for few queries, whose workgroups take batch keys at a time: as many queries, and two
-// batches of keys for each part, and some.
+// batches of keys for each part, and some; with lists as many of each, for a few queries.
 func SelfCheckOfFew(p *attn.Problem, batch, parts int) attn.Problem {
 	small := kernel.SelfCheckOf(p)
 	small.KeyHeads = 2
 	small.Heads = small.KeyHeads * p.Group()
 	small.QueryLen, small.KeyLen = p.QueryLen, 2*batch*parts+3
+	if !p.Lists.None() {
+		small.QueryLen, small.Lists.Keys = min(p.QueryLen, 3), small.KeyLen
+		small.KeyLen += 5
+	}
 	kernel.PackSelfCheck(&small)
 	return small
 }

@@ -21,6 +21,7 @@ func Scores(p *attn.Problem, i int) (out []Bind) {
 		{!p.Blocks.None(), "Blocks_", Blocks},
 		{table != "", "RowTable_", table},
 		{table == "" && p.KeyLengths, "KeyLengths_", "KeyLengths"}, {table == "" && p.QueryLengths, "QueryLengths_", "QueryLengths"},
+		{!p.Lists.None(), "Lists_", "Lists"},
 		{!p.Pages.None(), "PageTable_", "PageTable"}, {p.Pages.Compressed(), "PageStarts_", "PageStarts"},
 		{p.Pages.Compressed(), "LastPages_", "LastPages"}, {p.KeyType.Float8(), "KeyScales_", "KeyScales"},
 		{p.ValueType.Float8(), "ValueScales_", "ValueScales"},

@@ -20,7 +20,7 @@ var Decode = &kernel.Kernel{
 		Tier:           kernel.TierScalar,
 		MostDim:        attn.MostDim,
 		Can: attn.OfScores | attn.WithSinks | attn.WithLengths | attn.WithPacked | attn.WithPages | attn.WithQuantised |
-			attn.WithMaxLogit,
+			attn.WithMaxLogit | attn.WithLists,
 		MostRows:    DecodeRows,
 		Parameters:  decodeRanges,
 		Yields:      true,
@@ -74,7 +74,7 @@ func fusedDecode(e *kernel.Env, p *attn.Problem, t *kernel.Tuning) (*pass.Fused,
 // Constants are the specialization constants of scalar_decode.
 func (t *DecodeTile) Constants(p *attn.Problem, v kernel.Variant) kernel.Constants {
 	return kernel.Constants{"WG": t.Threads(), "SG": t.Lanes, "MEET": t.Meet}.And(decodeFields.Constants(t), kernel.ForwardConstants(p, v),
-		kernel.LengthConstants(p), kernel.MaxLogitConstants(p))
+		kernel.LengthConstants(p), kernel.MaxLogitConstants(p), kernel.ListConstants(p))
 }
 
 // candidates are neighbours of what is chosen.
@@ -131,8 +131,19 @@ func (t *DecodeTile) String() string {
 	return fmt.Sprintf("%dx%d%s", t.Rows, t.batch(), kernel.PartsSuffix(t.Parts))
 }
 
+// rowsOf is the number of rows that blocks of a workgroup's are cut from: those of a key head or, with lists of keys, of a query.
+func rowsOf(p *attn.Problem) int {
+	if !p.Lists.None() {
+		return p.Group()
+	}
+	return p.QueryLen * p.Group()
+}
+
 // Groups is the number of workgroups for one part.
 func (t *DecodeTile) Groups(p *attn.Problem) uint64 {
+	if !p.Lists.None() {
+		return p.QueryRows() * uint64(attn.CeilDiv(p.Group(), t.Rows)) * uint64(p.KeyHeads)
+	}
 	return t.blocks(p).Most(p) * uint64(p.KeyHeads)
 }
 
@@ -194,10 +205,10 @@ func (t *DecodeTile) complete(p *attn.Problem, row *tiles.Row, l *vk.Limits) {
 
 // Check gives the rule that a tile breaks on a device, and the parameter that does, "" when it breaks none.
 func (t *DecodeTile) Check(p *attn.Problem, l *vk.Limits) (name, why string) {
-	all := p.QueryLen * p.Group()
+	all := rowsOf(p)
 	switch {
 	case t.Rows < 1 || t.Rows > all:
-		return "rows", fmt.Sprintf("must be from 1 to the %d rows of a key head", all)
+		return "rows", fmt.Sprintf("must be from 1 to the %d rows of a key head, or with lists of a query", all)
 	case t.LPR < 1 || t.LPR > t.Lanes || t.Lanes%t.LPR != 0 || t.LPR&(t.LPR-1) != 0:
 		return "lpr", fmt.Sprintf("must be a power of two that divides the %d lanes of a subgroup", t.Lanes)
 	case t.registers(p) > decodeMostSpilled:
@@ -212,7 +223,7 @@ func (t *DecodeTile) Check(p *attn.Problem, l *vk.Limits) (name, why string) {
 // needed. Overrides from t replace single numbers.
 func ChooseDecodeTile(c *kernel.Capabilities, p *attn.Problem, t *kernel.Tuning) (DecodeTile, error) {
 	row := c.First(p, c.Lanes(), DecodeKernel)
-	all, limits, registers := p.QueryLen*p.Group(), &c.Facts.Limits, row.Get("registers")
+	all, limits, registers := rowsOf(p), &c.Facts.Limits, row.Get("registers")
 	tile := DecodeTile{Lanes: int(c.Facts.Subgroup.Size)}
 	decodeFields.Read(&tile, row)
 	tile.Rows, tile.LPR = all, min(tile.LPR, tile.Lanes)

@@ -18,16 +18,22 @@ import (
 // TestRefusals: what each kernel cannot compute it refuses by name, and computes the rest.
 func TestRefusals(t *testing.T) {
 	blocks := attn.Problem{Blocks: attn.Blocks{Queries: 16, Keys: 16}}
-	kerneltest.Refuses(t, &Forward.Offer, attn.Problem{}, "block mask")
+	kerneltest.Refuses(t, &Forward.Offer, attn.Problem{}, "block mask", "lists of keys")
 	kerneltest.Refuses(t, &Flash1.Offer, attn.Problem{}, "block mask", "pages of keys and values", "quantised keys or values",
-		"packed sequences")
-	kerneltest.Refuses(t, &BlockSparse.Offer, blocks, "pages of keys and values", "quantised keys or values", "packed sequences")
+		"packed sequences", "lists of keys")
+	kerneltest.Refuses(t, &BlockSparse.Offer, blocks, "pages of keys and values", "quantised keys or values", "packed sequences",
+		"lists of keys")
 	kerneltest.Refuses(t, &Decode.Offer, attn.Problem{QueryLen: 4}, "dropout", "block mask")
 	kerneltest.Refuses(t, &Backward.Offer, attn.Problem{}, "pages of keys and values", "quantised keys or values",
-		"largest score of each head")
+		"largest score of each head", "lists of keys")
+	kerneltest.Refuses(t, &BackwardLists.Offer, attn.Problem{}, "dropout", "block mask", "pages of keys and values",
+		"quantised keys or values", "packed sequences", "largest score of each head")
+	require.False(t, BackwardLists.Exists(kerneltest.Problem(attn.Problem{})))
 	require.False(t, BlockSparse.Exists(kerneltest.Problem(attn.Problem{})), "without a block mask another kernel does the same")
 
 	require.Contains(t, Decode.Refuses(kerneltest.Problem(attn.Problem{QueryLen: 5})), "10 rows for each key head: it takes up to 8")
+	require.Empty(t, Decode.Refuses(kerneltest.Problem(attn.Problem{QueryLen: 5000, Lists: attn.Lists{Keys: 40}})),
+		"rows of a workgroup are those of a query")
 	require.Contains(t, Decode.Unsupported(kerneltest.Least(), kerneltest.Problem(attn.Problem{QueryLen: 1})), "no subgroup shuffles")
 	require.Empty(t, Forward.Unsupported(kerneltest.Least(), kerneltest.Problem(attn.Problem{})),
 		"fp32 needs nothing that a device may lack")
@@ -204,6 +210,70 @@ func TestPasses(t *testing.T) {
 			require.Len(t, made.Stages, 3+2*kernel.BoolInt(!p.Packed.None()), what)
 		}
 	}
+}
+
+// TestListPasses: the same of lists of keys, whatever else there is. A workgroup has rows of one query alone.
+func TestListPasses(t *testing.T) {
+	env := &kernel.Env{Caps: *kerneltest.Hopper()}
+	for what, with := range kerneltest.Features() {
+		with.DType, with.QueryLen, with.Heads, with.KeyHeads, with.Lists = attn.F16, 30, 12, 2, attn.Lists{Keys: 40}
+		p := kerneltest.Problem(with)
+		if Decode.Refuses(p) != "" || !p.Packed.None() {
+			continue
+		}
+		for _, parts := range []int{1, 2} {
+			tuning := kernel.NewTuning(map[string]int{"parts": parts, "rows": 4})
+			k, err := fusedDecode(env, p, tuning)
+			require.NoError(t, err, what)
+			require.EqualValues(t, 30*2*2, k.Groups(p), what)
+			for i := range 8 {
+				made, err := k.Pass(env, p, tuning, pass.Variant{Aligned: i&1 > 0, Output: i&2 > 0, LSE: i&4 > 0})
+				require.NoError(t, err, what)
+				require.NoError(t, made.Check(), what)
+				require.Len(t, made.Stages, parts+kernel.BoolInt(p.MaxLogit), what)
+			}
+		}
+		_, err := fusedDecode(env, p, kernel.NewTuning(map[string]int{"rows": 7}))
+		require.ErrorContains(t, err, "with lists of a query", what)
+		if BackwardLists.Refuses(p) != "" {
+			continue
+		}
+		fitted, err := fitBackwardLists(env, p, kernel.NewBackwardTuning(nil))
+		require.NoError(t, err, what)
+		for i := range 8 {
+			v := pass.Variant{Aligned: i&1 > 0, Output: i&2 > 0, Accumulate: i&4 > 0}
+			made := fitted.pass(v)
+			require.NoError(t, made.Check(), what)
+			require.Len(t, made.Stages, 6, what)
+			small, err := fitted.selfCheck(v)
+			require.NoError(t, err, what)
+			require.NoError(t, small.Check(), what)
+			for _, at := range []int{4, 5} {
+				require.Equal(t, made.Stages[at].Constants, small.Stages[at].Constants, "%s: the same pipeline", what)
+			}
+		}
+	}
+}
+
+// TestListTiles: on every device lists are turned round by chunks none of which is empty, and tiles of gradients keep to its limits.
+func TestListTiles(t *testing.T) {
+	everyProblem(t, attn.MostDim, func(c *kernel.Capabilities, p *attn.Problem, what string) {
+		p.Lists = attn.Lists{Keys: 40, PerHead: p.QueryLen%2 == 0}
+		for _, keys := range []bool{true, false} {
+			tile, err := chooseListsTile(c, p, keys)
+			require.NoError(t, err, what)
+			require.LessOrEqual(t, tile.Rows, p.Group(), what)
+			require.Zero(t, tile.Lanes%tile.LPR, what)
+			require.Empty(t, kernel.CheckLimits(tile.threads(), tile.shared(p), &c.Facts.Limits), what)
+		}
+		s, err := NewInverted(&kernel.Env{Caps: *c}, p, kernel.NewBackwardTuning(nil))
+		require.NoError(t, err, what)
+		require.Less(t, (s.chunks-1)*attn.CeilDiv(p.QueryLen, s.chunks), p.QueryLen, what)
+		lists := p.Lists.Heads(p)
+		require.EqualValues(t, 4*lists*s.chunks*p.KeyLen, s.scratch[0].Bytes, what)
+		require.EqualValues(t, 4*lists*(p.KeyLen+1), s.scratch[1].Bytes, what)
+		require.EqualValues(t, 4*lists*p.QueryLen*40, s.scratch[2].Bytes, what)
+	})
 }
 
 // TestGradientPasses: the same of gradients with respect to a bias and to what functions capture.

@@ -20,7 +20,7 @@ import (
 func TestRefusals(t *testing.T) {
 	for _, o := range []*kernel.Offer{&Scalar.Offer, &Matrix.Offer, &ScalarBackward.Offer, &MatrixBackward.Offer} {
 		refused := []string{"block mask", "lengths of keys or queries", "pages of keys and values", "quantised keys or values",
-			"packed sequences"}
+			"packed sequences", "lists of keys"}
 		if o == &ScalarBackward.Offer || o == &MatrixBackward.Offer {
 			refused = append(refused, "largest score of each head")
 		}

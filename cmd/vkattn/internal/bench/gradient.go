@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"math"
+	"slices"
 
 	"github.com/vkattn/vkattn/internal/ref"
 )
@@ -17,6 +18,7 @@ type gradientHead struct {
 	drop    *ref.Dropout
 	scores  scoring
 	blocks  *ref.BlockMask // one for all heads; nil: none
+	listed  [][]int32      // of each query, sorted; nil: all
 	nq, nk  int
 	d, dv   int
 	head0   int // b·Hq + the first query head
@@ -39,6 +41,11 @@ func (g *gradientHead) term(h, i, j int) (t term, allowed bool) {
 	}
 	if g.blocks != nil && !g.blocks.Allows(0, 0, i, j) {
 		return t, false
+	}
+	if g.listed != nil {
+		if _, in := slices.BinarySearch(g.listed[i], int32(j)); !in {
+			return t, false
+		}
 	}
 	z := 1.0
 	if g.drop != nil {
@@ -124,6 +131,13 @@ func (s *deviceShape) gradientHead(ctx context.Context, set *tensorSet, n int, s
 	}
 	if s.c.Causal {
 		g.right = 0
+	}
+	if s.c.Listed > 0 {
+		for i := range own.Nq {
+			list := s.c.List(b, i)
+			slices.Sort(list)
+			g.listed = append(g.listed, list)
+		}
 	}
 	if p.Dropout > 0 {
 		g.drop = &ref.Dropout{P: p.Dropout, Seed: dropoutSeed, Offset: seedOffset}

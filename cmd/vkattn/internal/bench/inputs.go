@@ -78,6 +78,12 @@ func (in *inputs) head(c result.Case, rows []ref.Row, offset uint32) (ref.Proble
 		p.Window = &ref.Window{Left: left, Right: right}
 	}
 	p.Blocks = c.BlockMask()
+	if c.Listed > 0 {
+		p.Lists = &ref.Lists{H: 1, K: c.Listed, Data: make([]int32, own.Nq*c.Listed)}
+		for _, r := range rows { // the others are asked by nobody
+			copy(p.Lists.Data[r.I*c.Listed:], c.List(b, r.I))
+		}
+	}
 	p.Score, p.Sees = c.ScoreOf(h, 1), c.Sees()
 	if c.Sinks {
 		p.Sinks = in.sinks.Floats(uint64(h), 1)

@@ -71,7 +71,7 @@ func (s *deviceShape) Close() error {
 func (s *deviceShape) forward(set int, lse *flash.Tensor, mask masks) flash.Forward {
 	t := s.sets[set]
 	return flash.Forward{Q: t.q, K: t.k, V: t.v, O: t.o, LSE: lse, Bias: t.bias, Sinks: t.sinks,
-		QueryStarts: t.starts, KeyStarts: t.starts, KeyLengths: t.used, PageTable: t.pages, KeyScales: t.keyScales,
+		QueryStarts: t.starts, KeyStarts: t.starts, KeyLengths: t.used, Lists: t.lists, PageTable: t.pages, KeyScales: t.keyScales,
 		ValueScales: t.valueScales, MaxLogit: t.maxLogit,
 		Blocks: mask.blocks, MaskBlocks: mask.classes, Seed: dropoutSeed, Offset: uint32(set)}
 }

@@ -18,14 +18,15 @@ type tensorSet struct {
 	moves      tangentSet  // likewise, forward mode
 	in         *inputs
 
-	bias, sinks, starts, used, pages, keyScales, valueScales, maxLogit *flash.Tensor // nil where the case has none
+	bias, sinks, starts, used, lists, pages, keyScales, valueScales, maxLogit *flash.Tensor // nil where the case has none
 }
 
 // bytes is the size of inputs and outputs.
 func (s *tensorSet) bytes() uint64 { return bytesOf(s.all()...) }
 
 func (s *tensorSet) all() []*flash.Tensor {
-	return []*flash.Tensor{s.q, s.k, s.v, s.o, s.bias, s.sinks, s.starts, s.used, s.pages, s.keyScales, s.valueScales, s.maxLogit}
+	return []*flash.Tensor{s.q, s.k, s.v, s.o, s.bias, s.sinks, s.starts, s.used, s.lists, s.pages, s.keyScales, s.valueScales,
+		s.maxLogit}
 }
 
 func (s *tensorSet) close() {
@@ -78,6 +79,10 @@ func (d *Device) newSet(ctx context.Context, c result.Case, p flash.Problem, pas
 	if c.Used != "" {
 		all = append(all, filled{&set.used, flash.Int32, [4]int{1, 1, 1, p.Batch}, false, func() []byte { return words(c.UsedKeys()) }})
 	}
+	if c.Listed > 0 {
+		all = append(all, filled{&set.lists, flash.Int32, [4]int{p.Batch, 1, p.QueryLen, c.Listed}, false,
+			func() []byte { return words(c.Lists()) }})
+	}
 	if c.Page > 0 {
 		all = append(all, filled{&set.pages, flash.Int32, [4]int{1, 1, p.Batch, p.Pages.PerSequence}, false,
 			func() []byte { return words(in.pages) }})
@@ -104,7 +109,7 @@ func (d *Device) newGradients(ctx context.Context, c result.Case, p flash.Proble
 		{&g.do, p.DType, p.OShape(), in.do.place.bnhd, in.do.bytes}, {&g.dq, p.DType, p.QShape(), in.q.place.bnhd, nil},
 		{&g.dk, p.DType, p.KShape(), in.k.place.bnhd, nil}, {&g.dv, p.DType, p.VShape(), in.v.place.bnhd, nil},
 	}
-	if c.Bias != "" {
+	if c.Bias != "" && c.Listed == 0 { // of lists there is no such gradient
 		all = append(all, filled{&g.dbias, p.Bias.DType, c.BiasShape(), false, nil})
 	}
 	if c.Sinks {

@@ -42,7 +42,7 @@ func differentiated(s *suite) {
 			strings.HasPrefix(c.Name, "dropout/"), strings.HasPrefix(c.Name, "numeric/huge"), strings.HasPrefix(c.Name, "mixed/"),
 			strings.HasPrefix(c.Name, "scores/"), strings.HasPrefix(c.Name, "window/"), strings.HasPrefix(c.Name, "blocks/"),
 			strings.HasPrefix(c.Name, "lengths/"), strings.HasPrefix(c.Name, "packed/"), strings.HasPrefix(c.Name, "classes/"),
-			strings.HasPrefix(c.Name, "wide/"):
+			strings.HasPrefix(c.Name, "wide/"), strings.HasPrefix(c.Name, "lists/"):
 			c.Gradients = true
 		case c.Core:
 			c.Gradients = p.DType == flash.F16 || hash(c.Name)%2 == 0

@@ -61,6 +61,7 @@ type Case struct {
 	// the largest score of each head, and plain attention's, where the problem has them: of all rows, whatever is compared of others
 	maxLogit, plainMax []float64
 	cache              cache // where keys and values lie in one
+	recent             bool  // lists begin with the keys nearest to a query's position and go back
 	lost               bool  // with pages: some are none of the pool's
 	// after, where a test sets it, is what else is looked at between the forward pass and gradients.
 	after func(ctx context.Context, dev *flash.Device, plan *flash.Plan, f *flash.Forward) error
@@ -114,6 +115,7 @@ func (c *Case) compute() error {
 			fill = normal
 		}
 		fill(random, c.inputs.Q, c.inputs.K, c.inputs.V)
+		c.drawLists(p, random)
 		c.drawLengths(p, random)
 		for _, x := range []ref.Tensor{c.inputs.Q, c.inputs.K, c.inputs.V} {
 			t.RoundAll(x.Data)

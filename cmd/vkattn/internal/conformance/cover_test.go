@@ -100,6 +100,7 @@ func (c *Case) options(t Target) []option {
 		{"batch", relation(p.Batch, 1), 0},
 		{"scale", scaleName(c.Problem.Scale), 0},
 		{"pages", pagesName(p.Pages), 0},
+		{"lists", listsName(p.Lists), 0},
 		{"type of keys", p.KeyType.String(), 0},
 		{"type of values", p.ValueType.String(), 0},
 		{"size", sizeName(max(p.HeadDim, p.ValueDim)), 0},
@@ -201,6 +202,16 @@ func pagesName(g flash.Pages) string {
 		return "small"
 	}
 	return "dense"
+}
+
+func listsName(l flash.Lists) string {
+	switch {
+	case l == flash.Lists{}:
+		return "none"
+	case l.PerHead:
+		return "for each key head"
+	}
+	return "for all key heads"
 }
 
 func sizeName(d int) string {

@@ -27,6 +27,8 @@ func TestDrawHasEverything(t *testing.T) {
 			"packed queries over pages": p.Packed.Queries > 0 && p.Pages.Size > 0,
 			"quantised values alone":    p.KeyType == p.DType && p.ValueType != p.DType,
 			"mask":                      p.Mask != flash.PerScore{},
+			"lists":                     p.Lists.Keys > 0 && !p.Lists.PerHead, "lists of heads": p.Lists.PerHead,
+			"lists over pages": p.Lists.Keys > 0 && p.Pages.Size > 0,
 		} {
 			if has {
 				seen[name]++

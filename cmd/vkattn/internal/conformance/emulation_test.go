@@ -3,6 +3,7 @@ package conformance
 import (
 	"math"
 	"os"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -51,7 +52,7 @@ func (e emulation) attention(c *Case) (o, lse []float64) {
 			for n := range s {
 				s[n] = float32(math.Inf(-1))
 				if start+n > r.I+shift || outside(p.Window, start+n-(r.I+p.K.N-p.Q.N)) ||
-					p.Blocks != nil && !p.Blocks.Allows(r.B, r.H, r.I, start+n) {
+					p.Blocks != nil && !p.Blocks.Allows(r.B, r.H, r.I, start+n) || !listsKey(&p, r, hk, start+n) {
 					continue
 				}
 				var sum float32
@@ -112,6 +113,16 @@ func (e emulation) attention(c *Case) (o, lse []float64) {
 // outside says whether a key so many positions after the query's own is outside a window.
 func outside(w *ref.Window, after int) bool {
 	return w != nil && (w.Left >= 0 && after < -w.Left || w.Right >= 0 && after > w.Right)
+}
+
+// listsKey says whether a query's list, where it has one, has a key.
+func listsKey(p *ref.Problem, r ref.Row, keyHead, key int) bool {
+	l := p.Lists
+	if l == nil {
+		return true
+	}
+	at := ((r.B*l.H+min(keyHead, l.H-1))*p.Q.N + r.I) * l.K
+	return slices.Contains(l.Data[at:at+l.K], int32(key))
 }
 
 // judge runs a case on the emulation.

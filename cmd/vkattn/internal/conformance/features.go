@@ -64,6 +64,10 @@ var features = []feature{
 		set: func(o *ref.Options, p *flash.Problem) {
 			p.Bias = flash.PerScore{DType: p.DType, Batch: o.Bias.B, Heads: o.Bias.H, Queries: o.Bias.N, Keys: o.Bias.D}
 		}},
+	{name: "lists of keys", used: func(o *ref.Options) bool { return o.Lists != nil },
+		set: func(o *ref.Options, p *flash.Problem) {
+			p.Lists = flash.Lists{Keys: o.Lists.K, PerHead: o.Lists.H > 1}
+		}},
 	{name: "mask", used: func(o *ref.Options) bool { return o.Mask != nil },
 		set: func(o *ref.Options, p *flash.Problem) {
 			p.Mask = flash.PerScore{DType: flash.Bool, Batch: o.Mask.B, Heads: o.Mask.H, Queries: o.Mask.N, Keys: o.Mask.M}

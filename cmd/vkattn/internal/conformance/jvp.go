@@ -28,7 +28,7 @@ var (
 
 // hasTangents says whether a pass in forward mode is run too: where gradients are; of golden vectors where they have tangents.
 func (c *Case) hasTangents() bool {
-	return c.hasGradients() && (c.vector == nil || c.vector.Tangents != (ref.Tangents{}))
+	return c.hasGradients() && (c.Problem.Lists == flash.Lists{}) && (c.vector == nil || c.vector.Tangents != (ref.Tangents{}))
 }
 
 // drawTangents draws how inputs move, one of them at least, or takes what a golden vector has. What is hidden by lengths is no number.

@@ -258,5 +258,10 @@ func Draw(pick func(low, high int) int, small bool) *Case {
 		c.drawStorage(r)
 	}
 	c.Problem.MaxLogit = rand.New(rand.NewPCG(12, c.seed)).IntN(4) == 0
+	if r := rand.New(rand.NewPCG(13, c.seed)); r.IntN(8) == 0 && c.Problem.Packed == (flash.Packed{}) && c.Problem.Dropout == 0 &&
+		c.Problem.Blocks == (flash.Blocks{}) {
+		c.Problem.Lists = flash.Lists{Keys: 1 + r.IntN(2*c.Problem.KeyLen), PerHead: r.IntN(3) == 0}
+		c.recent = r.IntN(2) == 0
+	}
 	return c
 }

@@ -68,6 +68,7 @@ func (c *Case) drawScores(p flash.Problem, r *rand.Rand) {
 type scoreTensors struct {
 	bias, mask, sinks *arena
 	lengths, starts   [2]*flash.Tensor // of keys and queries
+	lists             *flash.Tensor
 	cache             cacheTensors
 	dbias, dsinks     *arena
 	captured          flash.Captured
@@ -78,6 +79,7 @@ type scoreTensors struct {
 func (c *Case) scoreTensors(ctx context.Context, dev *flash.Device) (s *scoreTensors, err error) {
 	p, in := c.Problem, &c.inputs
 	s = &scoreTensors{}
+	listed := p.Lists != flash.Lists{} // then there is no gradient with respect to biases and what functions capture
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.close())
@@ -100,7 +102,7 @@ func (c *Case) scoreTensors(ctx context.Context, dev *flash.Device) (s *scoreTen
 	shape := func(s flash.PerScore) [4]int { return [4]int{s.Batch, s.Heads, s.Queries, s.Keys} }
 	if in.Bias != nil {
 		given(&s.bias, c.Layouts.Q, p.Bias.DType, shape(p.Bias), in.Bias.Data)
-		if err == nil {
+		if err == nil && !listed {
 			s.dbias, err = newArena(dev, place(c.Layouts.O, p.Bias.DType, shape(p.Bias)))
 		}
 	}
@@ -130,6 +132,9 @@ func (c *Case) scoreTensors(ctx context.Context, dev *flash.Device) (s *scoreTen
 		}
 	}
 	if err == nil {
+		s.lists, err = c.listsTensor(ctx, dev)
+	}
+	if err == nil {
 		s.cache, err = c.cacheTensors(ctx, dev)
 	}
 	for i, t := range p.Captures() {
@@ -148,7 +153,7 @@ func (c *Case) scoreTensors(ctx context.Context, dev *flash.Device) (s *scoreTen
 		switch values := in.Captured[t.Name].(type) {
 		case []float32:
 			err = s.captured[i].Upload(ctx, values)
-			if _, none := p.ScoreFunction.Gradient(t.Name); err == nil && none == nil {
+			if _, none := p.ScoreFunction.Gradient(t.Name); err == nil && none == nil && !listed {
 				s.dcaptured[i], err = newArena(dev, place(Dense, flash.F32, shape))
 			}
 		case []int32:
@@ -247,7 +252,7 @@ func (s *scoreTensors) close() error {
 		a.close()
 	}
 	var err error
-	for _, t := range slices.Concat(s.captured[:], s.lengths[:], s.starts[:], s.cache[:]) {
+	for _, t := range append(slices.Concat(s.captured[:], s.lengths[:], s.starts[:], s.cache[:]), s.lists) {
 		err = errors.Join(err, t.Close())
 	}
 	return err
@@ -275,6 +280,7 @@ func (s *scoreTensors) give(f *flash.Forward) {
 	f.Bias, f.Mask, f.Sinks, f.Captured = tensorOf(s.bias), tensorOf(s.mask), tensorOf(s.sinks), s.captured
 	f.KeyLengths, f.QueryLengths = s.lengths[0], s.lengths[1]
 	f.KeyStarts, f.QueryStarts = s.starts[0], s.starts[1]
+	f.Lists = s.lists
 	f.PageTable, f.PageStarts, f.LastPages, f.KeyScales, f.ValueScales = s.cache[0], s.cache[1], s.cache[2], s.cache[3], s.cache[4]
 }
 

@@ -265,6 +265,9 @@ func (t Target) skip(c *Case) string {
 	} else if !masked && t.MasksBlocks() {
 		return "it has no block mask"
 	}
+	if c.Problem.Lists != (flash.Lists{}) && !slices.Contains(t.info.Features, attn.WithLists.Names()[0]) {
+		return "it has no lists of keys"
+	}
 	d := max(c.Problem.HeadDim, c.Problem.ValueDim)
 	if d > t.info.MaxDim {
 		return fmt.Sprintf("it takes head dimensions up to %d", t.info.MaxDim)

@@ -22,6 +22,7 @@ type Case struct {
 	Sinks bool   // a logit without a value beside each head's scores
 
 	MaxLogit bool // the largest score of each head is an output
+	Listed   int  // keys of the list that each query has, of those it sees otherwise; 0: it has none
 
 	Dropout float64 // probability
 

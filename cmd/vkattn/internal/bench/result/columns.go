@@ -202,8 +202,8 @@ func passColumns(backward bool) (out []Column) {
 		{Column: Column{Name: "× standard", Key: "vs_standard", csv: func(c *Cell) string { return number(c.Ratios[at].Standard) }},
 			bare: true,
 			show: func(c *Cell, _ *Pass) string { return Times(c.Ratios[at].Standard) }},
-		{Column: Column{Name: "× plain", Key: "vs_plain", Legend: "rate over that without score, bias, mask, sinks, window, packing, " +
-			"unused keys, pages and quantised keys, each rate on the pairs that are seen",
+		{Column: Column{Name: "× plain", Key: "vs_plain", Legend: "rate over that without score, bias, mask, sinks, window, lists, " +
+			"packing, unused keys, pages and quantised keys, each rate on the pairs that are seen",
 			csv: func(c *Cell) string { return number(c.Ratios[at].Plain) }}, bare: true,
 			show: func(c *Cell, _ *Pass) string { return Times(c.Ratios[at].Plain) }},
 		{Column: Column{Name: "× {peer}", Key: "vs_{peer}", PerPeer: true,

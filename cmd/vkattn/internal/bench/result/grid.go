@@ -25,6 +25,7 @@ type Grid struct {
 	Masks    []string // besides the causal one and the window, as ParseMask spells them; "" is none
 	Sinks    []bool
 	MaxLogit []bool
+	Listed   []int // keys of a query's list; 0 means no lists
 	Dropout  []float64
 	Packed   []string  // packed sequences, as ParsePacked spells them; "" is a batch
 	Used     []string  // keys in use, as ParseUsed spells them; "" is all

@@ -15,7 +15,7 @@ func (c Case) Problem() (flash.Problem, error) {
 	p := flash.Problem{Batch: c.B, Heads: c.H, KeyHeads: c.Hkv, QueryLen: c.Nq, KeyLen: c.N,
 		HeadDim: c.D, ValueDim: c.Dv, DType: dtype, Dropout: c.Dropout, Blocks: c.blocks(), MaskBlocks: c.classes(),
 		ScoreFunction: c.ScoreOf(0, c.H), MaskFunction: c.Sees(), Bias: c.bias(dtype), Sinks: c.Sinks, Packed: c.packed(),
-		KeyLengths: c.Used != "", Pages: c.paged(), MaxLogit: c.MaxLogit}
+		KeyLengths: c.Used != "", Lists: flash.Lists{Keys: c.Listed}, Pages: c.paged(), MaxLogit: c.MaxLogit}
 	if c.Cache != "" {
 		p.KeyType = flash.DType(c.CacheType(attn.DType(dtype)))
 		p.ValueType = p.KeyType
@@ -39,8 +39,8 @@ func (c Case) Reach() (left, right int) {
 
 // ForwardFLOPs counts the operations of the forward pass as the FlashAttention
 // papers do (flash.Problem.ForwardFLOPs), those of nonzero blocks alone, of
-// entries of several lengths of each as a batch of one, and with a mask those of the
-// pairs that are seen, each one counted; 0 for an
+// entries of several lengths of each as a batch of one, and with a mask or lists those
+// of the pairs that are seen, each one counted; 0 for an
 // impossible case. What becomes of a score is not counted: rates with and
 // without it differ by what it costs.
 func (c Case) ForwardFLOPs() float64 {
@@ -56,10 +56,13 @@ func (c Case) ForwardFLOPs() float64 {
 		}
 		return flops
 	}
-	if c.Mask != "" {
+	if c.Mask != "" || c.Listed > 0 {
 		pairs := 0.0
 		for i := range c.Nq {
 			first, end := c.Seen(i)
+			if c.Listed > 0 {
+				end = min(end, first+c.Listed)
+			}
 			pairs += float64(end - first)
 		}
 		flops = 2 * float64(c.B) * float64(c.H) * pairs * float64(c.D+c.Dv)

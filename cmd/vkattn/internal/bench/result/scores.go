@@ -214,7 +214,7 @@ func (c Case) bias(dtype flash.DType) flash.PerScore {
 // The causal order stays.
 func (c Case) plain() Case {
 	c.Score, c.Bias, c.Mask, c.Sinks, c.MaxLogit, c.Window = "", "", "", false, false, 0
-	c.Packed, c.Used, c.Page, c.Cache, c.Latent = "", "", 0, "", false
+	c.Listed, c.Packed, c.Used, c.Page, c.Cache, c.Latent = 0, "", "", 0, "", false
 	return c
 }
 

@@ -36,6 +36,8 @@ var compileRest = slices.Concat(
 		compileDecode.Override(Grid{HeadDim: []int{128}, QueryLen: []int{4, 64}}),
 		compileDecode.Override(Grid{HeadDim: []int{64, 128}, Caches: []string{"q8_0", "q4_0"}}),
 		compileDecode.Override(Grid{HeadDim: []int{128}, Batch: []int{1}, Seq: []int{65536}}),
+		compileDecode.Override(Grid{HeadDim: []int{128}, Listed: []int{2048}}),
+		compileBase.Override(Grid{HeadDim: []int{64, 128}, Listed: []int{512}}),
 	},
 	ofScores(compileBase.Override(Grid{HeadDim: []int{64}}), Grid{}, "softcap=30", "512", "documents=8"),
 )

@@ -165,6 +165,7 @@ func TestPyTorchComputesTheSameProblem(t *testing.T) {
 		{Used: "mixed", Nq: 2}, {Used: "mixed", B: 40, Causal: true, Nq: 20}, {Used: "mixed", Window: 9, Page: 16},
 		{Used: "mixed", Causal: true},
 		{Bias: "full", Nq: 5}, {Bias: "heads"}, {Bias: "batch"}, {Bias: "pairs"}, {Bias: "keys"}, {Score: "softcap=30", Sinks: true},
+		{Listed: 9}, {Listed: 20, Causal: true}, {Listed: 200, Nq: 5}, {Listed: 4, Window: 9, Nq: 200},
 	} {
 		c.Impl, c.DType, c.H, c.Hkv, c.N, c.D, c.Dv = "standard", "float16", 6, 3, 96, 16, 32
 		c.B = max(c.B, 2)
