@@ -6,6 +6,7 @@ package main
 const (
 	matrixForward       = "shaders/matrix/matrix_forward.comp"
 	matrixWide          = "shaders/matrix/matrix_forward_wide.comp"
+	matrixLatent        = "shaders/matrix/matrix_latent.comp"
 	matrixAttention     = "shaders/include/matrix_attention.glsl"
 	matrixSoftmax       = "shaders/include/matrix_softmax.glsl"
 	matrixSharedSoftmax = "shaders/include/matrix_shared_softmax.glsl"
@@ -18,6 +19,7 @@ var (
 	matrixTiles = in("./flash", "TestMatrixTiles")
 	wideForms   = in("./flash", "TestWideForms")
 	wideTiles   = in("./flash", "TestWideTiles")
+	latentTiles = in("./flash", "TestLatentTiles")
 
 	// One case each: compiling these kernels takes a CPU's driver a quarter of a minute and more.
 	matrixGradient        = Killer{"./flash", "^TestMatrixBackward$/Nq20_Nk23_D16"}
@@ -51,6 +53,34 @@ var matrixMutants = []Mutant{
 		Old: "if (d + 1 < SLICES) fetch_qk(j, d + 1); else fetch_v(j, 0);", New: "if (d + 1 < SLICES) fetch_qk(j, d); else fetch_v(j, 0);",
 		Breaks: "with PREFETCH each slice is staged a step late",
 		Kill:   []Killer{wideTiles},
+	},
+	{
+		ID: "latent-partners", File: matrixLatent, Modules: "matrix_latent.f16",
+		Old:    "[[unroll]] for (uint p = 0; p < SPLIT - 1; ++p)",
+		New:    "[[unroll]] for (uint p = 0; p < 1; ++p)",
+		Breaks: "an owner adds one partial sum of scores, whatever others sent",
+		Kill:   []Killer{latentTiles},
+	},
+	{
+		ID: "latent-reference", File: matrixLatent, Modules: "matrix_latent.f16",
+		Old:    "reference = max(reference, Statistics[TOPS + x * ALL_ROWS + slot_row(s)] - BELOW);",
+		New:    "reference = max(reference, x == owned % F ? row_max(top[s]) - BELOW : reference);",
+		Breaks: "owners of other keys of a row weigh by references of their own",
+		Kill:   []Killer{latentTiles},
+	},
+	{
+		ID: "latent-stage", File: matrixLatent, Modules: "matrix_latent.f16",
+		Old:    "uint values_at(uint of) { return IN_KEYS ? of % STAGES * TILE : (STAGES - 1) * TILE; }",
+		New:    "uint values_at(uint of) { return IN_KEYS ? (of + 1) % STAGES * TILE : (STAGES - 1) * TILE; }",
+		Breaks: "values that lie in keys are those of the tile beside",
+		Kill:   []Killer{latentTiles},
+	},
+	{
+		ID: "latent-page", File: matrixLatent, Modules: "matrix_latent_cache.f16",
+		Old:    "own_page = next_page; next_page = later_page;",
+		New:    "own_page = next_page;",
+		Breaks: "keys from the third tile of a part on are looked for in the second one's pages",
+		Kill:   []Killer{conformance("latent/pages/f16", "matrix/decode=1")},
 	},
 	{
 		ID: "matrix-mask", File: matrixSoftmax, Modules: "matrix_forward.f16",

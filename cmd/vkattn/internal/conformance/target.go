@@ -219,7 +219,8 @@ const (
 )
 
 // lightWide are the cases of wide heads that such a target runs: for those there is a kernel of its own.
-var lightWide = []string{"wide/264-dv24/f16", "wide/264-dv24/bf16", "wide/261-dv29-packed/f16", "wide/scores/f16", "max-logit/wide-264/f16"}
+var lightWide = []string{"wide/264-dv24/f16", "wide/264-dv24/bf16", "wide/261-dv29-packed/f16", "wide/scores/f16", "max-logit/wide-264/f16",
+	"latent/lengths/f16", "latent/pages/f16", "latent/scores/f16", "latent/packed/f16"}
 
 // lightQuantised are those of quantised keys and values, whose rows are blocks of 32, that short runs have on such a target.
 var lightQuantised = []string{"caches/quantised/mixed-many/f16", "caches/quantised/values-many/f16"}
@@ -272,7 +273,8 @@ func (t Target) skip(c *Case) string {
 	if d > t.info.MaxDim {
 		return fmt.Sprintf("it takes head dimensions up to %d", t.info.MaxDim)
 	}
-	if c.Problem.Packed != (flash.Packed{}) && (t.Implementation != flash.Flash || d > plainDim && t.Tier == flash.TierMatrix) {
+	wide := d > plainDim && t.Tier == flash.TierMatrix && t.Tuning["decode"] != 1 // of few rows they go to another kernel
+	if c.Problem.Packed != (flash.Packed{}) && (t.Implementation != flash.Flash || wide) {
 		return "it has no packed sequences"
 	}
 	if (c.Problem.KeyLengths || c.Problem.QueryLengths) && t.Implementation == flash.Standard {

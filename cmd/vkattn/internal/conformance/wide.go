@@ -73,4 +73,41 @@ func wideHeads(s *suite) {
 		add("decode-16384", flash.Problem{Heads: 128, KeyHeads: 1, QueryLen: 1, KeyLen: 16384, HeadDim: 576, ValueDim: 512,
 			DType: flash.F16}).Sample = 64
 	}
+	latents(s)
+}
+
+// latents are many rows on few wide keys, of few queries, with what decoding has besides: lengths, pages, packed queries, whatever becomes of
+// scores.
+func latents(s *suite) {
+	for i, x := range []struct {
+		name string
+		core bool
+		set  func(p *flash.Problem)
+	}{
+		{"lengths", true, func(p *flash.Problem) { p.Batch, p.KeyLengths, p.QueryLengths = 5, true, true }},
+		{"pages", true, func(p *flash.Problem) { PagesFor(p, 16, false) }},
+		{"scores", true, func(p *flash.Problem) {
+			p.ScoreFunction, p.Sinks, p.MaxLogit = score.Softcap(5), true, true
+			p.Bias = flash.PerScore{Batch: 1, Heads: p.Heads, Queries: p.QueryLen, Keys: p.KeyLen, DType: p.DType}
+		}},
+		{"pages-compressed", false, func(p *flash.Problem) { PagesFor(p, 4, true) }},
+		{"window", false, func(p *flash.Problem) { p.Window, p.MaxLogit = flash.SlidingWindow(30, 0), true }},
+		{"many", false, func(p *flash.Problem) { p.Heads, p.KeyHeads, p.QueryLen = 38, 2, 3 }},
+		{"queries", false, func(p *flash.Problem) { p.Heads, p.KeyHeads, p.QueryLen, p.Causal = 1, 1, 19, flash.CausalTopLeft }},
+	} {
+		for j, dtype := range dtypes {
+			if i%len(dtypes) != j && !(dtype == flash.F16 && (x.core || !s.small)) {
+				continue
+			}
+			p := flash.Problem{Batch: 2, Heads: 12, KeyHeads: 1, QueryLen: 2, KeyLen: 90, HeadDim: 264, ValueDim: 24, DType: dtype,
+				Causal: flash.CausalBottomRight}
+			x.set(&p)
+			s.add(&Case{Name: name(dtype, "latent/%s", x.name), Core: x.core, Problem: p, fill: latent, Layouts: all(Layout(i) % layoutEnd),
+				lengths: around(16), Only: []flash.Implementation{flash.Flash}})
+		}
+	}
+	packed := &Case{Name: name(flash.F16, "latent/packed"), fill: latent, Only: []flash.Implementation{flash.Flash},
+		Problem: flash.Problem{Batch: 4, Heads: 12, KeyHeads: 1, QueryLen: 3, KeyLen: 70, HeadDim: 264, ValueDim: 24, DType: flash.F16,
+			Causal: flash.CausalBottomRight}}
+	s.add(packed.Pack(rand.New(rand.NewPCG(1, 2)), false))
 }
