@@ -4,7 +4,8 @@
 //
 // Both are matrices of nq rows, pitch elements from row to row, a multiple of 8; a dispatch makes those of a slab, of some heads. dS has
 // the factor scale in it, and dropout's; a weight that is dropped has its sign bit set or is 0, as standard_matrix.glsl's DROPOUT has it.
-// Behind the last key of a row of dS, zeros go on as far as the product dS K reads, and so they begin before the first.
+// Behind the last key of a row of dS, zeros go on as far as the product dS K reads, and so they begin before the first. Rows beyond the
+// last query of a batch entry may stay as they are: the products do not read them.
 //
 // Where every score has an element of the bias of its own, dS without that factor is the gradient with respect to the bias (DBIAS): it is
 // written on the way, rounded once, and zeros where no query of the block sees a key.
@@ -135,7 +136,9 @@ void put_zero(uint first, uint last) {
   for (uint x = tid; x < BR * pieces; x += WG) put(i * BR + x / pieces, first + x % pieces * 8, uvec4(0), uvec4(0));
 }
 void put_zeros(uint begin, uint end) {
-  put_zero(end * BC, min(end_of(keys_of(min((i + 1) * BR, ROWS) - 1)) + ZERO, x_sn));
+  uint last = min((i + 1) * BR, ROWS) - 1;
+  if (QUERY_LENGTHS) last = min(last, max(i * BR, last_query()));   // as the walk has it: queries beyond see nothing
+  put_zero(end * BC, min(end_of(keys_of(last)) + ZERO, x_sn));
   if (LOWER_BOUND) put_zero(uint(max(keys_of(i * BR).first - int(ZERO), 0)) / 8 * 8, min(begin * BC, x_sn));
   if (DBIAS) put_unseen_bias(begin, end);
 }

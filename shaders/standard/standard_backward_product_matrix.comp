@@ -8,7 +8,10 @@
 // staged as it lies in memory, queries by keys, and turned over by the fragments' loads: column by column. What lies beyond a row's last
 // key is replaced by 0 on the way into shared memory.
 //
-// Bindings: 0 W (P or dS) [bh - bh0][row - row0][pitch], pitch a multiple of 8; 1 G (dO or Q), 2 Y (dV or dK).
+// With lengths (include/lengths.glsl; slabs are of whole heads then) queries beyond the last are not read, and keys beyond the last get 0.
+//
+// Bindings: 0 W (P or dS) [bh - bh0][row - row0][pitch], pitch a multiple of 8; 1 G (dO or Q), 2 Y (dV or dK), 3 and 4 lengths, 5 further
+// arguments.
 // Push constants: include/args.glsl with SLABS; v is G, and o is Y.
 // Workgroups: those of standard_backward_product.comp, ACROSS side by side for each. BR = WR FR M, BC = WC FC N, and ACROSS BC is at least
 // D.
@@ -18,6 +21,7 @@
 //   8 D  columns of G and Y, 1..576     9 BK  queries staged at a time, a multiple of K     15 ACROSS  workgroups side by side
 //   11 ALIGNED  every row of g and y begins 16-byte aligned and D is a multiple of 8
 //   12 SHARED  the larger of BK odd(BR/8) + BK odd(BC/8) and WR WC STRIP
+//   90..92, 100, 101  include/lengths.glsl, rows.glsl
 
 #extension GL_GOOGLE_include_directive : require
 #include "standard_matrix.glsl"
@@ -30,6 +34,8 @@ layout(constant_id = 15) const uint ACROSS = 1;
 #include "args.glsl"
 #include "dropout.glsl"
 
+#define LENGTHS 3
+#define SCORE_AT 5
 #include "walk.glsl"
 
 layout(set = 0, binding = 0, std430) readonly buffer WUnits { uvec4 w8[]; };
@@ -47,22 +53,26 @@ const bool ALL_COLUMNS = D == ACROSS * BC;  // no column is beyond the last
 
 uint col0;   // the workgroup's first column
 
-// A unit of row r of the slab, zeros beyond the row's last key and beyond the slab.
+// Rows of a matrix that are read.
+uint row_count() { return PADDED ? query_count() : rows; }
+uint last_row() { return PADDED ? last_query() : rows - 1; }
+
+// A unit of row r of the slab, zeros beyond the row's last key and beyond the last row.
 uvec4 load_w(uint matrix, uint r, uint key) {
-  const uvec4 x = LOADED_IF(scores, 16, r < rows && key < pitch,
-    w8[((matrix * rows + min(r, rows - 1)) * pitch + min(key, pitch - UNIT)) / UNIT]);
+  const uvec4 x = LOADED_IF(scores, 16, r < row_count() && key < pitch,
+    w8[((matrix * rows + min(r, last_row())) * pitch + min(key, pitch - UNIT)) / UNIT]);
   Span keys = keys_of(row0 + r);
-  if (r >= rows) keys.last = -1;
+  if (r >= row_count()) keys.last = -1;
   return kept8(x) & (mix(uvec4(0), uvec4(0xffffu), has(keys, key + uvec4(0, 2, 4, 6))) |
     mix(uvec4(0), uvec4(0xffff0000u), has(keys, key + uvec4(1, 3, 5, 7))));
 }
-// A unit of a row of G; zeros beyond the slab and from column D on.
+// A unit of a row of G; zeros beyond the last and from column D on.
 uvec4 load_g(uint origin, uint r, uint c) {
-  const uint at = origin + min(r, rows - 1) * v_sn;
+  const uint at = origin + min(r, last_row()) * v_sn;
   uvec4 x;
-  if (ALIGNED) x = LOADED_IF(g, 16, r < rows && c < D, g8[(at + (ALL_COLUMNS ? c : min(c, D - UNIT))) / UNIT]);
-  else x = GATHER(g, at, c, D, r < rows);
-  return r < rows && (ALL_COLUMNS || c < D) ? x : uvec4(0);
+  if (ALIGNED) x = LOADED_IF(g, 16, r < row_count() && c < D, g8[(at + (ALL_COLUMNS ? c : min(c, D - UNIT))) / UNIT]);
+  else x = GATHER(g, at, c, D, r < row_count());
+  return r < row_count() && (ALL_COLUMNS || c < D) ? x : uvec4(0);
 }
 
 uint key0;                          // the block's first key
@@ -75,7 +85,7 @@ uvec4 w_next[W_TURNS], g_next[G_TURNS];
 // what is there.
 void fetch() {
   const uint g_origin = v_off() + head / heads() * v_sb + head % heads() * v_sh + row0 * v_sn;
-  if (ALIGNED && is_whole(queries, r0 / BK) && key0 + BR <= nk) {
+  if (ALIGNED && is_whole(queries, r0 / BK) && key0 + BR <= key_count()) {
     const uint w_step = ((head - bh0) * rows + r0) * (pitch / UNIT), g_step = (g_origin + r0 * v_sn) / UNIT;
     EACH(W_TURNS, BK * WU, u, x) w_next[u] = kept8(LOADED(scores, 16, w8[w_at[u] + w_step]));
     EACH(G_TURNS, BK * GU, u, x) g_next[u] = LOADED_IF(g, 16, ALL_COLUMNS || col0 + x % GU * UNIT < D, g8[g_at[u] + g_step]);
@@ -85,11 +95,13 @@ void fetch() {
   }
 }
 
-uint y_origin, keys_left;  // of the block: its first element in Y, keys from there on
+uint y_origin, keys_left;  // of the block: its first element in Y, keys from there on,
+uint keys_made;            // and those of them that there are
 bool add;
 
 void put(uint key, uint col, uvec4 x) {
   if (key >= keys_left) return;
+  if (PADDED) { if (key >= keys_made) x = uvec4(0); }
   col += col0;
   const uint at = y_origin + key * o_sn + col;
   if (ALIGNED) {
@@ -118,7 +130,8 @@ void main() {
   const uint first = max(key_head * group(), bh0), end = min((key_head + 1) * group(), bh0 + slab_heads);  // its heads in the slab
   my_row = gl_SubgroupID / WC * FR * M;
   my_col = gl_SubgroupID % WC * FC * N;
-  queries = query_tiles(key0, key0 + BR - 1, BK, row0, rows);
+  take_lengths(key_head / key_heads());
+  queries = query_tiles(key0, key0 + BR - 1, BK, row0, row_count());
   const uint start = min(queries.begin, queries.end - 1) * BK;  // one slice at least
 
   EACH(W_TURNS, BK * WU, u, x) w_at[u] = (x / WU * pitch + key0) / UNIT + x % WU;
@@ -152,6 +165,7 @@ void main() {
   if (DROPOUT) [[unroll]] for (uint f = 0; f < FR * FC; ++f) acc[f] *= drop_scale();
   y_origin = o_off() + key_head / key_heads() * o_sb + key_head % key_heads() * o_sh + key0 * o_sn;
   keys_left = nk - key0;
+  keys_made = max(key_count(), key0) - key0;
   add = ACCUMULATE || row0 > 0 || first > key_head * group();
   barrier();  // the strips lie where the slices lay
   strip = gl_SubgroupID * STRIP;

@@ -260,4 +260,23 @@ var matrixMutants = []Mutant{
 		Breaks: "of dK and dV of wide heads only the first columns are made",
 		Kill:   []Killer{in("./flash", "TestBackwardBySlabs")},
 	},
+	{
+		ID: "weights-zeros-lengths", File: "shaders/include/matrix_backward_weights.glsl", Modules: "matrix_backward_weights.f16",
+		Old: "  if (QUERY_LENGTHS) last = min(last, max(i * BR, last_query()));", New: "  ",
+		Breaks: "behind the last key of a block that ends beyond a batch entry's queries too few zeros are written",
+		Kill:   []Killer{in("./flash", "TestBackwardBySlabsWithLengths")},
+	},
+	{
+		ID: "products-lengths", File: "shaders/standard/standard_product_matrix.comp", Modules: "standard_product_matrix.",
+		Old: "  if (PADDED) { if (row >= rows_made) x = uvec4(0); }\n", New: "",
+		Breaks: "dQ of queries beyond those of a batch entry is that of its last",
+		Kill:   []Killer{in("./flash", "TestBackwardBySlabsWithLengths")},
+	},
+	{
+		ID: "sums-lengths", File: "shaders/standard/standard_backward_product_matrix.comp", Modules: "standard_backward_product_matrix.",
+		Old:    "uint row_count() { return PADDED ? query_count() : rows; }",
+		New:    "uint row_count() { return rows; }",
+		Breaks: "dK and dV are sums over queries that a batch entry does not have",
+		Kill:   []Killer{in("./flash", "TestBackwardBySlabsWithLengths")},
+	},
 }

@@ -24,7 +24,7 @@ var Backward = &kernel.BackwardKernel{
 		MostDim:        attn.MostDim,
 		Parameters: kernel.FormRanges.And(kernel.GroupBound, matrix.WeightsRanges, standard.ProductRanges,
 			kernel.Parameters{kernel.SlabsParameter: kernel.OnOff}),
-		Can:         attn.WithDropout | attn.OfScores | attn.WithSinks,
+		Can:         attn.WithDropout | attn.OfScores | attn.WithSinks | attn.WithLengths,
 		Yields:      true, // to the kernels that keep P and dS to themselves
 		Reserved:    kernel.ReservedOnCPU,
 		Unsupported: matrix.BackwardLacks,
@@ -33,6 +33,9 @@ var Backward = &kernel.BackwardKernel{
 }
 
 const name = "matrix_backward_slabs"
+
+// widthOfSums is the head dimension up to which registers have room for sums and operands.
+const widthOfSums = 128
 
 // Parts of the device's memory that P and dS may take, and of wide heads, which have no other kernel on matrices.
 const (
@@ -78,8 +81,11 @@ func fit(e *kernel.Env, problem *attn.Problem, f kernel.Fragment, l *kernel.Frag
 	if err != nil {
 		return nil, err
 	}
-	if !p.Bias.None() && !weights.MakesBias() && !kernel.IsWide(&p) {
+	switch narrow := max(p.HeadDim, p.ValueDim) <= widthOfSums; {
+	case !p.Bias.None() && !weights.MakesBias() && !kernel.IsWide(&p):
 		taken = false // what a bias gains is that its gradient needs no kernel of its own
+	case p.Padded() && narrow:
+		taken = false // not measured: registers have room
 	}
 	switch use := t.Get(kernel.SlabsParameter, kernel.BoolInt(taken)); {
 	case use == 0 && given:

@@ -1,6 +1,7 @@
 package slabs
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -45,6 +46,37 @@ func TestPasses(t *testing.T) {
 				require.NoError(t, small.Check())
 				require.Len(t, small.Stages, 5)
 			}
+		}
+	}
+}
+
+// TestTakenByDefault: where nobody says otherwise, batch entries with lengths go by way of memory at the head dimensions at which plain
+// batches do, and where a bias is no reason to.
+func TestTakenByDefault(t *testing.T) {
+	f, l := kernel.Fragment{M: 16, N: 8, K: 16, Lanes: 32}, &kernel.FragmentLayout{}
+	bias := attn.PerScore{In: true, DType: attn.F16, Own: [4]bool{true, true, true, true}}
+	for _, x := range []struct {
+		dim   int
+		set   func(p *attn.Problem)
+		taken bool
+	}{
+		{128, func(p *attn.Problem) {}, false},
+		{128, func(p *attn.Problem) { p.Bias = bias }, true},
+		{128, func(p *attn.Problem) { p.KeyLengths, p.Bias = true, bias }, false},
+		{136, func(p *attn.Problem) { p.KeyLengths, p.Bias = true, bias }, true},
+		{192, func(p *attn.Problem) { p.KeyLengths = true }, true},
+		{256, func(p *attn.Problem) { p.QueryLengths = true }, true},
+		{264, func(p *attn.Problem) { p.KeyLengths, p.QueryLengths = true, true }, true},
+	} {
+		p := kerneltest.Problem(attn.Problem{Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: 600, KeyLen: 520, HeadDim: x.dim, DType: attn.F16})
+		x.set(p)
+		c := kerneltest.Hopper()
+		c.Facts.Limits.MaxStorageBufferRange, c.Facts.Heaps = 1<<32-1, []vk.Heap{{Size: 80 << 30, DeviceLocal: true}}
+		_, err := fit(&kernel.Env{Caps: *c}, p, f, l, kernel.FormRegisters, kernel.NewBackwardTuning(nil))
+		var declined *kernel.Declined
+		require.Equal(t, !x.taken, errors.As(err, &declined), "%v: %v", p, err)
+		if x.taken {
+			require.NoError(t, err)
 		}
 	}
 }

@@ -198,7 +198,11 @@ func product(part gradient, k pass.Stage, v pass.Variant, g kernel.Grid, a pass.
 	if part != gradQueries { // every slab behind the first may add to dK and dV
 		v.Accumulate = v.Accumulate || a.Slab.Head0+a.Slab.Row0 > 0
 	}
-	return on(k, standardGradientLabels[part], g, a, read(matrix), read(a.X), pass.Bind{To: a.Y, Mode: v.Written()})
+	k = on(k, standardGradientLabels[part], g, a, read(matrix), read(a.X), pass.Bind{To: a.Y, Mode: v.Written()})
+	if a.Problem.Padded() {
+		k.Bind = append(k.Bind, pass.Scores(a.Problem, 0)...)
+	}
+	return k
 }
 
 // selfCheck is the pass of a small problem, on weights that the scalar tier keeps.

@@ -74,3 +74,44 @@ func wideHeads(s *suite) {
 			DType: flash.F16}).Sample = 64
 	}
 }
+
+// edges draws in turn lengths around the ends of tiles: none, one, a tile, one more, and all.
+func edges() func(*rand.Rand, int) int {
+	i := 0
+	return func(_ *rand.Rand, most int) int {
+		i++
+		return min([]int{0, most, 1, 32, 64, 33}[(i*5+i/6)%6], most)
+	}
+}
+
+// paddedWideHeads are padded batches of head dimensions whose P and dS of backward passes may stand in memory, with what else kernels treat
+// in their own way.
+func paddedWideHeads(s *suite) {
+	causal := func(p *flash.Problem) { p.Causal = flash.CausalBottomRight }
+	options := []struct {
+		name string
+		set  func(p *flash.Problem)
+	}{
+		{"causal", causal},
+		{"window", func(p *flash.Problem) { causal(p); p.Window = flash.SlidingWindow(29, -1) }},
+		{"dropout", func(p *flash.Problem) { p.Dropout = 0.25 }},
+		{"softcap-sinks", func(p *flash.Problem) {
+			p.Heads, p.KeyHeads, p.Sinks, p.ScoreFunction = 4, 2, true, score.Softcap(20) // four heads: as those of wide/scores
+		}},
+		{"plain", func(p *flash.Problem) {}},
+	}
+	for i, d := range [][3]int{{192, 192, 140}, {256, 256, 120}, {512, 512, 80}, {576, 512, 75}} { // and queries
+		for j, dtype := range []flash.DType{flash.F16, flash.BF16} {
+			for k, x := range options {
+				if s.small && (j > 0 || k != i) {
+					continue
+				}
+				p := flash.Problem{Batch: 6, Heads: 2, KeyHeads: 1, QueryLen: d[2], KeyLen: 70, HeadDim: d[0], ValueDim: d[1], DType: dtype,
+					KeyLengths: true, QueryLengths: k != 2}
+				x.set(&p)
+				p.Batch = min(p.Batch, 12/p.Heads)
+				s.add(&Case{Name: name(dtype, "lengths/wide-%d-%s", d[0], x.name), Problem: p, Seed: uint64(k), lengths: edges()})
+			}
+		}
+	}
+}

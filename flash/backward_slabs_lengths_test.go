@@ -1,0 +1,188 @@
+package flash
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vkattn/vkattn/flash/score"
+	"github.com/vkattn/vkattn/internal/traffic"
+	"github.com/vkattn/vkattn/internal/vktest"
+)
+
+// slabsAsScalar requires that the backward pass by way of memory, with scratch full of NaNs before each run, gives the gradients of the
+// scalar tier, overwritten and added to. What neither writes stays as it was.
+func slabsAsScalar(t *testing.T, d *Device, m packedTensors, p Problem, tuning map[string]int, f Forward, b Backward) {
+	t.Helper()
+	scalar := mustPlan(t, d, p, WithTier(TierScalar))
+	require.NoError(t, scalar.Forward(bg, f))
+	tuning["slabs"] = 1
+	slabs := planGradients(t, d, p, TierMatrix, WithBackwardTuning(backwardTile(t, d, Flash, p, tuning)))
+	require.Contains(t, backwardInfo(t, slabs).Kernel, "matrix_backward_slabs")
+	b.Forward = f
+	gradients := map[string]*Tensor{"dq": b.DQ, "dk": b.DK, "dv": b.DV}
+	if b.DBias != nil {
+		gradients["dbias"] = b.DBias
+	}
+	for _, before := range []float32{float32(math.NaN()), 1} {
+		b.Accumulate = before == 1
+		var got [2]map[string][]float32
+		for i, plan := range []*Plan{scalar, slabs} {
+			for _, g := range gradients {
+				require.NoError(t, g.Upload(bg, slices.Repeat([]float32{before}, g.Elements())))
+			}
+			r, err := plan.NewRecording(ForBackward())
+			require.NoError(t, err)
+			require.NoError(t, r.Backward(b))
+			for _, at := range r.writer.Scratch {
+				require.NoError(t, d.env.Ctx.Upload(bg, at, bytes.Repeat([]byte{0xff}, int(at.Size))))
+			}
+			pending, err := r.Submit()
+			require.NoError(t, err)
+			require.NoError(t, pending.Wait(bg))
+			got[i] = map[string][]float32{}
+			for name, g := range gradients {
+				got[i][name] = m.values(g)
+			}
+		}
+		for name, want := range got[0] {
+			seen := 0
+			for i, x := range want {
+				y := got[1][name][i]
+				if math.IsNaN(float64(x)) && math.IsNaN(float64(y)) {
+					continue
+				}
+				require.InDelta(t, x, y, 2e-2, "%s, element %d, with %g before", name, i, before)
+				if x != before && x != 0 {
+					seen++
+				}
+			}
+			require.Greater(t, seen, len(want)/50, name)
+		}
+	}
+	require.NoError(t, slabs.Close())
+	require.NoError(t, scalar.Close())
+}
+
+// spoiled has NaN in the rows of each batch entry beyond its length.
+func (m packedTensors) spoiled(x *Tensor, shape [4]int, lens []int) *Tensor {
+	values := m.values(x)
+	for i := range values {
+		if row := i / shape[3]; row%shape[2] >= lens[row/shape[2]/shape[1]] {
+			values[i] = float32(math.NaN())
+		}
+	}
+	require.NoError(m.t, x.Upload(m.t.Context(), values))
+	return x
+}
+
+// TestBackwardBySlabsWithLengths: batch entries of no, one, few and all queries and keys, some of them a tile's, have the scalar tier's
+// gradients by way of memory: what no query sees is not read, and gradients beyond the lengths are 0.
+func TestBackwardBySlabsWithLengths(t *testing.T) {
+	d := testDevice(t)
+	small := map[string]int{"weights_w": 1, "weights_rm": 1, "weights_bc": 1, "weights_ck": 1}
+	pairs := map[string]int{"weights_w": 2, "weights_rm": 1, "weights_bc": 2, "weights_ck": 1, "weights_prefetch": 1}
+	sliced := map[string]int{"weights_w": 1, "weights_rm": 2, "weights_bc": 2, "weights_ck": 2, "weights_slice": 1}
+	for i, x := range []struct {
+		set    func(p *Problem)
+		tuning map[string]int
+		long   string
+	}{
+		{func(p *Problem) { p.Causal = CausalBottomRight }, small, ""},
+		{func(p *Problem) { p.QueryLengths = false }, pairs, "lengths of keys beside those of queries"},
+		{func(p *Problem) { p.KeyLengths, p.Causal, p.DType = false, CausalBottomRight, BF16 }, pairs,
+			"lengths of queries beside those of keys"},
+		{func(p *Problem) { p.Window, p.Sinks = SlidingWindow(9, 2), true }, small, ""},
+		{func(p *Problem) { p.Window, p.Causal = SlidingWindow(20, -1), CausalTopLeft }, map[string]int{"form": 2},
+			"windows and the form"},
+		{func(p *Problem) { p.Causal, p.Dropout, p.ScoreFunction = CausalBottomRight, 0.25, score.Softcap(3) }, small,
+			"the options on wide heads"},
+		{func(p *Problem) {
+			p.Causal, p.HeadDim, p.Bias = CausalBottomRight, 136, PerScore{DType: F16, Batch: p.Batch, Heads: p.Heads, Queries: p.QueryLen,
+				Keys: p.KeyLen}
+		}, small, "a bias"},
+		{func(p *Problem) { p.HeadDim, p.Causal = 192, CausalBottomRight }, map[string]int{}, "the default tile"},
+		{func(p *Problem) { p.HeadDim = 256 }, map[string]int{}, "the default tile"},
+		{func(p *Problem) { p.HeadDim, p.ValueDim, p.Causal = 264, 24, CausalBottomRight }, sliced, "wide heads with options"},
+		{func(p *Problem) {
+			p.HeadDim, p.ValueDim, p.Window, p.Dropout, p.ScoreFunction = 24, 283, SlidingWindow(17, 5), 0.25, score.Softcap(3)
+		}, sliced, ""},
+	} {
+		p := Problem{Batch: 6, Heads: 4, KeyHeads: 2, QueryLen: 45, KeyLen: 64, HeadDim: 8, DType: F16, KeyLengths: true,
+			QueryLengths: true}
+		if i == 0 { // in slabs
+			p.HeadDim = 24
+		}
+		x.set(&p)
+		t.Run(fmt.Sprint(i, p), func(t *testing.T) {
+			vktest.Budget(t)
+			if x.long != "" {
+				vktest.Long(t, x.long)
+			}
+			m := newPackedTensors(t, d)
+			f := m.forward(p)
+			b := m.backward(p, f)
+			keys, queries := []int{0, 40, 1, 64, 16, 33}, []int{20, 0, 45, 32, 33, 1}
+			if p.KeyLengths {
+				f.KeyLengths = m.ints(keys...)
+				m.spoiled(f.K, p.KShape(), keys)
+				m.spoiled(f.V, p.VShape(), keys)
+			}
+			if p.QueryLengths {
+				f.QueryLengths = m.ints(queries...)
+				m.spoiled(f.Q, p.QShape(), queries)
+				m.spoiled(b.DO, p.OShape(), queries)
+			}
+			if p.Sinks {
+				f.Sinks = m.input(F32, [4]int{1, 1, 1, p.Heads})
+			}
+			if p.Bias.Heads > 0 {
+				shape := [4]int{p.Bias.Batch, p.Bias.Heads, p.Bias.Queries, p.Bias.Keys}
+				f.Bias, b.DBias = m.input(F16, shape), m.output(F16, shape)
+			}
+			tuning := map[string]int{}
+			for name, n := range x.tuning {
+				tuning[name] = n
+			}
+			if i == 0 {
+				tuning["max_slab"] = 2 * p.QueryLen * p.KeyLen * 2
+			}
+			slabsAsScalar(t, d, m, p, tuning, f, b)
+		})
+	}
+}
+
+// filled gives a problem lengths of all that there is.
+func filled(t *testing.T, d *Device, p Problem, f *Forward) {
+	t.Helper()
+	m := newPackedTensors(t, d)
+	if p.KeyLengths {
+		f.KeyLengths = m.ints(slices.Repeat([]int{p.KeyLen}, p.Batch)...)
+	}
+	if p.QueryLengths {
+		f.QueryLengths = m.ints(slices.Repeat([]int{p.QueryLen}, p.Batch)...)
+	}
+}
+
+// TestSlabsWithLengthsMoveAsTheModelSays: where batch entries have all that there is, the bytes that builds of the kernels by way of memory
+// count equal the model's.
+func TestSlabsWithLengthsMoveAsTheModelSays(t *testing.T) {
+	vktest.Long(t, "what kernels move is counted by the whole suite alone")
+	d, c := countingDevice(t)
+	lengths := Problem{Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: 41, KeyLen: 53, HeadDim: 24, ValueDim: 16, DType: F16,
+		Causal: CausalBottomRight, KeyLengths: true, QueryLengths: true}
+	for i, p := range []Problem{lengths} {
+		t.Run(fmt.Sprint(p), func(t *testing.T) {
+			vktest.Budget(t)
+			tile := backwardTile(t, d, Flash, p, map[string]int{"slabs": 1, "weights_w": 1, "weights_rm": 2, "weights_bc": 2,
+				"weights_ck": 1, "max_slab": 2 * 41 * 56 * 2})
+			plan := planGradients(t, d, p, TierMatrix, WithBackwardTuning(tile))
+			defer plan.Close()
+			backwardMoves(t, c, plan, traffic.Call{Accumulate: i == 0, DLSE: i == 0}, nil)
+		})
+	}
+}
