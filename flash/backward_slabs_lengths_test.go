@@ -3,6 +3,7 @@ package flash
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"testing"
@@ -144,10 +145,7 @@ func TestBackwardBySlabsWithLengths(t *testing.T) {
 				shape := [4]int{p.Bias.Batch, p.Bias.Heads, p.Bias.Queries, p.Bias.Keys}
 				f.Bias, b.DBias = m.input(F16, shape), m.output(F16, shape)
 			}
-			tuning := map[string]int{}
-			for name, n := range x.tuning {
-				tuning[name] = n
-			}
+			tuning := maps.Clone(x.tuning)
 			if i == 0 {
 				tuning["max_slab"] = 2 * p.QueryLen * p.KeyLen * 2
 			}
@@ -156,7 +154,109 @@ func TestBackwardBySlabsWithLengths(t *testing.T) {
 	}
 }
 
-// filled gives a problem lengths of all that there is.
+// kept has NaN in all rows of packed sequences but those that these use.
+func (m packedTensors) kept(x *Tensor, shape [4]int, starts, used []int) *Tensor {
+	values := m.values(x)
+	for i := range values {
+		row, uses := i/shape[3]%shape[2], false
+		for j, n := range used {
+			uses = uses || row >= starts[j] && row < starts[j]+n
+		}
+		if !uses {
+			values[i] = float32(math.NaN())
+		}
+	}
+	require.NoError(m.t, x.Upload(m.t.Context(), values))
+	return x
+}
+
+// TestBackwardBySlabsPacked: packed sequences of no, one, few, a tile's and all rows have the scalar tier's gradients by way of memory,
+// and rows of no sequence stay as they were.
+func TestBackwardBySlabsPacked(t *testing.T) {
+	d := testDevice(t)
+	small := map[string]int{"weights_w": 1, "weights_rm": 1, "weights_bc": 1, "weights_ck": 1}
+	pairs := map[string]int{"weights_w": 2, "weights_rm": 1, "weights_bc": 2, "weights_ck": 1, "weights_prefetch": 1}
+	sliced := map[string]int{"weights_w": 1, "weights_rm": 2, "weights_bc": 2, "weights_ck": 2, "weights_slice": 1}
+	queries, keys := []int{70, 1, 0, 33, 64, 5}, []int{50, 83, 9, 64, 1, 0}
+	for i, x := range []struct {
+		set    func(p *Problem)
+		tuning map[string]int
+		long   string
+	}{
+		{func(p *Problem) { p.Causal = CausalBottomRight }, small, ""},
+		{func(p *Problem) { p.KeyLengths, p.QueryLengths, p.Causal = true, true, CausalBottomRight }, pairs, ""},
+		{func(p *Problem) { p.DType = BF16 }, pairs, "packed sequences in fp16"},
+		{func(p *Problem) { p.Window, p.Sinks = SlidingWindow(9, 2), true }, map[string]int{"max_groups": 3}, "windows of wide heads"},
+		{func(p *Problem) { p.Window, p.Causal = SlidingWindow(20, -1), CausalTopLeft }, map[string]int{"form": 2},
+			"windows and the form"},
+		{func(p *Problem) { p.Causal, p.Dropout, p.ScoreFunction = CausalBottomRight, 0.25, score.Softcap(3) }, small,
+			"the options on wide heads"},
+		{func(p *Problem) { p.Packed.Keys, p.KeyLengths = 0, true }, small, "queries alone on scalar kernels"},
+		{func(p *Problem) { p.Bias = PerScore{DType: F32, Batch: 1, Heads: p.Heads, Queries: 1, Keys: 83} }, small, "a bias"},
+		{func(p *Problem) { p.HeadDim, p.Causal = 192, CausalBottomRight }, map[string]int{}, "the default tile"},
+		{func(p *Problem) { p.HeadDim = 256 }, map[string]int{}, "the default tile"},
+		{func(p *Problem) { p.HeadDim, p.ValueDim, p.Causal = 264, 24, CausalBottomRight }, sliced, "wide heads with options"},
+		{func(p *Problem) {
+			p.HeadDim, p.ValueDim, p.Window, p.Dropout, p.ScoreFunction = 24, 283, SlidingWindow(17, 5), 0.25, score.Softcap(3)
+		}, sliced, ""},
+	} {
+		const before, behind = 3, 2
+		starts := func(lens []int) []int {
+			all := []int{before}
+			for _, n := range lens {
+				all = append(all, all[len(all)-1]+n)
+			}
+			return all
+		}
+		qs, ks := starts(queries), starts(keys)
+		p := Problem{Batch: len(queries), Heads: 4, KeyHeads: 2, QueryLen: slices.Max(queries), KeyLen: slices.Max(keys), HeadDim: 8,
+			DType: F16, Packed: Packed{qs[len(queries)] + behind, ks[len(keys)] + behind}}
+		x.set(&p)
+		t.Run(fmt.Sprint(i, p), func(t *testing.T) {
+			vktest.Budget(t)
+			if x.long != "" {
+				vktest.Long(t, x.long)
+			}
+			m := newPackedTensors(t, d)
+			f := m.forward(p)
+			b := m.backward(p, f)
+			f.QueryStarts = m.ints(qs...)
+			usedQueries, usedKeys := queries, keys
+			if p.QueryLengths {
+				usedQueries = []int{60, 0, 0, 32, 64, 1}
+				f.QueryLengths = m.ints(usedQueries...)
+			}
+			if p.KeyLengths {
+				usedKeys = []int{50, 64, 0, 33, 1, 0}
+				f.KeyLengths = m.ints(usedKeys...)
+			}
+			m.kept(f.Q, p.QShape(), qs, usedQueries)
+			m.kept(b.DO, p.OShape(), qs, usedQueries)
+			if p.Packed.Keys > 0 {
+				f.KeyStarts = m.ints(ks...)
+				m.kept(f.K, p.KShape(), ks, usedKeys)
+				m.kept(f.V, p.VShape(), ks, usedKeys)
+			} else {
+				m.spoiled(f.K, p.KShape(), usedKeys)
+				m.spoiled(f.V, p.VShape(), usedKeys)
+			}
+			if p.Sinks {
+				f.Sinks = m.input(F32, [4]int{1, 1, 1, p.Heads})
+			}
+			if p.Bias.Heads > 0 {
+				shape := [4]int{1, p.Heads, 1, p.KeyLen}
+				f.Bias, b.DBias = m.input(F32, shape), m.output(F32, shape)
+			}
+			tuning := maps.Clone(x.tuning)
+			if i < 2 { // in slabs of a key head
+				tuning["max_slab"] = 2 * p.Packed.Queries * 88 * 2
+			}
+			slabsAsScalar(t, d, m, p, tuning, f, b)
+		})
+	}
+}
+
+// filled gives a problem lengths of all that there is, and packed sequences that are the longest, all of them.
 func filled(t *testing.T, d *Device, p Problem, f *Forward) {
 	t.Helper()
 	m := newPackedTensors(t, d)
@@ -166,20 +266,34 @@ func filled(t *testing.T, d *Device, p Problem, f *Forward) {
 	if p.QueryLengths {
 		f.QueryLengths = m.ints(slices.Repeat([]int{p.QueryLen}, p.Batch)...)
 	}
+	starts := func(n int) (all []int) {
+		for i := range p.Batch + 1 {
+			all = append(all, i*n)
+		}
+		return all
+	}
+	if p.Packed.Queries > 0 {
+		f.QueryStarts = m.ints(starts(p.QueryLen)...)
+	}
+	if p.Packed.Keys > 0 {
+		f.KeyStarts = m.ints(starts(p.KeyLen)...)
+	}
 }
 
-// TestSlabsWithLengthsMoveAsTheModelSays: where batch entries have all that there is, the bytes that builds of the kernels by way of memory
-// count equal the model's.
+// TestSlabsWithLengthsMoveAsTheModelSays: where batch entries, or packed sequences, have all that there is, the bytes that builds of the
+// kernels by way of memory count equal the model's.
 func TestSlabsWithLengthsMoveAsTheModelSays(t *testing.T) {
 	vktest.Long(t, "what kernels move is counted by the whole suite alone")
 	d, c := countingDevice(t)
 	lengths := Problem{Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: 41, KeyLen: 53, HeadDim: 24, ValueDim: 16, DType: F16,
 		Causal: CausalBottomRight, KeyLengths: true, QueryLengths: true}
-	for i, p := range []Problem{lengths} {
+	packed := lengths
+	packed.KeyLengths, packed.QueryLengths, packed.Packed, packed.Window = false, false, Packed{2 * 41, 2 * 53}, SlidingWindow(19, -1)
+	for i, p := range []Problem{lengths, packed} {
 		t.Run(fmt.Sprint(p), func(t *testing.T) {
 			vktest.Budget(t)
 			tile := backwardTile(t, d, Flash, p, map[string]int{"slabs": 1, "weights_w": 1, "weights_rm": 2, "weights_bc": 2,
-				"weights_ck": 1, "max_slab": 2 * 41 * 56 * 2})
+				"weights_ck": 1, "max_slab": 2 * max(41, p.Packed.Queries) * 56 * 2})
 			plan := planGradients(t, d, p, TierMatrix, WithBackwardTuning(tile))
 			defer plan.Close()
 			backwardMoves(t, c, plan, traffic.Call{Accumulate: i == 0, DLSE: i == 0}, nil)

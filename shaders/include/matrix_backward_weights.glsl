@@ -10,8 +10,12 @@
 // Where every score has an element of the bias of its own, dS without that factor is the gradient with respect to the bias (DBIAS): it is
 // written on the way, rounded once, and zeros where no query of the block sees a key.
 //
+// Of packed sequences a slab has some of the heads of all of them: a matrix has a row for each row of the queries' tensor, and columns
+// count from the first key of the row's sequence. DBIAS is 0.
+//
 // Bindings: 6 P, 7 dS, both [head - first][row][pitch]; 14 dbias.
-// Push constants: x_sb is the slab's first head, batch included, x_sh the elements from head to head, and x_sn the pitch; y is dbias.
+// Push constants: x_sb is the slab's first head, batch included, x_sh the elements from head to head, and x_sn the pitch; y is dbias. Of
+// packed sequences x_sb is the first head of each, and y_sb how many the slab has.
 //
 // Specialization constants, besides those of matrix_backward.glsl, where H_LEN in form 1 is W FM 2 odd(CK/8), with DBIAS
 // W FM (odd(CK/8) + CK/4 + 2):
@@ -25,6 +29,8 @@ layout(constant_id = 77) const bool ALIGNED_BIAS = true;
 VIEWS(Y, y, 7, )
 VIEWS(Z, z, 14, )
 layout(binding = 14) buffer Z32_ { float z32[]; };
+
+uint heads_at_once() { return PACKED ? y_sb : heads(); }   // of which packed sequences have a workgroup for each block
 
 FRAG_A P[RM * NP];
 uint slab_at, z_base;   // where this head begins in P and dS, and in dbias

@@ -8,7 +8,8 @@
 // behind each row's last key as far as this kernel reads (its constant ZERO, here BR + BK).
 //
 // With lengths (include/lengths.glsl; slabs are of whole heads then) rows beyond the last query are not read, and their O is 0; nor is
-// what P has beyond the last key.
+// what P has beyond the last key. Of packed sequences (include/rows.glsl) a slab has heads of all of them, a matrix rows for those of the
+// queries' tensor, and columns count from the first key of the row's sequence; blocks are those of the table.
 //
 // Bindings: 0 P [bh - bh0][row - row0][pitch], pitch a multiple of 8; 1 V, 2 O, 3 and 4 lengths, 5 further arguments.
 // Workgroups: ACROSS ceil(rows/BR) matrices, those side by side first, then rows; with a causal mask the longest blocks first.
@@ -58,10 +59,10 @@ uint row_count() { return PADDED ? query_count() : rows; }
 uint last_row() { return PADDED ? last_query() : rows - 1; }
 uint width() { return PADDED ? (key_count() + UNIT - 1) / UNIT * UNIT : pitch; }
 
-// A unit of a row of P; zeros beyond width(). Rows beyond the last repeat it, and their O is not made of it.
-uvec4 load_p(uint matrix, uint r, uint key) {
+// A unit of row r behind row `first` of the slab; zeros beyond width(). Rows beyond the last repeat it, and their O is not made of it.
+uvec4 load_p(uint first, uint r, uint key) {
   const uvec4 x = LOADED_IF(scores, 16, r < row_count() && key < width(),
-    p8[((matrix * rows + min(r, last_row())) * pitch + min(key, pitch - UNIT)) / UNIT]);
+    p8[((first + min(r, last_row())) * pitch + min(key, pitch - UNIT)) / UNIT]);
   return key < width() ? kept8(x) : uvec4(0);
 }
 // A unit of a row of V; zeros beyond the last key and from column D on.
@@ -73,7 +74,7 @@ uvec4 load_v(uint origin, uint key, uint c) {
   return key < key_count() && (ALL_COLUMNS || c < D) ? x : uvec4(0);
 }
 
-uint matrix, r0;                    // matrix of the slab, and the block's first row of it
+uint first_row, r0;                 // row of the slab with which the matrix, or its sequence, begins, and the block's first row of it
 uint v_origin;                      // element at which row 0 of its V lies
 uint key0;                          // first key of the slice
 uint p_at[P_TURNS], v_at[V_TURNS];  // places of the first slice's, in units
@@ -85,7 +86,7 @@ void fetch() {
     EACH(P_TURNS, BR * PU, u, x) p_next[u] = kept8(LOADED_IF(scores, 16, r0 + x / PU < row_count(), p8[p_at[u] + key0 / UNIT]));
     EACH(V_TURNS, BK * VU, u, x) v_next[u] = LOADED_IF(v, 16, ALL_COLUMNS || col0 + x % VU * UNIT < D, v8[v_at[u] + key0 * v_sn / UNIT]);
   } else {
-    EACH(P_TURNS, BR * PU, u, x) p_next[u] = load_p(matrix, r0 + x / PU, key0 + x % PU * UNIT);
+    EACH(P_TURNS, BR * PU, u, x) p_next[u] = load_p(first_row, r0 + x / PU, key0 + x % PU * UNIT);
     EACH(V_TURNS, BK * VU, u, x) v_next[u] = load_v(v_origin, key0 + x / VU, col0 + x % VU * UNIT);
   }
 }
@@ -114,23 +115,26 @@ uint my_col;
 
 void main() {
   const uint id = workgroup_index();
-  if (id >= total) return;
+  if (id >= total || !is_work(id / ACROSS, slab_heads)) return;
   tid = gl_SubgroupID * SG + gl_SubgroupInvocationID;
   const uint blocks = (rows + BR - 1) / BR;
   const uint matrices = total / (blocks * ACROSS);
-  const Place place = place_of_queries(id / ACROSS, blocks, matrices);
+  Place place;
+  if (PACKED) place = place_of_item(id / ACROSS, slab_heads); else place = place_of_queries(id / ACROSS, blocks, matrices);
   col0 = id % ACROSS * BC;
-  matrix = place.matrix;
   r0 = place.block * BR;
-  const uint bh = bh0 + matrix, b = bh / heads(), h = bh % heads();
+  uint bh = bh0 + place.matrix, b, h;
+  if (PACKED) { b = place.matrix / slab_heads; h = bh0 + place.matrix % slab_heads; } else { b = bh / heads(); h = bh % heads(); }
   take_lengths(b);
-  v_origin = v_off() + b * v_sb + (h / group()) * v_sh;
+  first_row = PACKED ? (h - bh0) * rows + query_origin(b, nq, 1) : place.matrix * rows;
+  const uint row_end = PACKED ? query_slots() : rows;
+  v_origin = v_off() + key_origin(b, v_sb, v_sn) + (h / group()) * v_sh;
   my_row = gl_SubgroupID / WC * FR * M;
   my_col = gl_SubgroupID % WC * FC * N;
 
-  const Walk keys = key_tiles(row0 + r0, row0 + min(r0 + BR, rows) - 1, BK);
+  const Walk keys = key_tiles(row0 + r0, row0 + min(r0 + BR, row_end) - 1, BK);
 
-  EACH(P_TURNS, BR * PU, u, x) p_at[u] = (matrix * rows + min(r0 + x / PU, last_row())) * pitch / UNIT + x % PU;
+  EACH(P_TURNS, BR * PU, u, x) p_at[u] = (first_row + min(r0 + x / PU, last_row())) * pitch / UNIT + x % PU;
   EACH(V_TURNS, BK * VU, u, x) v_at[u] = (v_origin + x / VU * v_sn + min(col0 + x % VU * UNIT, D - UNIT)) / UNIT;
   [[unroll]] for (uint f = 0; f < FR * FC; ++f) acc[f] = ACCUMULATOR(0.0);
   key0 = keys.begin * BK;  // one slice at least
@@ -154,8 +158,8 @@ void main() {
   } while (key0 < keys.end * BK);
 
   if (DROPOUT) [[unroll]] for (uint f = 0; f < FR * FC; ++f) acc[f] *= drop_scale();
-  o_origin = o_off() + b * o_sb + h * o_sh + (row0 + r0) * o_sn;
-  rows_left = rows - r0;
+  o_origin = o_off() + query_origin(b, o_sb, o_sn) + h * o_sh + (row0 + r0) * o_sn;
+  rows_left = row_end - r0;
   rows_made = max(row_count(), r0) - r0;
   barrier();  // the strips lie where the slices lay
   strip = gl_SubgroupID * STRIP;

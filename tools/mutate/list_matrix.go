@@ -279,4 +279,25 @@ var matrixMutants = []Mutant{
 		Breaks: "dK and dV are sums over queries that a batch entry does not have",
 		Kill:   []Killer{in("./flash", "TestBackwardBySlabsWithLengths")},
 	},
+	{
+		ID: "weights-head-base", File: "shaders/matrix/matrix_backward_q.comp", Modules: "matrix_backward_weights.f16",
+		Old: "matrix = matrix / y_sb * heads() + x_sb + matrix % y_sb;", New: "matrix = matrix / y_sb * heads() + matrix % y_sb;",
+		Breaks: "of packed sequences each slab has P and dS of the first heads",
+		Kill:   []Killer{in("./flash", "TestBackwardBySlabsPacked")},
+	},
+	{
+		ID: "products-sequence-row", File: "shaders/standard/standard_product_matrix.comp", Modules: "standard_product_matrix.",
+		Old:    "PACKED ? (h - bh0) * rows + query_origin(b, nq, 1) : place.matrix * rows;",
+		New:    "PACKED ? (h - bh0) * rows : place.matrix * rows;",
+		Breaks: "dQ of each packed sequence is made of the rows of dS of the first",
+		Kill:   []Killer{in("./flash", "TestBackwardBySlabsPacked")},
+	},
+	{
+		ID: "sums-sequence-heads", File: "shaders/standard/standard_backward_product_matrix.comp",
+		Modules: "standard_backward_product_matrix.",
+		Old:     "{ b = place.matrix / (slab_heads / group()); place.matrix %= slab_heads / group(); }",
+		New:     "{ b = place.matrix / slab_heads; place.matrix %= slab_heads / group(); }",
+		Breaks:  "dK and dV of a block of packed keys are those of another sequence where several query heads read a key head",
+		Kill:    []Killer{in("./flash", "TestBackwardBySlabsPacked")},
+	},
 }

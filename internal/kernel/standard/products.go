@@ -37,7 +37,7 @@ func ChooseProducts(c *kernel.Capabilities, p *attn.Problem, f kernel.Fragment, 
 func (s *Products) Grids(e *kernel.Env, p *attn.Problem, b *Slab, t *kernel.Tuning) (grids ProductGrids, err error) {
 	for n, part := range products {
 		groups, flops, at := work(s.tiles, p, b, part)
-		groups *= uint64(s.tiles.product(part).across)
+		groups *= uint64(s.tiles.tile(part).ProductTile.across)
 		if grids[n], err = kernel.GridFor(e, groups, flops, at, t); err != nil {
 			return grids, err
 		}
@@ -45,16 +45,26 @@ func (s *Products) Grids(e *kernel.Env, p *attn.Problem, b *Slab, t *kernel.Tuni
 	return grids, nil
 }
 
-// product is the block of one of the products.
-func (s *matrixGradients) product(part gradient) *matrixBlock {
-	return &map[gradient]*MatrixTile{gradValues: &s.values, gradQueries: &s.queries, gradKeys: &s.keys}[part].ProductTile
+// tile is that of one of the products.
+func (s *matrixGradients) tile(part gradient) *MatrixTile {
+	return map[gradient]*MatrixTile{gradValues: &s.values, gradQueries: &s.queries, gradKeys: &s.keys}[part]
 }
 
-// Stages are those of the slab in a, whose P and dS are scratch of these names.
-func (s *Products) Stages(v pass.Variant, grids *ProductGrids, a pass.Args, weights, grads string) (out []pass.Stage) {
+// Blocks is how they cut rows of keys or queries, one after the other.
+func (s *Products) Blocks() (all [len(products)]kernel.RowBlocks) {
+	for n, part := range products {
+		rows, columns := s.tiles.tile(part).productBlock()
+		all[n] = kernel.RowBlocks{Keys: part != gradQueries, Rows: rows, Columns: columns}
+	}
+	return all
+}
+
+// Stages are those of the slab in a, whose P and dS are scratch of these names; tables are the places of their tables of packed sequences.
+func (s *Products) Stages(v pass.Variant, grids *ProductGrids, a pass.Args, weights, grads string,
+	tables [len(products)]int) (out []pass.Stage) {
 	for n, part := range products {
 		k := s.tiles.Kernel(part, a.Problem, kernel.GradientVariant{Aligned: v.Aligned, Accumulate: v.Accumulate})
-		out = append(out, product(part, k, v, grids[n], a, weights, grads))
+		out = append(out, product(part, k, v, grids[n], a, weights, grads, tables[n]))
 	}
 	return out
 }

@@ -84,8 +84,8 @@ func edges() func(*rand.Rand, int) int {
 	}
 }
 
-// paddedWideHeads are padded batches of head dimensions whose P and dS of backward passes may stand in memory, with what else kernels treat
-// in their own way.
+// paddedWideHeads are padded batches and packed sequences of head dimensions whose P and dS of backward passes may stand in memory, with
+// what else kernels treat in their own way.
 func paddedWideHeads(s *suite) {
 	causal := func(p *flash.Problem) { p.Causal = flash.CausalBottomRight }
 	options := []struct {
@@ -94,7 +94,7 @@ func paddedWideHeads(s *suite) {
 	}{
 		{"causal", causal},
 		{"window", func(p *flash.Problem) { causal(p); p.Window = flash.SlidingWindow(29, -1) }},
-		{"dropout", func(p *flash.Problem) { p.Dropout = 0.25 }},
+		{"dropout", func(p *flash.Problem) { causal(p); p.Dropout = 0.25 }},
 		{"softcap-sinks", func(p *flash.Problem) {
 			p.Heads, p.KeyHeads, p.Sinks, p.ScoreFunction = 4, 2, true, score.Softcap(20) // four heads: as those of wide/scores
 		}},
@@ -103,14 +103,22 @@ func paddedWideHeads(s *suite) {
 	for i, d := range [][3]int{{192, 192, 140}, {256, 256, 120}, {512, 512, 80}, {576, 512, 75}} { // and queries
 		for j, dtype := range []flash.DType{flash.F16, flash.BF16} {
 			for k, x := range options {
-				if s.small && (j > 0 || k != i) {
-					continue
+				for l, kind := range []string{"lengths", "packed"} {
+					if s.small && (j > 0 || k != i+l) {
+						continue
+					}
+					p := flash.Problem{Batch: 6, Heads: 2, KeyHeads: 1, QueryLen: d[2], KeyLen: 70, HeadDim: d[0], ValueDim: d[1],
+						DType: dtype}
+					x.set(&p)
+					p.Batch = min(p.Batch, 12/p.Heads)
+					p.KeyLengths = kind == "lengths" || k == 1 // of packed sequences: slots longer than what is used
+					p.QueryLengths = p.KeyLengths && k != 2
+					c := &Case{Name: name(dtype, "%s/wide-%d-%s", kind, d[0], x.name), Problem: p, Seed: uint64(k), lengths: edges()}
+					if kind == "packed" {
+						c.Pack(rand.New(rand.NewPCG(uint64(i), uint64(k))), k != 4) // once queries alone
+					}
+					s.add(c)
 				}
-				p := flash.Problem{Batch: 6, Heads: 2, KeyHeads: 1, QueryLen: d[2], KeyLen: 70, HeadDim: d[0], ValueDim: d[1], DType: dtype,
-					KeyLengths: true, QueryLengths: k != 2}
-				x.set(&p)
-				p.Batch = min(p.Batch, 12/p.Heads)
-				s.add(&Case{Name: name(dtype, "lengths/wide-%d-%s", d[0], x.name), Problem: p, Seed: uint64(k), lengths: edges()})
 			}
 		}
 	}
