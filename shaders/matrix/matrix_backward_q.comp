@@ -23,6 +23,7 @@
 // Variants: fp16; DTYPE_BF16; TO_MEMORY and SLICED of both. Full subgroups of SG required.
 
 #extension GL_GOOGLE_include_directive : require
+#define DRAWS_KEPT
 #include "matrix_backward.glsl"
 #include "matrix_backward_queries.glsl"
 

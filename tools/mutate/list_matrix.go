@@ -280,6 +280,12 @@ var matrixMutants = []Mutant{
 		Kill:   []Killer{in("./flash", "TestBackwardBySlabsWithLengths")},
 	},
 	{
+		ID: "draws-kept", File: "shaders/include/matrix_backward_dropout.glsl", Modules: "matrix_backward_weights.f16",
+		Old: "const bool is = first_key / 64 == drawn_group;", New: "const bool is = drawn_group != ~0u;",
+		Breaks: "tiles beyond the first group of 64 keys have its draws",
+		Kill:   []Killer{in("./flash", "TestBackwardBySlabsPacked")},
+	},
+	{
 		ID: "weights-head-base", File: "shaders/matrix/matrix_backward_q.comp", Modules: "matrix_backward_weights.f16",
 		Old: "matrix = matrix / y_sb * heads() + x_sb + matrix % y_sb;", New: "matrix = matrix / y_sb * heads() + matrix % y_sb;",
 		Breaks: "of packed sequences each slab has P and dS of the first heads",
