@@ -261,6 +261,45 @@ func TestBackwardBySlabsPacked(t *testing.T) {
 	}
 }
 
+// TestPlainEdges: dV and dK that take P and dS as they are where queries see some keys of a block alone read what has been written, and
+// zeros where a key is not seen.
+func TestPlainEdges(t *testing.T) {
+	d := testDevice(t)
+	small := map[string]int{"weights_w": 1, "weights_rm": 1, "weights_bc": 1, "weights_ck": 1}
+	for i, x := range []struct {
+		queries, keys int
+		set           func(p *Problem)
+		long          string
+	}{
+		{230, 260, func(p *Problem) { p.Causal = CausalBottomRight }, "windows"},
+		{130, 400, func(p *Problem) { p.Window = SlidingWindow(9, 2) }, ""},
+		{400, 130, func(p *Problem) { p.Window, p.Causal = SlidingWindow(60, -1), CausalTopLeft }, "windows"},
+		{261, 129, func(p *Problem) { p.Causal, p.Dropout = CausalBottomRight, 0.25 }, "windows"},
+		{230, 260, func(p *Problem) { p.Causal, p.KeyLengths, p.QueryLengths = CausalTopLeft, true, true }, "packed sequences"},
+		{230, 260, func(p *Problem) { p.Window, p.Packed = SlidingWindow(70, 5), Packed{400, 500} }, ""},
+	} {
+		p := Problem{Batch: 2, Heads: 2, KeyHeads: 1, QueryLen: x.queries, KeyLen: x.keys, HeadDim: 8, DType: F16}
+		x.set(&p)
+		t.Run(fmt.Sprint(i, p), func(t *testing.T) {
+			vktest.Budget(t)
+			if x.long != "" {
+				vktest.Long(t, x.long)
+			}
+			m := newPackedTensors(t, d)
+			f := m.forward(p)
+			if p.KeyLengths {
+				f.KeyLengths, f.QueryLengths = m.ints(260, 240), m.ints(195, 163)
+			}
+			if p.Packed.Queries > 0 {
+				f.QueryStarts, f.KeyStarts = m.ints(3, 233, 398), m.ints(1, 240, 499)
+			}
+			tuning := maps.Clone(small)
+			tuning["plain_edges"] = 1
+			slabsAsScalar(t, d, m, p, tuning, f, m.backward(p, f))
+		})
+	}
+}
+
 // filled gives a problem lengths of all that there is, and packed sequences that are the longest, all of them.
 func filled(t *testing.T, d *Device, p Problem, f *Forward) {
 	t.Helper()
@@ -298,7 +337,7 @@ func TestSlabsWithLengthsMoveAsTheModelSays(t *testing.T) {
 		t.Run(fmt.Sprint(p), func(t *testing.T) {
 			vktest.Budget(t)
 			tile := backwardTile(t, d, Flash, p, map[string]int{"slabs": 1, "weights_w": 1, "weights_rm": 2, "weights_bc": 2,
-				"weights_ck": 1, "max_slab": 2 * max(41, p.Packed.Queries) * 56 * 2})
+				"weights_ck": 1, "max_slab": 2 * max(41, p.Packed.Queries) * 56 * 2, "plain_edges": i})
 			plan := planGradients(t, d, p, TierMatrix, WithBackwardTuning(tile))
 			defer plan.Close()
 			backwardMoves(t, c, plan, traffic.Call{Accumulate: i == 0, DLSE: i == 0}, nil)

@@ -22,6 +22,8 @@
 //
 //   8 D  columns of G and Y, 1..576     9 BK  queries staged at a time, a multiple of K     15 ACROSS  workgroups side by side
 //   11 ALIGNED  every row of g and y begins 16-byte aligned and D is a multiple of 8
+//   16 PLAIN_EDGES   a row of W is 0 from BR + BK columns before its first key on, and up to as many behind its last, but for the weights:
+//                    slices of which queries see some of the block's keys need no look at positions then
 //   12 SHARED  the larger of BK odd(BR/8) + BK odd(BC/8) and WR WC STRIP
 //   90..92, 100, 101  include/lengths.glsl, rows.glsl
 
@@ -31,6 +33,7 @@
 layout(constant_id = 8) const uint D = 64;
 layout(constant_id = 9) const uint BK = 64;
 layout(constant_id = 15) const uint ACROSS = 1;
+layout(constant_id = 16) const bool PLAIN_EDGES = false;
 
 #define SLABS
 #include "args.glsl"
@@ -90,11 +93,17 @@ Walk queries;                       // slices of BK queries of the slab that see
 uint w_at[W_TURNS], g_at[G_TURNS];  // places of the slab's first slice's, in units
 uvec4 w_next[W_TURNS], g_next[G_TURNS];
 
-// The slice that begins at r0. Inside, every query of it sees all keys of the block. Columns from D on are not written: it does not matter
+// Whether W of the slice that begins at r0 is taken as it is: every query of it sees all keys of the block, or W is 0 where not.
+bool is_plain() {
+  if (PLAIN_EDGES) return queries.begin < queries.end && r0 + BK <= row_count();
+  return is_whole(queries, r0 / BK);
+}
+
+// The slice that begins at r0. Columns from D on are not written: it does not matter
 // what is there.
 void fetch() {
   const uint g_origin = v_off() + g_row_of(head) + row0 * v_sn;
-  if (ALIGNED && is_whole(queries, r0 / BK) && key0 + BR <= key_count()) {
+  if (ALIGNED && is_plain() && key0 + BR <= key_count()) {
     const uint w_step = (row_of(head) + r0) * (pitch / UNIT), g_step = (g_origin + r0 * v_sn) / UNIT;
     EACH(W_TURNS, BK * WU, u, x) w_next[u] = kept8(LOADED(scores, 16, w8[w_at[u] + w_step]));
     EACH(G_TURNS, BK * GU, u, x) g_next[u] = LOADED_IF(g, 16, ALL_COLUMNS || col0 + x % GU * UNIT < D, g8[g_at[u] + g_step]);

@@ -280,6 +280,13 @@ var matrixMutants = []Mutant{
 		Kill:   []Killer{in("./flash", "TestBackwardBySlabsWithLengths")},
 	},
 	{
+		ID: "plain-edges-rows", File: "shaders/standard/standard_backward_product_matrix.comp",
+		Modules: "standard_backward_product_matrix.",
+		Old:     "return queries.begin < queries.end && r0 + BK <= row_count();", New: "return queries.begin < queries.end;",
+		Breaks: "dK and dV take rows of P and dS beyond the last query as they are",
+		Kill:   []Killer{in("./flash", "TestPlainEdges")},
+	},
+	{
 		ID: "draws-kept", File: "shaders/include/matrix_backward_dropout.glsl", Modules: "matrix_backward_weights.f16",
 		Old: "const bool is = first_key / 64 == drawn_group;", New: "const bool is = drawn_group != ~0u;",
 		Breaks: "tiles beyond the first group of 64 keys have its draws",

@@ -100,6 +100,9 @@ func fit(e *kernel.Env, problem *attn.Problem, f kernel.Fragment, l *kernel.Frag
 	if err != nil {
 		return nil, err
 	}
+	if t.Get(standard.PlainEdgesParameter, 0) != 0 {
+		products.TakePlainEdges()
+	}
 	slabs, err := cut(&e.Caps, &p, t)
 	if err != nil {
 		if asked != 0 {

@@ -19,7 +19,11 @@ type ProductGrids [len(products)]kernel.Grid
 
 // ProductRanges are the ranges of their tuning parameters, the largest slab among them.
 var ProductRanges = slabRanges.And(blockRanges.Of("dq_"), blockRanges.Of("dv_"), blockRanges.Of("dk_"),
-	kernel.Parameters{"half": kernel.OnOff})
+	kernel.Parameters{"half": kernel.OnOff, PlainEdgesParameter: kernel.OnOff})
+
+// PlainEdgesParameter is the tuning parameter that has dV and dK read P and dS where queries see a part of a block's keys as they are (1),
+// or look at positions there (0).
+const PlainEdgesParameter = "plain_edges"
 
 // ChooseProducts chooses their tiles.
 func ChooseProducts(c *kernel.Capabilities, p *attn.Problem, f kernel.Fragment, t *kernel.Tuning) (*Products, error) {
@@ -32,6 +36,9 @@ func ChooseProducts(c *kernel.Capabilities, p *attn.Problem, f kernel.Fragment, 
 	}
 	return &Products{tiles}, nil
 }
+
+// TakePlainEdges has dV and dK read P and dS at edges as they are: what Behind says is 0 then.
+func (s *Products) TakePlainEdges() { s.tiles.plainEdges = true }
 
 // Grids fits them to a slab.
 func (s *Products) Grids(e *kernel.Env, p *attn.Problem, b *Slab, t *kernel.Tuning) (grids ProductGrids, err error) {
@@ -71,9 +78,13 @@ func (s *Products) Stages(v pass.Variant, grids *ProductGrids, a pass.Args, weig
 
 func (s *Products) String() string { return s.tiles.productsString() }
 
-// Behind is how many columns behind the last key of a row of dS are read, and must be 0.
+// Behind is how many columns behind the last key of a row of P and dS are read as they are, and before its first, and must be 0.
 func (s *Products) Behind(p *attn.Problem) int {
-	return p.Mask().ReadBehind(s.tiles.queries.productBlock())
+	behind := p.Mask().ReadBehind(s.tiles.queries.productBlock())
+	if s.tiles.plainEdges {
+		behind = max(behind, p.Mask().ReadBehind(s.tiles.values.productBlock()), p.Mask().ReadBehind(s.tiles.keys.productBlock()))
+	}
+	return behind
 }
 
 // Rows are the most queries, and the most keys, of any block and step, for a small problem with several of each.
