@@ -4,7 +4,7 @@
 //
 // Both are matrices of nq rows, pitch elements from row to row, a multiple of 8; a dispatch makes those of a slab, of some heads. dS has
 // the factor scale in it, and dropout's; a weight that is dropped has its sign bit set or is 0, as standard_matrix.glsl's DROPOUT has it.
-// Behind the last key of a row of dS, zeros go on as far as the product dS K reads, and so they begin before the first. Rows beyond the
+// Behind the last key of a row zeros go on as far as the products read what is there, and so they begin before the first. Rows beyond the
 // last query of a batch entry may stay as they are: the products do not read them.
 //
 // Where every score has an element of the bias of its own, dS without that factor is the gradient with respect to the bias (DBIAS): it is
