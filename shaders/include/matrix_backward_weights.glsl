@@ -144,7 +144,8 @@ void put_zero(uint first, uint last) {
 void put_zeros(uint begin, uint end) {
   uint last = min((i + 1) * BR, ROWS) - 1;
   if (QUERY_LENGTHS) last = min(last, max(i * BR, last_query()));   // as the walk has it: queries beyond see nothing
-  put_zero(end * BC, min(end_of(keys_of(last)) + ZERO, x_sn));
+  const uint width = PADDED ? min((key_count() + 7) / 8 * 8, x_sn) : x_sn;   // no product reads what lies beyond
+  put_zero(end * BC, min(end_of(keys_of(last)) + ZERO, width));
   if (LOWER_BOUND) put_zero(uint(max(keys_of(i * BR).first - int(ZERO), 0)) / 8 * 8, min(begin * BC, x_sn));
   if (DBIAS) put_unseen_bias(begin, end);
 }
