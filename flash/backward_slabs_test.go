@@ -136,11 +136,11 @@ func TestSlabsRefuseWhatIsNotTheirs(t *testing.T) {
 // TestSlabsInsisted: of a problem that they cannot have, the plan says that they were asked for and why they are not.
 func TestSlabsInsisted(t *testing.T) {
 	d := testDevice(t)
-	p := Problem{Batch: 1, Heads: 1, QueryLen: 16, KeyLen: 16, HeadDim: 16, DType: F16, KeyLengths: true}
+	p := Problem{Batch: 1, Heads: 1, QueryLen: 16, KeyLen: 16, HeadDim: 16, DType: F16, Blocks: Blocks{Queries: 16, Keys: 16}}
 	plan := planGradients(t, d, p, TierMatrix, WithBackwardTuning(map[string]int{"slabs": 1}))
 	defer plan.Close()
 	_, err := plan.BackwardInfo()
 	require.ErrorIs(t, err, ErrUnsupported)
-	require.ErrorContains(t, err, "matrix_backward_slabs: it has no lengths of keys or queries; matrix_backward: "+
+	require.ErrorContains(t, err, "matrix_backward_slabs: it has no block mask; matrix_backward: "+
 		"WithBackwardTuning[slabs] asks for P and dS in memory")
 }

@@ -286,6 +286,7 @@ func countBackward(t *testing.T, c *counts, plan *Plan, accumulate bool, mask *B
 	weights, err := plan.NewWeights()
 	require.NoError(t, err)
 	f.Weights, f.Blocks = weights, mask
+	filled(t, c.dev, p, &f)
 	b := Backward{Forward: f, Accumulate: accumulate}
 	b.DO, b.DQ, b.DK, b.DV = make(p.DType, p.OShape()), make(p.DType, p.QShape()), make(p.DType, p.KShape()), make(p.DType, p.VShape())
 	if accumulate {

@@ -112,7 +112,15 @@ type sums struct{ matrix, rows, written, added float64 }
 
 // sum: a block of keys walks over the rows of a slab, from the first that sees any of it, of each query head of its key
 // head that the slab has. What an earlier slab made of a key head is added to.
+//
+// Of packed sequences a slab has heads of all of them, and each counts as one of the longest.
 func (m *BackwardStandard) sum(p attn.Problem, b Product, accumulate bool) (sum sums) {
+	if !p.Packed.None() {
+		one, entries := p, p.AllKeyHeads()/float64(p.KeyHeads)
+		one.Batch, one.Packed = 1, attn.Packed{}
+		sum = m.sum(one, b, accumulate)
+		return sums{sum.matrix * entries, sum.rows * entries, sum.written * entries, sum.added * entries}
+	}
 	mask, group, all := p.Mask(), p.Group(), p.Batch*p.Heads
 	each := m.SlabHeads
 	if each < 1 {

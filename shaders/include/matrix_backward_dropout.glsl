@@ -15,9 +15,24 @@ const uint DRAW_KEYS = BC, DRAW_QUERIES = BR, TOGETHER = 1;
 const uint KEY_GROUPS = (DRAW_KEYS % 64) * (64 % DRAW_KEYS) == 0 ? (DRAW_KEYS + 63) / 64 : DRAW_KEYS / 64 + 2;
 const uint DRAWN_PITCH = DRAW_QUERIES + 8, DRAWS = DRAW_QUERIES / TOGETHER * KEY_GROUPS * 4, DRAW_EACH = (DRAWS + WG - 1) / WG;
 
+// DRAWS_KEPT: a workgroup walks over keys for the queries of one head, so that tiles of one group of 64 keys, which a draw serves, have it
+// drawn once.
+#ifdef DRAWS_KEPT
+uint drawn_group = ~0u;   // whose draws are there
+bool is_drawn() {
+  if (DRAW_KEYS >= 64 || 64 % DRAW_KEYS != 0) return false;
+  const bool is = first_key / 64 == drawn_group;
+  drawn_group = first_key / 64;
+  return is;
+}
+#define DRAWS_NOW (DROPOUT && !is_drawn())
+#else
+#define DRAWS_NOW DROPOUT
+#endif
+
 // Draws for the tile: DRAW_QUERIES queries of a head from first_query, groups of keys from first_key on.
 void draw_tile(uint head) {
-  if (DROPOUT) EACH(DRAWS, DRAW_EACH, u, x) {
+  if (DRAWS_NOW) EACH(DRAWS, DRAW_EACH, u, x) {
     const uint pair = x % (DRAW_QUERIES / TOGETHER), g = x / (DRAW_QUERIES / TOGETHER) / 4, q = x / (DRAW_QUERIES / TOGETHER) % 4;
     const uint of_query = pair * TOGETHER, keys = 4 * (first_key / 64 + g) + q, at = (g * 4 + q) * DRAWN_PITCH + of_query;
     const uvec4 y = draw(keys, first_query + of_query, head);

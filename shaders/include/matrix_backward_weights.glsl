@@ -4,13 +4,18 @@
 //
 // Both are matrices of nq rows, pitch elements from row to row, a multiple of 8; a dispatch makes those of a slab, of some heads. dS has
 // the factor scale in it, and dropout's; a weight that is dropped has its sign bit set or is 0, as standard_matrix.glsl's DROPOUT has it.
-// Behind the last key of a row of dS, zeros go on as far as the product dS K reads, and so they begin before the first.
+// Behind the last key of a row zeros go on as far as the products read what is there, and so they begin before the first. Rows beyond the
+// last query of a batch entry may stay as they are: the products do not read them.
 //
 // Where every score has an element of the bias of its own, dS without that factor is the gradient with respect to the bias (DBIAS): it is
 // written on the way, rounded once, and zeros where no query of the block sees a key.
 //
+// Of packed sequences a slab has some of the heads of all of them: a matrix has a row for each row of the queries' tensor, and columns
+// count from the first key of the row's sequence. DBIAS is 0.
+//
 // Bindings: 6 P, 7 dS, both [head - first][row][pitch]; 14 dbias.
-// Push constants: x_sb is the slab's first head, batch included, x_sh the elements from head to head, and x_sn the pitch; y is dbias.
+// Push constants: x_sb is the slab's first head, batch included, x_sh the elements from head to head, and x_sn the pitch; y is dbias. Of
+// packed sequences x_sb is the first head of each, and y_sb how many the slab has.
 //
 // Specialization constants, besides those of matrix_backward.glsl, where H_LEN in form 1 is W FM 2 odd(CK/8), with DBIAS
 // W FM (odd(CK/8) + CK/4 + 2):
@@ -24,6 +29,8 @@ layout(constant_id = 77) const bool ALIGNED_BIAS = true;
 VIEWS(Y, y, 7, )
 VIEWS(Z, z, 14, )
 layout(binding = 14) buffer Z32_ { float z32[]; };
+
+uint heads_at_once() { return PACKED ? y_sb : heads(); }   // of which packed sequences have a workgroup for each block
 
 FRAG_A P[RM * NP];
 uint slab_at, z_base;   // where this head begins in P and dS, and in dbias
@@ -135,7 +142,10 @@ void put_zero(uint first, uint last) {
   for (uint x = tid; x < BR * pieces; x += WG) put(i * BR + x / pieces, first + x % pieces * 8, uvec4(0), uvec4(0));
 }
 void put_zeros(uint begin, uint end) {
-  put_zero(end * BC, min(end_of(keys_of(min((i + 1) * BR, ROWS) - 1)) + ZERO, x_sn));
+  uint last = min((i + 1) * BR, ROWS) - 1;
+  if (QUERY_LENGTHS) last = min(last, max(i * BR, last_query()));   // as the walk has it: queries beyond see nothing
+  const uint width = PADDED ? min((key_count() + 7) / 8 * 8, x_sn) : x_sn;   // no product reads what lies beyond
+  put_zero(end * BC, min(end_of(keys_of(last)) + ZERO, width));
   if (LOWER_BOUND) put_zero(uint(max(keys_of(i * BR).first - int(ZERO), 0)) / 8 * 8, min(begin * BC, x_sn));
   if (DBIAS) put_unseen_bias(begin, end);
 }

@@ -23,6 +23,7 @@
 // Variants: fp16; DTYPE_BF16; TO_MEMORY and SLICED of both. Full subgroups of SG required.
 
 #extension GL_GOOGLE_include_directive : require
+#define DRAWS_KEPT
 #include "matrix_backward.glsl"
 #include "matrix_backward_queries.glsl"
 
@@ -98,12 +99,20 @@ void store_dq() {
 }
 #endif
 
+#ifndef TO_MEMORY
+uint heads_at_once() { return heads(); }   // of which packed sequences have a workgroup for each block
+#endif
+
 void main() {
-  if (workgroup_index() >= total || !is_work(workgroup_index(), heads())) return;
+  if (workgroup_index() >= total || !is_work(workgroup_index(), heads_at_once())) return;
   take_place();
   const uint blocks = (nq + BR - 1) / BR;
-  if (PACKED) take_item(heads());
-  else {
+  if (PACKED) {
+    take_item(heads_at_once());
+#ifdef TO_MEMORY
+    matrix = matrix / y_sb * heads() + x_sb + matrix % y_sb;   // of a slab's heads to one of all
+#endif
+  } else {
     find_block(blocks);
     i = longest_first(i, blocks);
   }
@@ -115,7 +124,8 @@ void main() {
   a_columns = k_off() + key_origin(b, k_sb, k_sn) + h / group() * k_sh; a_member = 0;
   b_columns = v_off() + key_origin(b, v_sb, v_sn) + h / group() * v_sh; b_member = 0;
 #ifdef TO_MEMORY
-  slab_at = x_off() + (matrix - x_sb) * x_sh;
+  if (PACKED) slab_at = (h - x_sb) * x_sh + query_origin(b, nq * x_sn, x_sn);
+  else slab_at = x_off() + (matrix - x_sb) * x_sh;
   z_base = y_off() + b * y_sb + h * y_sh;
 #else
   x_base = x_off() + query_origin(b, x_sb, x_sn) + h * x_sh;

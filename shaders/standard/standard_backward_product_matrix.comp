@@ -8,7 +8,12 @@
 // staged as it lies in memory, queries by keys, and turned over by the fragments' loads: column by column. What lies beyond a row's last
 // key is replaced by 0 on the way into shared memory.
 //
-// Bindings: 0 W (P or dS) [bh - bh0][row - row0][pitch], pitch a multiple of 8; 1 G (dO or Q), 2 Y (dV or dK).
+// With lengths (include/lengths.glsl; slabs are of whole heads then) queries beyond the last are not read, and keys beyond the last get 0.
+// Of packed sequences (include/rows.glsl) a slab has whole key heads of all of them, a matrix rows for those of the queries' tensor, and
+// columns count from the first key of the row's sequence; blocks are those of the table.
+//
+// Bindings: 0 W (P or dS) [bh - bh0][row - row0][pitch], pitch a multiple of 8; 1 G (dO or Q), 2 Y (dV or dK), 3 and 4 lengths, 5 further
+// arguments.
 // Push constants: include/args.glsl with SLABS; v is G, and o is Y.
 // Workgroups: those of standard_backward_product.comp, ACROSS side by side for each. BR = WR FR M, BC = WC FC N, and ACROSS BC is at least
 // D.
@@ -17,7 +22,10 @@
 //
 //   8 D  columns of G and Y, 1..576     9 BK  queries staged at a time, a multiple of K     15 ACROSS  workgroups side by side
 //   11 ALIGNED  every row of g and y begins 16-byte aligned and D is a multiple of 8
+//   16 PLAIN_EDGES   a row of W is 0 from BR + BK columns before its first key on, and up to as many behind its last, but for the weights:
+//                    slices of which queries see some of the block's keys need no look at positions then
 //   12 SHARED  the larger of BK odd(BR/8) + BK odd(BC/8) and WR WC STRIP
+//   90..92, 100, 101  include/lengths.glsl, rows.glsl
 
 #extension GL_GOOGLE_include_directive : require
 #include "standard_matrix.glsl"
@@ -25,11 +33,14 @@
 layout(constant_id = 8) const uint D = 64;
 layout(constant_id = 9) const uint BK = 64;
 layout(constant_id = 15) const uint ACROSS = 1;
+layout(constant_id = 16) const bool PLAIN_EDGES = false;
 
 #define SLABS
 #include "args.glsl"
 #include "dropout.glsl"
 
+#define LENGTHS 3
+#define SCORE_AT 5
 #include "walk.glsl"
 
 layout(set = 0, binding = 0, std430) readonly buffer WUnits { uvec4 w8[]; };
@@ -47,22 +58,33 @@ const bool ALL_COLUMNS = D == ACROSS * BC;  // no column is beyond the last
 
 uint col0;   // the workgroup's first column
 
-// A unit of row r of the slab, zeros beyond the row's last key and beyond the slab.
-uvec4 load_w(uint matrix, uint r, uint key) {
-  const uvec4 x = LOADED_IF(scores, 16, r < rows && key < pitch,
-    w8[((matrix * rows + min(r, rows - 1)) * pitch + min(key, pitch - UNIT)) / UNIT]);
+// Rows of a matrix that are read.
+uint row_count() { return PADDED ? query_count() : rows; }
+uint last_row() { return PADDED ? last_query() : rows - 1; }
+
+uint b, sequence_row;   // batch entry or sequence, of packed ones; the first row of a matrix that is the sequence's
+// The row of the slab with which that of a query head begins, and the same in G.
+uint row_of(uint head) { return PACKED ? (head - bh0) * rows + sequence_row : (head - bh0) * rows; }
+uint g_row_of(uint head) {
+  return PACKED ? query_origin(b, v_sb, v_sn) + head * v_sh : head / heads() * v_sb + head % heads() * v_sh;
+}
+
+// A unit of row r behind row `first` of the slab, zeros beyond the row's last key and beyond the last row.
+uvec4 load_w(uint first, uint r, uint key) {
+  const uvec4 x = LOADED_IF(scores, 16, r < row_count() && key < pitch,
+    w8[((first + min(r, last_row())) * pitch + min(key, pitch - UNIT)) / UNIT]);
   Span keys = keys_of(row0 + r);
-  if (r >= rows) keys.last = -1;
+  if (r >= row_count()) keys.last = -1;
   return kept8(x) & (mix(uvec4(0), uvec4(0xffffu), has(keys, key + uvec4(0, 2, 4, 6))) |
     mix(uvec4(0), uvec4(0xffff0000u), has(keys, key + uvec4(1, 3, 5, 7))));
 }
-// A unit of a row of G; zeros beyond the slab and from column D on.
+// A unit of a row of G; zeros beyond the last and from column D on.
 uvec4 load_g(uint origin, uint r, uint c) {
-  const uint at = origin + min(r, rows - 1) * v_sn;
+  const uint at = origin + min(r, last_row()) * v_sn;
   uvec4 x;
-  if (ALIGNED) x = LOADED_IF(g, 16, r < rows && c < D, g8[(at + (ALL_COLUMNS ? c : min(c, D - UNIT))) / UNIT]);
-  else x = GATHER(g, at, c, D, r < rows);
-  return r < rows && (ALL_COLUMNS || c < D) ? x : uvec4(0);
+  if (ALIGNED) x = LOADED_IF(g, 16, r < row_count() && c < D, g8[(at + (ALL_COLUMNS ? c : min(c, D - UNIT))) / UNIT]);
+  else x = GATHER(g, at, c, D, r < row_count());
+  return r < row_count() && (ALL_COLUMNS || c < D) ? x : uvec4(0);
 }
 
 uint key0;                          // the block's first key
@@ -71,25 +93,33 @@ Walk queries;                       // slices of BK queries of the slab that see
 uint w_at[W_TURNS], g_at[G_TURNS];  // places of the slab's first slice's, in units
 uvec4 w_next[W_TURNS], g_next[G_TURNS];
 
-// The slice that begins at r0. Inside, every query of it sees all keys of the block. Columns from D on are not written: it does not matter
+// Whether W of the slice that begins at r0 is taken as it is: every query of it sees all keys of the block, or W is 0 where not.
+bool is_plain() {
+  if (PLAIN_EDGES) return queries.begin < queries.end && r0 + BK <= row_count();
+  return is_whole(queries, r0 / BK);
+}
+
+// The slice that begins at r0. Columns from D on are not written: it does not matter
 // what is there.
 void fetch() {
-  const uint g_origin = v_off() + head / heads() * v_sb + head % heads() * v_sh + row0 * v_sn;
-  if (ALIGNED && is_whole(queries, r0 / BK) && key0 + BR <= nk) {
-    const uint w_step = ((head - bh0) * rows + r0) * (pitch / UNIT), g_step = (g_origin + r0 * v_sn) / UNIT;
+  const uint g_origin = v_off() + g_row_of(head) + row0 * v_sn;
+  if (ALIGNED && is_plain() && key0 + BR <= key_count()) {
+    const uint w_step = (row_of(head) + r0) * (pitch / UNIT), g_step = (g_origin + r0 * v_sn) / UNIT;
     EACH(W_TURNS, BK * WU, u, x) w_next[u] = kept8(LOADED(scores, 16, w8[w_at[u] + w_step]));
     EACH(G_TURNS, BK * GU, u, x) g_next[u] = LOADED_IF(g, 16, ALL_COLUMNS || col0 + x % GU * UNIT < D, g8[g_at[u] + g_step]);
   } else {
-    EACH(W_TURNS, BK * WU, u, x) w_next[u] = load_w(head - bh0, r0 + x / WU, key0 + x % WU * UNIT);
+    EACH(W_TURNS, BK * WU, u, x) w_next[u] = load_w(row_of(head), r0 + x / WU, key0 + x % WU * UNIT);
     EACH(G_TURNS, BK * GU, u, x) g_next[u] = load_g(g_origin, r0 + x / GU, col0 + x % GU * UNIT);
   }
 }
 
-uint y_origin, keys_left;  // of the block: its first element in Y, keys from there on
+uint y_origin, keys_left;  // of the block: its first element in Y, keys from there on,
+uint keys_made;            // and those of them that there are
 bool add;
 
 void put(uint key, uint col, uvec4 x) {
   if (key >= keys_left) return;
+  if (PADDED) { if (key >= keys_made) x = uvec4(0); }
   col += col0;
   const uint at = y_origin + key * o_sn + col;
   if (ALIGNED) {
@@ -108,17 +138,22 @@ uint my_col;
 
 void main() {
   const uint id = workgroup_index();
-  if (id >= total) return;
+  if (id >= total || !is_work(id / ACROSS, slab_heads / group())) return;
   tid = gl_SubgroupID * SG + gl_SubgroupInvocationID;
   const uint blocks = (nk + BR - 1) / BR, matrices = total / (blocks * ACROSS);
-  const Place place = place_of_keys(id / ACROSS, blocks, matrices);
+  Place place;
+  if (PACKED) place = place_of_item(id / ACROSS, slab_heads / group()); else place = place_of_keys(id / ACROSS, blocks, matrices);
   col0 = id % ACROSS * BC;
-  const uint key_head = bh0 / group() + place.matrix;  // batch included
+  if (PACKED) { b = place.matrix / (slab_heads / group()); place.matrix %= slab_heads / group(); }
+  const uint key_head = bh0 / group() + place.matrix;  // batch included, but of packed sequences
   key0 = place.block * BR;
   const uint first = max(key_head * group(), bh0), end = min((key_head + 1) * group(), bh0 + slab_heads);  // its heads in the slab
   my_row = gl_SubgroupID / WC * FR * M;
   my_col = gl_SubgroupID % WC * FC * N;
-  queries = query_tiles(key0, key0 + BR - 1, BK, row0, rows);
+  if (!PACKED) b = key_head / key_heads();
+  take_lengths(b);
+  sequence_row = query_origin(b, nq, 1);
+  queries = query_tiles(key0, key0 + BR - 1, BK, row0, row_count());
   const uint start = min(queries.begin, queries.end - 1) * BK;  // one slice at least
 
   EACH(W_TURNS, BK * WU, u, x) w_at[u] = (x / WU * pitch + key0) / UNIT + x % WU;
@@ -150,8 +185,9 @@ void main() {
   } while (head < end);
 
   if (DROPOUT) [[unroll]] for (uint f = 0; f < FR * FC; ++f) acc[f] *= drop_scale();
-  y_origin = o_off() + key_head / key_heads() * o_sb + key_head % key_heads() * o_sh + key0 * o_sn;
-  keys_left = nk - key0;
+  y_origin = o_off() + key_origin(b, o_sb, o_sn) + key_head % key_heads() * o_sh + key0 * o_sn;
+  keys_left = key_slots() - key0;
+  keys_made = max(key_count(), key0) - key0;
   add = ACCUMULATE || row0 > 0 || first > key_head * group();
   barrier();  // the strips lie where the slices lay
   strip = gl_SubgroupID * STRIP;

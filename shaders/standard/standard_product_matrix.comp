@@ -7,7 +7,11 @@
 // while this one is used. With a causal mask, keys that no query of the block may see are skipped; standard_softmax.comp has made P zero
 // behind each row's last key as far as this kernel reads (its constant ZERO, here BR + BK).
 //
-// Bindings: 0 P [bh - bh0][row - row0][pitch], pitch a multiple of 8; 1 V, 2 O.
+// With lengths (include/lengths.glsl; slabs are of whole heads then) rows beyond the last query are not read, and their O is 0; nor is
+// what P has beyond the last key. Of packed sequences (include/rows.glsl) a slab has heads of all of them, a matrix rows for those of the
+// queries' tensor, and columns count from the first key of the row's sequence; blocks are those of the table.
+//
+// Bindings: 0 P [bh - bh0][row - row0][pitch], pitch a multiple of 8; 1 V, 2 O, 3 and 4 lengths, 5 further arguments.
 // Workgroups: ACROSS ceil(rows/BR) matrices, those side by side first, then rows; with a causal mask the longest blocks first.
 // BR = WR FR M, BC = WC FC N, and ACROSS BC is at least D.
 //
@@ -18,6 +22,7 @@
 //   8 D  1..576     9 BK  keys staged at a time, a multiple of K     15 ACROSS  workgroups side by side
 //   11 ALIGNED  every row of v and o begins 16-byte aligned and D is a multiple of 8
 //   12 SHARED  the larger of BR odd(BK/8) + BK odd(BC/8) and WR WC STRIP
+//   90..92, 100, 101  include/lengths.glsl, rows.glsl
 
 #extension GL_GOOGLE_include_directive : require
 #include "standard_matrix.glsl"
@@ -30,6 +35,8 @@ layout(constant_id = 15) const uint ACROSS = 1;
 #include "args.glsl"
 #include "dropout.glsl"
 
+#define LENGTHS 3
+#define SCORE_AT 5
 #include "walk.glsl"
 
 layout(set = 0, binding = 0, std430) readonly buffer PUnits { uvec4 p8[]; };
@@ -47,22 +54,27 @@ const bool ALL_COLUMNS = D == ACROSS * BC;  // no column is beyond the last
 
 uint col0;   // the workgroup's first column
 
-// A unit of a row of P; zeros beyond pitch. Rows beyond the slab repeat its last one, and their O is not written.
-uvec4 load_p(uint matrix, uint r, uint key) {
-  const uvec4 x = LOADED_IF(scores, 16, r < rows && key < pitch,
-    p8[((matrix * rows + min(r, rows - 1)) * pitch + min(key, pitch - UNIT)) / UNIT]);
-  return key < pitch ? kept8(x) : uvec4(0);
+// Rows of a matrix that are read, and columns, a multiple of 8.
+uint row_count() { return PADDED ? query_count() : rows; }
+uint last_row() { return PADDED ? last_query() : rows - 1; }
+uint width() { return PADDED ? (key_count() + UNIT - 1) / UNIT * UNIT : pitch; }
+
+// A unit of row r behind row `first` of the slab; zeros beyond width(). Rows beyond the last repeat it, and their O is not made of it.
+uvec4 load_p(uint first, uint r, uint key) {
+  const uvec4 x = LOADED_IF(scores, 16, r < row_count() && key < width(),
+    p8[((first + min(r, last_row())) * pitch + min(key, pitch - UNIT)) / UNIT]);
+  return key < width() ? kept8(x) : uvec4(0);
 }
-// A unit of a row of V; zeros beyond nk and from column D on.
+// A unit of a row of V; zeros beyond the last key and from column D on.
 uvec4 load_v(uint origin, uint key, uint c) {
-  const uint at = origin + min(key, nk - 1) * v_sn;
+  const uint at = origin + min(key, last_key()) * v_sn;
   uvec4 x;
-  if (ALIGNED) x = LOADED_IF(v, 16, key < nk && c < D, v8[(at + (ALL_COLUMNS ? c : min(c, D - UNIT))) / UNIT]);
-  else x = GATHER(v, at, c, D, key < nk);
-  return key < nk && (ALL_COLUMNS || c < D) ? x : uvec4(0);
+  if (ALIGNED) x = LOADED_IF(v, 16, key < key_count() && c < D, v8[(at + (ALL_COLUMNS ? c : min(c, D - UNIT))) / UNIT]);
+  else x = GATHER(v, at, c, D, key < key_count());
+  return key < key_count() && (ALL_COLUMNS || c < D) ? x : uvec4(0);
 }
 
-uint matrix, r0;                    // matrix of the slab, and the block's first row of it
+uint first_row, r0;                 // row of the slab with which the matrix, or its sequence, begins, and the block's first row of it
 uint v_origin;                      // element at which row 0 of its V lies
 uint key0;                          // first key of the slice
 uint p_at[P_TURNS], v_at[V_TURNS];  // places of the first slice's, in units
@@ -70,19 +82,21 @@ uvec4 p_next[P_TURNS], v_next[V_TURNS];
 
 // The slice that begins at key0. Columns from D on are not written: inside, it does not matter what is there.
 void fetch() {
-  if (ALIGNED && key0 + BK <= nk) {
-    EACH(P_TURNS, BR * PU, u, x) p_next[u] = kept8(LOADED_IF(scores, 16, r0 + x / PU < rows, p8[p_at[u] + key0 / UNIT]));
+  if (ALIGNED && key0 + BK <= key_count()) {
+    EACH(P_TURNS, BR * PU, u, x) p_next[u] = kept8(LOADED_IF(scores, 16, r0 + x / PU < row_count(), p8[p_at[u] + key0 / UNIT]));
     EACH(V_TURNS, BK * VU, u, x) v_next[u] = LOADED_IF(v, 16, ALL_COLUMNS || col0 + x % VU * UNIT < D, v8[v_at[u] + key0 * v_sn / UNIT]);
   } else {
-    EACH(P_TURNS, BR * PU, u, x) p_next[u] = load_p(matrix, r0 + x / PU, key0 + x % PU * UNIT);
+    EACH(P_TURNS, BR * PU, u, x) p_next[u] = load_p(first_row, r0 + x / PU, key0 + x % PU * UNIT);
     EACH(V_TURNS, BK * VU, u, x) v_next[u] = load_v(v_origin, key0 + x / VU, col0 + x % VU * UNIT);
   }
 }
 
-uint o_origin, rows_left;  // of the block: its first element in O, rows of the slab from there on
+uint o_origin, rows_left;  // of the block: its first element in O, rows of the slab from there on,
+uint rows_made;            // and those of them that there are
 
 void put(uint row, uint col, uvec4 x) {
   if (row >= rows_left) return;
+  if (PADDED) { if (row >= rows_made) x = uvec4(0); }
   col += col0;
   const uint at = o_origin + row * o_sn + col;
   if (ALIGNED) {
@@ -101,22 +115,26 @@ uint my_col;
 
 void main() {
   const uint id = workgroup_index();
-  if (id >= total) return;
+  if (id >= total || !is_work(id / ACROSS, slab_heads)) return;
   tid = gl_SubgroupID * SG + gl_SubgroupInvocationID;
   const uint blocks = (rows + BR - 1) / BR;
   const uint matrices = total / (blocks * ACROSS);
-  const Place place = place_of_queries(id / ACROSS, blocks, matrices);
+  Place place;
+  if (PACKED) place = place_of_item(id / ACROSS, slab_heads); else place = place_of_queries(id / ACROSS, blocks, matrices);
   col0 = id % ACROSS * BC;
-  matrix = place.matrix;
   r0 = place.block * BR;
-  const uint bh = bh0 + matrix, b = bh / heads(), h = bh % heads();
-  v_origin = v_off() + b * v_sb + (h / group()) * v_sh;
+  uint bh = bh0 + place.matrix, b, h;
+  if (PACKED) { b = place.matrix / slab_heads; h = bh0 + place.matrix % slab_heads; } else { b = bh / heads(); h = bh % heads(); }
+  take_lengths(b);
+  first_row = PACKED ? (h - bh0) * rows + query_origin(b, nq, 1) : place.matrix * rows;
+  const uint row_end = PACKED ? query_slots() : rows;
+  v_origin = v_off() + key_origin(b, v_sb, v_sn) + (h / group()) * v_sh;
   my_row = gl_SubgroupID / WC * FR * M;
   my_col = gl_SubgroupID % WC * FC * N;
 
-  const Walk keys = key_tiles(row0 + r0, row0 + min(r0 + BR, rows) - 1, BK);
+  const Walk keys = key_tiles(row0 + r0, row0 + min(r0 + BR, row_end) - 1, BK);
 
-  EACH(P_TURNS, BR * PU, u, x) p_at[u] = (matrix * rows + min(r0 + x / PU, rows - 1)) * pitch / UNIT + x % PU;
+  EACH(P_TURNS, BR * PU, u, x) p_at[u] = (first_row + min(r0 + x / PU, last_row())) * pitch / UNIT + x % PU;
   EACH(V_TURNS, BK * VU, u, x) v_at[u] = (v_origin + x / VU * v_sn + min(col0 + x % VU * UNIT, D - UNIT)) / UNIT;
   [[unroll]] for (uint f = 0; f < FR * FC; ++f) acc[f] = ACCUMULATOR(0.0);
   key0 = keys.begin * BK;  // one slice at least
@@ -140,8 +158,9 @@ void main() {
   } while (key0 < keys.end * BK);
 
   if (DROPOUT) [[unroll]] for (uint f = 0; f < FR * FC; ++f) acc[f] *= drop_scale();
-  o_origin = o_off() + b * o_sb + h * o_sh + (row0 + r0) * o_sn;
-  rows_left = rows - r0;
+  o_origin = o_off() + query_origin(b, o_sb, o_sn) + h * o_sh + (row0 + r0) * o_sn;
+  rows_left = row_end - r0;
+  rows_made = max(row_count(), r0) - r0;
   barrier();  // the strips lie where the slices lay
   strip = gl_SubgroupID * STRIP;
   out_by_strips();

@@ -337,6 +337,7 @@ func chooseBackwardTile(c *kernel.Capabilities, p *attn.Problem, l *kernel.Fragm
 			tile.AReg, tile.BReg = 1, 1 // there are none
 		}
 		tile.DBias = tile.ToMemory && form == kernel.FormRegisters && !p.Bias.None() && ownOf(p) == allOwn &&
+			p.Packed.None() && // or elements of it belong to queries that no sequence has
 			p.Features()&attn.WithSlopes == 0 // or it is of other dS than dQ and dK
 		tile.Fragment, tile.Form, tile.Keys, tile.split = f, form, prefix == "kv_", max(p.HeadDim, p.ValueDim) > wideHead
 		whole := max(f.N, f.K) // one divides the other

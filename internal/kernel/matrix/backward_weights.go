@@ -51,7 +51,7 @@ func ChooseWeights(c *kernel.Capabilities, p *attn.Problem, l *kernel.FragmentLa
 // first slab.
 func (w *Weights) Constants(p *attn.Problem, v pass.Variant, heads, zero int) kernel.Constants {
 	t := w.Tile
-	if p.Uneven() {
+	if p.Uneven() && p.Packed.None() {
 		t.HeadsTogether = heads // the longest blocks of all of them first
 	}
 	t.DBias = v.DBias
@@ -81,14 +81,20 @@ func (w *Weights) Model(p *attn.Problem) traffic.BackwardTile {
 	return m
 }
 
+// Blocks is how it cuts rows of queries.
+func (w *Weights) Blocks() kernel.RowBlocks { return w.Tile.blocks() }
+
 // Grid is its workgroups over a slab. What each has is told from its number among those of all heads, so these begin behind the slabs
-// before.
+// before. Of packed sequences, whose blocks a table has, they are numbered slab by slab.
 func (w *Weights) Grid(p *attn.Problem, b *pass.Slab, step uint32) kernel.Grid {
+	if !p.Packed.None() {
+		return kernel.Grid{Total: uint32(w.Blocks().Most(p)) * uint32(b.Heads), Step: step}
+	}
 	blocks := attn.CeilDiv(p.QueryLen, w.Tile.rows())
 	return kernel.Grid{First: uint32(b.Head0 * blocks), Total: uint32((b.Head0 + b.Heads) * blocks), Step: step}
 }
 
-// Stage puts P and dS of the slab in a into scratch of these names.
+// Stage puts P and dS of the slab in a into scratch of these names. Its table of packed sequences is the first.
 func (w *Weights) Stage(v pass.Variant, c kernel.Constants, g kernel.Grid, a pass.Args, weights, grads string) pass.Stage {
 	a.As, a.Y = pass.AsWeights, "DBias"
 	bind := append(gradientBuffers.Inputs(), pass.Bind{Name: gradientBuffers.X, To: weights, Mode: pipeline.Write},

@@ -296,6 +296,9 @@ func (s *readyStage) push(to *kernel.Pushes, t *tensors) (baseAt int) {
 	case AsWeights: // P and dS stand in x's place
 		b := &s.Args.Slab
 		x = &kernel.Operand{Strides: [3]uint32{uint32(b.Head0), uint32(b.Rows * s.Args.Pitch), uint32(s.Args.Pitch)}}
+		if !p.Packed.None() {
+			y = &kernel.Operand{Strides: [3]uint32{uint32(b.Heads)}}
+		}
 		return to.Backward(p, t.backward, &none, x, y)
 	case AsJVP:
 		return to.JVP(p, t.jvp)

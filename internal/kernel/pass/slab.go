@@ -8,7 +8,8 @@ import (
 )
 
 // Slab is a part of matrices of queries by keys that stand in memory: rows [Row0, Row0+Rows) of each of the heads [Head0, Head0+Heads),
-// counted over batch and heads together. It is one buffer.
+// counted over batch and heads together. It is one buffer. Of packed sequences heads are those of all of them together, and a matrix has
+// the rows of the queries' tensor, all of them; columns count from the first key of the row's sequence.
 type Slab struct {
 	Head0, Heads int
 	Row0, Rows   int

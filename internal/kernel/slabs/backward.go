@@ -2,6 +2,8 @@ package slabs
 
 import (
 	"fmt"
+	"math"
+	"slices"
 
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
@@ -24,7 +26,7 @@ var Backward = &kernel.BackwardKernel{
 		MostDim:        attn.MostDim,
 		Parameters: kernel.FormRanges.And(kernel.GroupBound, matrix.WeightsRanges, standard.ProductRanges,
 			kernel.Parameters{kernel.SlabsParameter: kernel.OnOff}),
-		Can:         attn.WithDropout | attn.OfScores | attn.WithSinks,
+		Can:         attn.WithDropout | attn.OfScores | attn.WithSinks | attn.WithLengths | attn.WithPacked,
 		Yields:      true, // to the kernels that keep P and dS to themselves
 		Reserved:    kernel.ReservedOnCPU,
 		Unsupported: matrix.BackwardLacks,
@@ -33,6 +35,9 @@ var Backward = &kernel.BackwardKernel{
 }
 
 const name = "matrix_backward_slabs"
+
+// widthOfSums is the head dimension up to which registers have room for sums and operands.
+const widthOfSums = 128
 
 // Parts of the device's memory that P and dS may take, and of wide heads, which have no other kernel on matrices.
 const (
@@ -78,8 +83,11 @@ func fit(e *kernel.Env, problem *attn.Problem, f kernel.Fragment, l *kernel.Frag
 	if err != nil {
 		return nil, err
 	}
-	if !p.Bias.None() && !weights.MakesBias() && !kernel.IsWide(&p) {
+	switch narrow := max(p.HeadDim, p.ValueDim) <= widthOfSums; {
+	case !p.Bias.None() && !weights.MakesBias() && !kernel.IsWide(&p):
 		taken = false // what a bias gains is that its gradient needs no kernel of its own
+	case p.Padded() && narrow:
+		taken = false // not measured: registers have room
 	}
 	switch use := t.Get(kernel.SlabsParameter, kernel.BoolInt(taken)); {
 	case use == 0 && given:
@@ -91,6 +99,9 @@ func fit(e *kernel.Env, problem *attn.Problem, f kernel.Fragment, l *kernel.Frag
 	products, err := standard.ChooseProducts(&e.Caps, &p, f, t)
 	if err != nil {
 		return nil, err
+	}
+	if t.Get(standard.PlainEdgesParameter, 0) != 0 {
+		products.TakePlainEdges()
 	}
 	slabs, err := cut(&e.Caps, &p, t)
 	if err != nil {
@@ -110,7 +121,29 @@ func fit(e *kernel.Env, problem *attn.Problem, f kernel.Fragment, l *kernel.Frag
 // groups are the workgroups of weights over all slabs.
 func (s *fitted) groups() uint64 {
 	p := s.problem
-	return uint64(attn.CeilDiv(p.QueryLen, s.weights.Tile.BlockRows())) * uint64(p.Batch) * uint64(p.Heads)
+	return s.weights.Blocks().Most(p) * uint64(p.Heads)
+}
+
+// heads are the query heads of a slab with all of them, and how many rows each has: of packed sequences those of all sequences.
+func heads(p *attn.Problem) (heads, rows int) {
+	if !p.Packed.None() {
+		return p.Heads, int(p.QueryRows())
+	}
+	return p.Batch * p.Heads, p.QueryLen
+}
+
+// tables are how rows of packed sequences are cut, each way once, and which of these ways is each product's. The first is that of weights:
+// blocks of as many rows are the same, whatever a kernel walks over, but for their order.
+func (s *fitted) tables() (all []kernel.RowBlocks, products [3]int) {
+	all = []kernel.RowBlocks{s.weights.Blocks().Over(s.slabs[0].weights, 1, false)}
+	for i, b := range s.products.Blocks() {
+		at := slices.IndexFunc(all, func(a kernel.RowBlocks) bool { return a.Keys == b.Keys && a.Rows == b.Rows })
+		if at < 0 {
+			at, all = len(all), append(all, b.Over(s.slabs[0].products[i], 1, false))
+		}
+		products[i] = at
+	}
+	return all, products
 }
 
 // over fits the kernels to slabs; a dispatch of weights has step workgroups at most.
@@ -137,13 +170,17 @@ func cut(c *kernel.Capabilities, p *attn.Problem, t *kernel.Tuning) ([]standard.
 		share = wideMemoryShare
 	}
 	most := min(c.Memory()/share/2, standard.LargestSlab(c, t))
-	needed := uint64(p.Group()) * uint64(p.QueryLen) * rowBytes
+	all, rows := heads(p)
+	needed, ok := standard.ScoreBytes(p.Group(), rows, rowBytes)
+	if !ok {
+		needed = math.MaxUint64
+	}
 	if needed > most {
 		return nil, fmt.Errorf("P of the heads of a key head takes %d bytes, and %d are left for it", needed, most)
 	}
-	slabs, err := standard.CutSlabs(p.Batch*p.KeyHeads, p.Group()*p.QueryLen, rowBytes, most)
+	slabs, err := standard.CutSlabs(all/p.Group(), p.Group()*rows, rowBytes, most)
 	for i, b := range slabs { // of key heads, whose rows are those of their query heads
-		slabs[i] = standard.Slab{Head0: b.Head0 * p.Group(), Heads: b.Heads * p.Group(), Rows: p.QueryLen}
+		slabs[i] = standard.Slab{Head0: b.Head0 * p.Group(), Heads: b.Heads * p.Group(), Rows: rows}
 	}
 	return slabs, err
 }
@@ -158,15 +195,16 @@ func (s *fitted) model() traffic.Model {
 // pass is the row term, then for every slab the kernel of weights and the products.
 func (s *fitted) pass(v pass.Variant) *pass.Pass {
 	const weights, gradients = "P", "dS"
-	p, pitch, heads := s.problem, standard.PitchOf(s.problem), s.slabs[0].Heads
-	bytes := uint64(heads) * uint64(p.QueryLen) * uint64(pitch) * uint64(p.DType.Size())
-	out := pass.BackwardOf(s.env, p, s.delta, v, []pass.Scratch{{Name: weights, Bytes: bytes}, {Name: gradients, Bytes: bytes}})
-	constants := s.weights.Constants(p, v, heads, s.products.Behind(p))
+	p, pitch, first := s.problem, standard.PitchOf(s.problem), &s.slabs[0]
+	bytes := uint64(first.Heads) * uint64(first.Rows) * uint64(pitch) * uint64(p.DType.Size())
+	blocks, tables := s.tables()
+	out := pass.BackwardOf(s.env, p, s.delta, v, []pass.Scratch{{Name: weights, Bytes: bytes}, {Name: gradients, Bytes: bytes}}, blocks...)
+	constants := s.weights.Constants(p, v, first.Heads, s.products.Behind(p))
 	for i := range s.slabs {
 		b := &s.slabs[i]
 		a := pass.Args{As: pass.AsProduct, Problem: p, Slab: b.Slab, Pitch: pitch}
 		stages := append([]pass.Stage{s.weights.Stage(v, constants, b.weights, a, weights, gradients)},
-			s.products.Stages(v, &b.products, a, weights, gradients)...)
+			s.products.Stages(v, &b.products, a, weights, gradients, tables)...)
 		if i > 0 {
 			for j := range stages {
 				stages[j].Again = len(stages)
@@ -193,7 +231,9 @@ func (s *fitted) selfCheck(v pass.Variant) (*pass.Pass, error) {
 		p.KeyLen = attn.CeilDiv(p.KeyLen, 8) * 8
 	}
 	kernel.GrowForBias(&p, s.problem)
-	whole := []standard.Slab{{Heads: p.Batch * p.Heads, Rows: p.QueryLen}}
+	kernel.PackSelfCheck(&p)
+	all, rows := heads(&p)
+	whole := []standard.Slab{{Heads: all, Rows: rows}}
 	if err := small.over(whole, uint32(small.groups()), kernel.NewTuning(nil)); err != nil {
 		return nil, err
 	}

@@ -102,6 +102,10 @@ func work(shape standardBackwardShape, p *attn.Problem, b *Slab, part gradient) 
 	pairs := float64(b.Heads) * float64(b.Rows) * float64(p.KeyLen)
 	keyHeads := (b.Head0+b.Heads-1)/p.Group() - b.Head0/p.Group() + 1 // batch included, whose query heads the slab has
 	queryBlocks, keyBlocks := heads*uint64(attn.CeilDiv(b.Rows, br)), uint64(keyHeads)*uint64(attn.CeilDiv(p.KeyLen, br))
+	if !p.Packed.None() {
+		queryBlocks = heads * kernel.RowBlocks{Rows: br}.Most(p)
+		keyBlocks = uint64(keyHeads) * kernel.RowBlocks{Keys: true, Rows: br}.Most(p)
+	}
 	values, keys := 2*pairs*float64(max(64, p.ValueDim)), 2*pairs*float64(max(64, p.HeadDim))
 	switch part {
 	case gradWeights:
@@ -181,11 +185,11 @@ func (s *backwardProgram) stage(part gradient, k pass.Stage, v pass.Variant, i i
 		}
 		return k
 	}
-	return product(part, k, v, g, args(pass.AsProduct, "", ""), weights, grads)
+	return product(part, k, v, g, args(pass.AsProduct, "", ""), weights, grads, 0)
 }
 
-// product is one of the sums over the slab in a, whose P and dS are bound by these names.
-func product(part gradient, k pass.Stage, v pass.Variant, g kernel.Grid, a pass.Args, weights, grads string) pass.Stage {
+// product is one of the sums over the slab in a, whose P and dS are bound by these names, with this table of packed sequences.
+func product(part gradient, k pass.Stage, v pass.Variant, g kernel.Grid, a pass.Args, weights, grads string, table int) pass.Stage {
 	matrix := grads
 	switch part {
 	case gradValues:
@@ -198,7 +202,11 @@ func product(part gradient, k pass.Stage, v pass.Variant, g kernel.Grid, a pass.
 	if part != gradQueries { // every slab behind the first may add to dK and dV
 		v.Accumulate = v.Accumulate || a.Slab.Head0+a.Slab.Row0 > 0
 	}
-	return on(k, standardGradientLabels[part], g, a, read(matrix), read(a.X), pass.Bind{To: a.Y, Mode: v.Written()})
+	k = on(k, standardGradientLabels[part], g, a, read(matrix), read(a.X), pass.Bind{To: a.Y, Mode: v.Written()})
+	if a.Problem.Padded() {
+		k.Bind = append(k.Bind, pass.Scores(a.Problem, table)...)
+	}
+	return k
 }
 
 // selfCheck is the pass of a small problem, on weights that the scalar tier keeps.

@@ -56,6 +56,8 @@ type matrixGradients struct {
 	queries MatrixTile // dQ
 	values  MatrixTile // dV: rows are keys
 	keys    MatrixTile // dK, the same
+	// plainEdges: dV and dK take P and dS as they are where queries see some keys of a block alone, which must be 0 then as far as is read
+	plainEdges bool
 }
 
 // ChooseMatrixGradients takes the tiles aimed at, made smaller until they fit; overrides from t replace single numbers.
@@ -177,14 +179,19 @@ func (s *matrixGradients) Kernel(part gradient, p *attn.Problem, v kernel.Gradie
 			Constants: BackwardSoftmaxSpec(p, v, s.weights.RowThreads, s.weights.RowKeep, p.Mask().ReadBehind(s.queries.productBlock()),
 				s.weights.fragment.Lanes)}
 	case gradValues:
-		return s.values.Kernel("standard_backward_product_matrix", &s.values.ProductTile, p.ValueDim, s.values.turnedShared(), p, v.Aligned,
-			v.Accumulate, true)
+		return s.sum(&s.values, p.ValueDim, p, v, true)
 	case gradQueries:
 		return s.queries.Kernel("standard_product_matrix", &s.queries.ProductTile, p.HeadDim, s.queries.productShared(), p, v.Aligned,
 			v.Accumulate, false)
 	}
-	return s.keys.Kernel("standard_backward_product_matrix", &s.keys.ProductTile, p.HeadDim, s.keys.turnedShared(), p, v.Aligned,
-		v.Accumulate, false)
+	return s.sum(&s.keys, p.HeadDim, p, v, false)
+}
+
+// sum is the kernel of a sum over queries, of P if weights, else of dS.
+func (s *matrixGradients) sum(t *MatrixTile, dim int, p *attn.Problem, v kernel.GradientVariant, weights bool) pass.Stage {
+	k := t.Kernel("standard_backward_product_matrix", &t.ProductTile, dim, t.turnedShared(), p, v.Aligned, v.Accumulate, weights)
+	k.Constants = k.Constants.And(kernel.Constants{"PLAIN_EDGES": kernel.BoolInt(s.plainEdges)})
+	return k
 }
 
 // selfCheck is a small problem for the kernels, whose rows must not be longer than the kernel of dS keeps.

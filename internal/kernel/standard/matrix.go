@@ -276,7 +276,8 @@ func (t *MatrixTile) pace() kernel.Pace { return kernel.Pace{Discrete: 10e12, Ot
 func (t *MatrixTile) Kernel(name string, b *matrixBlock, dim, shared int, p *attn.Problem, aligned, accumulate,
 	weights bool) pass.Stage {
 	return pass.Stage{Module: t.module(name, p), Made: t.subgroups(), Constants: t.spec(p, b, dim,
-		kernel.Constants{"BK": b.stage, "ACROSS": b.across}, shared, aligned, accumulate, weights && p.DropThreshold() > 0)}
+		kernel.Constants{"BK": b.stage, "ACROSS": b.across}, shared, aligned, accumulate, weights && p.DropThreshold() > 0).And(
+		kernel.LengthConstants(p))}
 }
 
 func (t *MatrixTile) module(name string, p *attn.Problem) string {

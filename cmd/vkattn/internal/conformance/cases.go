@@ -56,7 +56,7 @@ func (s *suite) chosen(o Options) ([]*Case, error) {
 // generators make the cases that every device runs.
 var generators = []func(*suite){core, dimensions, lengths, heads, wideHeads, fewQueries, layouts, numerics, thresholds, magnitudes,
 	grids, dropouts,
-	blockMasks, windows, scored, classes, paddedBatches, packedSequences, caches, mixed, maxLogits, listed}
+	blockMasks, windows, scored, classes, paddedBatches, packedSequences, paddedWideHeads, caches, mixed, maxLogits, listed}
 
 // suite collects cases.
 type suite struct {

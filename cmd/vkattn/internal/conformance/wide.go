@@ -76,8 +76,8 @@ func wideHeads(s *suite) {
 	latents(s)
 }
 
-// latents are many rows on few wide keys, of few queries, with what decoding has besides: lengths, pages, packed queries, whatever becomes of
-// scores.
+// latents are many rows on few wide keys, of few queries, with what decoding has besides: lengths, pages, packed queries, whatever becomes
+// of scores.
 func latents(s *suite) {
 	for i, x := range []struct {
 		name string
@@ -110,4 +110,53 @@ func latents(s *suite) {
 		Problem: flash.Problem{Batch: 4, Heads: 12, KeyHeads: 1, QueryLen: 3, KeyLen: 70, HeadDim: 264, ValueDim: 24, DType: flash.F16,
 			Causal: flash.CausalBottomRight}}
 	s.add(packed.Pack(rand.New(rand.NewPCG(1, 2)), false))
+}
+
+// edges draws in turn lengths around the ends of tiles: none, one, a tile, one more, and all.
+func edges() func(*rand.Rand, int) int {
+	i := 0
+	return func(_ *rand.Rand, most int) int {
+		i++
+		return min([]int{0, most, 1, 32, 64, 33}[(i*5+i/6)%6], most)
+	}
+}
+
+// paddedWideHeads are padded batches and packed sequences of head dimensions whose P and dS of backward passes may stand in memory, with
+// what else kernels treat in their own way.
+func paddedWideHeads(s *suite) {
+	causal := func(p *flash.Problem) { p.Causal = flash.CausalBottomRight }
+	options := []struct {
+		name string
+		set  func(p *flash.Problem)
+	}{
+		{"causal", causal},
+		{"window", func(p *flash.Problem) { causal(p); p.Window = flash.SlidingWindow(29, -1) }},
+		{"dropout", func(p *flash.Problem) { causal(p); p.Dropout = 0.25 }},
+		{"softcap-sinks", func(p *flash.Problem) {
+			p.Heads, p.KeyHeads, p.Sinks, p.ScoreFunction = 4, 2, true, score.Softcap(20) // four heads: as those of wide/scores
+		}},
+		{"plain", func(p *flash.Problem) {}},
+	}
+	for i, d := range [][3]int{{192, 192, 140}, {256, 256, 120}, {512, 512, 80}, {576, 512, 75}} { // and queries
+		for j, dtype := range []flash.DType{flash.F16, flash.BF16} {
+			for k, x := range options {
+				for l, kind := range []string{"lengths", "packed"} {
+					if s.small && (j > 0 || k != i+l) {
+						continue
+					}
+					p := flash.Problem{Batch: 6, Heads: 2, KeyHeads: 1, QueryLen: d[2], KeyLen: 70, HeadDim: d[0], ValueDim: d[1],
+						DType: dtype}
+					x.set(&p)
+					p.Batch = min(p.Batch, 12/p.Heads)
+					p.KeyLengths = kind == "lengths" || k == 1 // of packed sequences: slots longer than what is used
+					p.QueryLengths = p.KeyLengths && k != 2
+					c := &Case{Name: name(dtype, "%s/wide-%d-%s", kind, d[0], x.name), Problem: p, Seed: uint64(k), lengths: edges()}
+					if kind == "packed" {
+						c.Pack(rand.New(rand.NewPCG(uint64(i), uint64(k))), k != 4) // once queries alone
+					}
+					s.add(c)
+				}
+			}
+		}
+	}
 }
