@@ -26,7 +26,7 @@ const mostLatentRows = 1024
 func likelyInKeys(p *attn.Problem) bool { return p.Group() >= 8 && p.ValueDim < p.HeadDim }
 
 // wideRows is the most rows for which matrix_latent is faster than matrix_forward_wide where values lie elsewhere.
-const wideRows = 32
+const wideRows = 64
 
 // elsewhere says why matrix_forward_wide takes a problem before this kernel, "" where it does not.
 func elsewhere(p *attn.Problem) string {

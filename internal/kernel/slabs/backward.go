@@ -100,7 +100,7 @@ func fit(e *kernel.Env, problem *attn.Problem, f kernel.Fragment, l *kernel.Frag
 	if err != nil {
 		return nil, err
 	}
-	if t.Get(standard.PlainEdgesParameter, 0) != 0 {
+	if t.Get(standard.PlainEdgesParameter, 1) != 0 {
 		products.TakePlainEdges()
 	}
 	slabs, err := cut(&e.Caps, &p, t)
