@@ -15,7 +15,7 @@ type Vector struct {
 	DO      Tensor
 	// Tangents are what goes into forward mode, where a file has any: o_tangent and lse_tangent are among the answers then.
 	Tangents Tangents
-	// Answers by name: o lse dq dk dv, and dbias, dsinks, o_tangent, lse_tangent where used; stored in fp32.
+	// Answers by name: o lse dq dk dv, and dbias, dsinks, o_tangent, lse_tangent, max_logit where used; stored in fp32.
 	Answers map[string][]float32
 	// PlainError is that program's own max|plain − ref| by output.
 	PlainError map[string]float64

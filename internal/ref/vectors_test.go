@@ -67,6 +67,10 @@ func oracleOutputs(t *testing.T, v *Vector) map[string][]float64 {
 		require.NoError(t, err)
 		out["o_tangent"], out["lse_tangent"] = o.Data, lse.Data
 	}
+	if v.Answers["max_logit"] != nil {
+		out["max_logit"], err = MaxLogits(v.Problem)
+		require.NoError(t, err)
+	}
 	return out
 }
 

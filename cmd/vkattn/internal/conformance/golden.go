@@ -52,6 +52,7 @@ func golden(s *suite, from fs.FS) error {
 func goldenCase(name string, v *ref.Vector, load func() (*ref.Vector, error)) *Case {
 	c := &Case{Name: name, load: load}
 	c.Problem, c.lacks, _ = translate(&v.Problem, v.DType)
+	c.Problem.MaxLogit = v.Answers[maxLogitAnswer] != nil
 	c.Core = max(c.Problem.HeadDim, c.Problem.ValueDim) <= lightDim
 	return c
 }

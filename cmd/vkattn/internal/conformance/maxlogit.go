@@ -10,14 +10,24 @@ import (
 	"github.com/vkattn/vkattn/internal/ref"
 )
 
+// maxLogitAnswer is the largest scores as golden vectors call them.
+const maxLogitAnswer = "max_logit"
+
 // findMaxLogits computes the largest score of each head, of all of its rows, where the case asks for it.
 func (c *Case) findMaxLogits(t ref.DType) (err error) {
 	if !c.Problem.MaxLogit {
 		return nil
 	}
-	if c.maxLogit, err = ref.MaxLogits(c.inputs); err == nil {
-		c.plainMax, err = ref.PlainMaxLogits(c.inputs, t)
+	if c.maxLogit, err = ref.MaxLogits(c.inputs); err != nil {
+		return err
 	}
+	if c.vector != nil { // what the file says is what is right
+		if err := agree(maxLogitAnswer, c.vector, c.maxLogit); err != nil {
+			return err
+		}
+		c.maxLogit = ref.Widen(c.vector.Answers[maxLogitAnswer])
+	}
+	c.plainMax, err = ref.PlainMaxLogits(c.inputs, t)
 	return err
 }
 
