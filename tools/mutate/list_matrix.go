@@ -80,7 +80,7 @@ var matrixMutants = []Mutant{
 		Old:    "own_page = next_page; next_page = later_page;",
 		New:    "own_page = next_page;",
 		Breaks: "keys from the third tile of a part on are looked for in the second one's pages",
-		Kill:   []Killer{conformance("latent/pages/f16", "matrix/decode=1")},
+		Kill:   []Killer{conformance("latent/pages/f16", "flash2/matrix/decode=1")},
 	},
 	{
 		ID: "matrix-mask", File: matrixSoftmax, Modules: "matrix_forward.f16",
