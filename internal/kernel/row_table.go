@@ -49,10 +49,14 @@ func (b RowBlocks) Over(g Grid, parts int, counted bool) RowBlocks {
 	return b
 }
 
-// Most is the number of blocks of a head, or of Members heads, that there may be of a problem.
+// Most is the number of blocks of a head, or of Members heads, that there may be of a problem; with lists of keys none has rows of two
+// queries.
 func (b RowBlocks) Most(p *attn.Problem) uint64 {
 	if b.Keys {
 		return p.KeyBlocks(b.Rows)
+	}
+	if !p.Lists.None() {
+		return p.QueryRows() * uint64(attn.CeilDiv(p.Group(), b.Rows))
 	}
 	return p.QueryBlocks(b.Rows, max(b.Members, 1))
 }

@@ -28,11 +28,20 @@ func (c *Capabilities) TilesDevice() tiles.Device {
 // Asked is a problem as rows of tiles look at it, with the fragment that a kernel on matrices takes.
 func Asked(p *attn.Problem, s Fragment) *tiles.Problem {
 	return &tiles.Problem{HeadDim: p.HeadDim, ValueDim: p.ValueDim, Queries: p.QueryLen, Keys: p.KeyLen,
-		Rows: p.QueryLen * p.Group(), DType: p.DType.Suffix(),
+		Rows: RowsOf(p), DType: p.DType.Suffix(),
 		Causal: p.Masked(), Window: p.Local(), Dropout: p.DropThreshold() > 0, Blocks: !p.Blocks.None(), Scored: !p.Score.Identity(),
 		Bias: !p.Bias.None(),
 		Page: p.Pages.Size, KeyType: p.KeyType.InCache(), ValueType: p.ValueType.InCache(), Packed: !p.Packed.None(), Lanes: s.Lanes,
 		Fragment: [3]int{s.M, s.N, s.K}}
+}
+
+// RowsOf is the number of rows that kernels for few rows cut blocks from: those of a key head, queries of all query heads that read it, or
+// with lists of keys of a query.
+func RowsOf(p *attn.Problem) int {
+	if !p.Lists.None() {
+		return p.Group()
+	}
+	return p.QueryLen * p.Group()
 }
 
 // Suiting are the rows of a kernel that suit a problem, best first; those of further kernels follow.

@@ -32,8 +32,9 @@
 // Bindings: 0 Q [B,Hq,Nq,D], 1 K [B,Hk,Nk,D], 2 V [B,Hk,Nk,DV], 3 O [B,Hq,Nq,DV] (strided, last stride 1), 4 lse [B,Hq,Nq] fp32; with
 // PARTS > 1, 3 and 4 are what combine_parts.comp reads, as in matrix_decode.comp.
 // Push constants: include/args.glsl. Workgroups, and which rows and keys are theirs: include/few_rows.glsl.
-// Variants: fp16; DTYPE_BF16; CACHE: keys and values in pages (include/pages.glsl), with bindings 5, 6 and 12 to 14. Full subgroups of SG
-// required, a layout of form 1 or 2, and fragments with FN = FK.
+// Variants: fp16; DTYPE_BF16; CACHE: keys and values in pages (include/pages.glsl), with bindings 5, 6 and 12 to 14; with CACHE besides,
+// LISTS: a workgroup's rows are query heads of one query, and tiles are of places in its list of keys, binding 16 (include/lists.glsl).
+// Full subgroups of SG required, a layout of form 1 or 2, and fragments with FN = FK.
 //
 // Specialization constants:
 //
@@ -51,7 +52,7 @@
 //  27..39         include/matrix_layout.glsl
 //  63..67         include/score.glsl, sinks.glsl: bindings from 8 on     112 MAX_LOGIT  include/max_logit.glsl: binding 12, or 15
 //  90..92, 100, 101  include/lengths.glsl, rows.glsl: bindings 6 and 7
-// 104..107        with CACHE: include/pages.glsl, quantised.glsl
+// 104..107        with CACHE: include/pages.glsl, quantised.glsl     116 LISTS_PER_HEAD  with LISTS: include/lists.glsl
 
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
@@ -135,6 +136,10 @@ layout(set = 0, binding = 4, std430) writeonly buffer Lse { float lse[]; };  // 
 #define MAX_LOGIT_AT 12
 #endif
 #include "max_logit.glsl"
+#ifdef LISTS
+#define LISTS_AT 16
+#include "lists.glsl"
+#endif
 #define ROWS_SHARED
 #include "few_rows.glsl"
 
@@ -147,6 +152,9 @@ shared uvec4 Sent[STAGES * SENT];
 shared uint16_t Halves[WORDS ? 8 : STAGES * HALVES];   // else weights
 const uint TOPS = 0, FACTORS = OWNERS * ALL_ROWS, MS = FACTORS + ALL_ROWS;
 shared float Statistics[MS + ALL_ROWS];      // of each owner and row a maximum or sum; of each row a factor, and m
+#ifdef LISTS
+shared uint tile_keys[2 * KEYS];             // what is listed at the places of tiles of even and odd number
+#endif
 shared uint grown[2];                        // of tiles of even and odd number: whether a reference has to move
 
 uint tid, row_lane, col_lane;
@@ -188,48 +196,77 @@ const uint ROW_LANES = WG / KEYS, K_EACH = (KW + ROW_LANES - 1) / ROW_LANES, V_E
 const uint K_AHEAD = PREFETCH < K_EACH ? PREFETCH : K_EACH, V_AHEAD = PREFETCH < V_EACH ? PREFETCH : V_EACH;
 uint own_key, own_col;                        // of the lane: key of a tile, and first piece of its row
 uvec4 kr[K_EACH], vr[IN_KEYS ? 1 : V_EACH];   // on their way
+#ifdef LISTS
+// What the lane's keys of this tile, the next and the one after it are, of the list's places that they stand at.
+uint own_listed, next_listed, later_listed;
+#define OWN_KEY own_listed
+#define NEXT_KEY next_listed
+#define LATER_KEY later_listed
+#define INSIDE(key) min(key, last_key())
+bool exists(uint key) { return key != NO_KEY; }
+#else
+#define OWN_KEY (tile * KEYS + own_key)
+#define NEXT_KEY (OWN_KEY + KEYS)
+#define LATER_KEY (OWN_KEY + 2 * KEYS)
+#define INSIDE(key) min(key, max(seen, 1) - 1)
+bool exists(uint key) { return key < seen; }
+#endif
 #ifdef CACHE
-uint own_page, next_page, later_page;   // of the lane's key of this tile, the next and the one after it
-uint ask_page(uint of) { return page_of(min(of * KEYS + own_key, max(seen, 1) - 1)); }
-#define ROW_OF_KEY(t, of, page) row_in_page(t##_origin, min((of) * KEYS + own_key, max(seen, 1) - 1), page, t##_sb, t##_sn)
-bool is_there(uint of, uint page) { return of * KEYS + own_key < seen && !is_lost(page); }
+uint own_page, next_page, later_page;   // those that they lie in
+#define ROW_OF_KEY(t, key, page) row_in_page(t##_origin, INSIDE(key), page, t##_sb, t##_sn)
+bool is_there(uint key, uint page) { return exists(key) && !is_lost(page); }
 #else
 const uint own_page = 0, next_page = 0, later_page = 0;
-#define ROW_OF_KEY(t, of, page) (t##_origin + min((of) * KEYS + own_key, max(seen, 1) - 1) * t##_sn)
-bool is_there(uint of, uint page) { return of * KEYS + own_key < seen; }
+#define ROW_OF_KEY(t, key, page) (t##_origin + INSIDE(key) * t##_sn)
+bool is_there(uint key, uint page) { return exists(key); }
 #endif
-void fetch_keys(uint of, uint page, uint first, uint end) {
-  const uint at = ROW_OF_KEY(k, of, page);
+// Asks where the lane's key of a tile is.
+#ifdef LISTS
+#define ASK(x, of) { x##_listed = listed_key((of) * KEYS + own_key); x##_page = page_of(INSIDE(x##_listed)); }
+#define IS_READ(key) exists(key)   // rows that nobody listed are nobody's business
+#elif defined(CACHE)
+#define ASK(x, of) x##_page = page_of(INSIDE((of) * KEYS + own_key));
+#define IS_READ(key) true
+#else
+#define ASK(x, of)
+#define IS_READ(key) true
+#endif
+void fetch_keys(uint key, uint page, uint first, uint end) {
+  const uint at = ROW_OF_KEY(k, key, page);
   [[unroll]] for (uint u = first; u < end; ++u) {
     const uint c = own_col + u * ROW_LANES;
-    kr[u] = k_piece(at, min(c, KU - 1), is_there(of, page) && (K_EACH * ROW_LANES == KU || c < KU));
+    if (IS_READ(key)) kr[u] = k_piece(at, min(c, KU - 1), is_there(key, page) && (K_EACH * ROW_LANES == KU || c < KU));
   }
 }
-void fetch_values(uint of, uint page, uint first, uint end) {
-  const uint at = ROW_OF_KEY(v, of, page);
+void fetch_values(uint key, uint page, uint first, uint end) {
+  const uint at = ROW_OF_KEY(v, key, page);
   [[unroll]] for (uint u = first; u < end; ++u) {
     const uint c = own_col + u * ROW_LANES;
-    vr[u] = v_piece(at, min(c, VU - 1), is_there(of, page) && (V_EACH * ROW_LANES == VU || c < VU));
-  }
-}
-void store_keys(uint of, uint page, uint at) {
-  const bool there = is_there(of, page);
-  [[unroll]] for (uint u = 0; u < K_EACH; ++u) {
-    const uint c = own_col + u * ROW_LANES;
-    if (K_EACH * ROW_LANES == KW || c < KW) Tiles[at + own_key * PITCH + c] = there && (KW == KU || c < KU) ? kr[u] : uvec4(0);
-  }
-}
-void store_values(uint of, uint page, uint at) {
-  const bool there = is_there(of, page);
-  [[unroll]] for (uint u = 0; u < V_EACH; ++u) {
-    const uint c = own_col + u * ROW_LANES;
-    if (V_EACH * ROW_LANES == VU || c < VU) Tiles[at + own_key * PITCH + c] = there ? vr[u] : uvec4(0);
+    if (IS_READ(key)) vr[u] = v_piece(at, min(c, VU - 1), is_there(key, page) && (V_EACH * ROW_LANES == VU || c < VU));
   }
 }
 // Where a tile's keys and values are.
 uint keys_at(uint of) { return IN_KEYS ? of % STAGES * TILE : 0; }
 uint values_at(uint of) { return IN_KEYS ? of % STAGES * TILE : (STAGES - 1) * TILE; }
-
+void store_keys(uint of, uint key, uint page) {
+  const bool there = is_there(key, page);
+  const uint at = keys_at(of);
+#ifdef LISTS
+  if (own_col == 0) tile_keys[of % 2 * KEYS + own_key] = key;
+#endif
+  [[unroll]] for (uint u = 0; u < K_EACH; ++u) {
+    const uint c = own_col + u * ROW_LANES;
+    if (K_EACH * ROW_LANES == KW || c < KW) Tiles[at + own_key * PITCH + c] = there && (KW == KU || c < KU) ? kr[u] : uvec4(0);
+  }
+}
+void store_values(uint key, uint page) {
+  const bool there = is_there(key, page);
+  const uint at = values_at(tile);
+  [[unroll]] for (uint u = 0; u < V_EACH; ++u) {
+    const uint c = own_col + u * ROW_LANES;
+    if (V_EACH * ROW_LANES == VU || c < VU) Tiles[at + own_key * PITCH + c] = there ? vr[u] : uvec4(0);
+  }
+}
 // A fragment of Q as the words that a lane holds, eight numbers.
 uvec4 words_of(FRAG_A a) {
   uvec4 words = uvec4(0);
@@ -305,8 +342,15 @@ void own_scores() {
     }
   own *= score_scale;
 }
-// The key of column 0 of the owner's scores that is the lane's.
-uint first_key() { return tile * KEYS + (owned / F / TEAMS * F + share) * FN + col_lane; }
+// The place of column 0 of the owner's scores that is the lane's: of a tile of keys, or of places in a list.
+uint first_place() { return (owned / F / TEAMS * F + share) * FN + col_lane; }
+#ifdef LISTS
+#define KEY_AT(e) tile_keys[tile % 2 * KEYS + first_place() + COL_OF(e)]
+#define SCORED_KEY(e) INSIDE(KEY_AT(e))
+#else
+#define KEY_AT(e) (tile * KEYS + first_place() + COL_OF(e))
+#define SCORED_KEY(e) KEY_AT(e)
+#endif
 
 // Scores as functions, bias and masks make them.
 void score_pairs() {
@@ -314,15 +358,18 @@ void score_pairs() {
     const uint row = row0 + slot_row(s), query = query_of(row);
     scores_of(b, kh * group() + member_of(row));
     [[unroll]] for (uint e = 0; e < own.length(); ++e)
-      if (SLOT_OF(e) == s) own[e] = bits_of_score(scored(own[e] * LN2, query, first_key() + COL_OF(e)));
+      if (SLOT_OF(e) == s) own[e] = bits_of_score(scored(own[e] * LN2, query, SCORED_KEY(e)));
   }
 }
 void mask() {
+#ifdef LISTS
+  [[unroll]] for (uint e = 0; e < own.length(); ++e) if (KEY_AT(e) == NO_KEY) own[e] = NEG_INFINITY;
+#else
   [[unroll]] for (uint s = 0; s < SLOTS; ++s) {
     const Span span = keys_of(query_of(row0 + slot_row(s)));
-    [[unroll]] for (uint e = 0; e < own.length(); ++e)
-      if (SLOT_OF(e) == s && !has(span, first_key() + COL_OF(e))) own[e] = NEG_INFINITY;
+    [[unroll]] for (uint e = 0; e < own.length(); ++e) if (SLOT_OF(e) == s && !has(span, KEY_AT(e))) own[e] = NEG_INFINITY;
   }
+#endif
 }
 bool scores_grew() {
   bool grew = false;
@@ -401,22 +448,20 @@ void add_values() {
 // Weights of a tile whose keys are there; whether a reference has to move.
 bool make_weights(bool masked) {
   const bool more = tile + 1 < keys.end;
-  if (STAGES == 1 && more) fetch_keys(tile + 1, next_page, 0, K_AHEAD);
-  if (!IN_KEYS) fetch_values(tile, own_page, 0, V_AHEAD);
-#ifdef CACHE
-  later_page = ask_page(tile + 2);   // beyond the last key that of the last
-#endif
+  if (STAGES == 1 && more) fetch_keys(NEXT_KEY, next_page, 0, K_AHEAD);
+  if (!IN_KEYS) fetch_values(OWN_KEY, own_page, 0, V_AHEAD);
+  ASK(later, tile + 2)   // beyond the last key that of the last
   if (busy) scores();
   barrier();
   if (tid == 0) grown[(tile + 1) % 2] = 0;
   if (STAGES == 2 && more) {
-    fetch_keys(tile + 1, next_page, K_AHEAD, K_EACH);
-    store_keys(tile + 1, next_page, keys_at(tile + 1));
-    if (tile + 2 < keys.end) fetch_keys(tile + 2, later_page, 0, K_AHEAD);
+    fetch_keys(NEXT_KEY, next_page, K_AHEAD, K_EACH);
+    store_keys(tile + 1, NEXT_KEY, next_page);
+    if (tile + 2 < keys.end) fetch_keys(LATER_KEY, later_page, 0, K_AHEAD);
   }
   if (!IN_KEYS) {
-    fetch_values(tile, own_page, V_AHEAD, V_EACH);
-    store_values(tile, own_page, values_at(tile));
+    fetch_values(OWN_KEY, own_page, V_AHEAD, V_EACH);
+    store_values(OWN_KEY, own_page);
   }
   bool grew = false;
   if (owner) {
@@ -436,13 +481,16 @@ void use_weights() {
   if (owner) [[unroll]] for (uint s = 0; s < SLOTS; ++s) l[s] += sum[s];
   add_values();
   if (STAGES == 1) {
-    if (more) fetch_keys(tile + 1, next_page, K_AHEAD, K_EACH);
+    if (more) fetch_keys(NEXT_KEY, next_page, K_AHEAD, K_EACH);
     barrier();
-    if (more) store_keys(tile + 1, next_page, 0);
+    if (more) store_keys(tile + 1, NEXT_KEY, next_page);
     barrier();
   }
 #ifdef CACHE
   own_page = next_page; next_page = later_page;
+#endif
+#ifdef LISTS
+  own_listed = next_listed; next_listed = later_listed;
 #endif
   ++tile;
 }
@@ -518,17 +566,15 @@ void main() {
   zero = gl_NumWorkGroups.z - 1;
   tile = keys.begin;
   own_key = tid / ROW_LANES; own_col = tid % ROW_LANES;
-#ifdef CACHE
-  own_page = ask_page(tile); next_page = ask_page(tile + 1);
-#endif
-  fetch_keys(tile, own_page, 0, K_EACH);   // the first tile is waited for
+  ASK(own, tile) ASK(next, tile + 1)
+  fetch_keys(OWN_KEY, own_page, 0, K_EACH);   // the first tile is waited for
   take_q();
   [[unroll]] for (uint s = 0; s < SLOTS; ++s) { m[s] = NONE; l[s] = 0; sum[s] = 0; }
   if (MAX_LOGIT) [[unroll]] for (uint s = 0; s < SLOTS; ++s) largest[s] = NEG_INFINITY;
   [[unroll]] for (uint x = 0; x < TEAMS * VF; ++x) O[x] = ACC(0.0);
   if (tid < 2) grown[tid] = 0;
-  store_keys(tile, own_page, keys_at(tile));
-  if (STAGES == 2 && tile + 1 < keys.end) fetch_keys(tile + 1, next_page, 0, K_AHEAD);
+  store_keys(tile, OWN_KEY, own_page);
+  if (STAGES == 2 && tile + 1 < keys.end) fetch_keys(NEXT_KEY, next_page, 0, K_AHEAD);
   barrier();
 
   // A loop of its own for tiles whose references stay: where O is scaled in the same loop, drivers move all of it between registers for
@@ -536,7 +582,11 @@ void main() {
   [[dont_unroll]] while (tile < keys.end) {
     bool moved;
     [[dont_unroll]] do {
+#ifdef LISTS
+      moved = make_weights(true);
+#else
       moved = make_weights(!is_whole(keys, tile));
+#endif
       if (!moved) use_weights();
     } while (!moved && tile < keys.end);
     if (moved) { rescale(); use_weights(); }

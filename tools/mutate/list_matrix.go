@@ -83,6 +83,20 @@ var matrixMutants = []Mutant{
 		Kill:   []Killer{conformance("latent/pages/f16", "flash2/matrix/decode=1")},
 	},
 	{
+		ID: "latent-no-key", File: matrixLatent, Modules: "matrix_latent_lists.f16",
+		Old:    "if (KEY_AT(e) == NO_KEY) own[e] = NEG_INFINITY;",
+		New:    "if (KEY_AT(e) == NO_KEY && SLOT_OF(e) == 0) own[e] = NEG_INFINITY;",
+		Breaks: "what is no key of a list weighs as a score of 0, in rows but a lane's first",
+		Kill:   []Killer{conformance("latent/lists/f16", "flash2/matrix/decode=1")},
+	},
+	{
+		ID: "latent-next-listed", File: matrixLatent, Modules: "matrix_latent_lists.f16",
+		Old:    "own_listed = next_listed; next_listed = later_listed;",
+		New:    "own_listed = next_listed;",
+		Breaks: "places from the third tile on are said to hold the second one's keys",
+		Kill:   []Killer{conformance("latent/lists/f16", "flash2/matrix/decode=1")},
+	},
+	{
 		ID: "matrix-mask", File: matrixSoftmax, Modules: "matrix_forward.f16",
 		Old: "KEY_OF_MASK(c, n, e)) ? S", New: "KEY_OF_MASK(c, n, e) + 1) ? S",
 		Breaks: "forms 1 and 2 hide each row's last key",

@@ -284,7 +284,7 @@ func hostConstants(t *testing.T) map[string]kernel.Constants {
 		"scalar_decode": decodeOf(p), "scalar_decode_cache": decodeOf(cached),
 		"scalar_decode_lists": decodeOf(listed), "combine_parts": parts.Constants(v),
 		"matrix_decode": fewOf(p), "matrix_decode_cache": fewOf(cached),
-		"matrix_latent": latentOf(p), "matrix_latent_cache": latentOf(cached),
+		"matrix_latent": latentOf(p), "matrix_latent_cache": latentOf(cached), "matrix_latent_lists": latentOf(listed),
 		"matrix_forward_bias": ahead.Constants(p, &layout, v),
 		"matrix_forward":      matrixOf(p, nil), "matrix_forward_parts": matrixOf(p, parts),
 		"matrix_forward_split": splitOf(nil), "matrix_forward_split_parts": splitOf(parts),

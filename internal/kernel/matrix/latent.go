@@ -30,7 +30,7 @@ const wideRows = 64
 
 // elsewhere says why matrix_forward_wide takes a problem before this kernel, "" where it does not.
 func elsewhere(p *attn.Problem) string {
-	if p.QueryLen*p.Group() <= wideRows || likelyInKeys(p) || p.Features()&^ForwardWide.Can != 0 {
+	if kernel.RowsOf(p) <= wideRows || likelyInKeys(p) || p.Features()&^ForwardWide.Can != 0 {
 		return ""
 	}
 	return fmt.Sprintf("values may lie elsewhere than in keys, and with more than %d rows matrix_forward_wide is faster then; "+
@@ -46,8 +46,8 @@ var Latent = &kernel.Kernel{
 		Tier:           kernel.TierMatrix,
 		LeastDim:       kernel.PlainDims + 1,
 		MostDim:        attn.MostDim,
-		Can: attn.OfScores | attn.WithSinks | attn.WithLengths | attn.WithPacked | attn.WithPages |
-			attn.WithMaxLogit,
+		Can: attn.OfScores | attn.WithSinks | attn.WithLengths | attn.WithPacked | attn.WithPages | attn.WithMaxLogit |
+			attn.WithLists,
 		MostRows: mostLatentRows,
 		Parameters: kernel.GroupBound.And(kernel.SideRanges, kernel.IndirectRange, kernel.RowRanges(latentKernel),
 			kernel.Parameters{kernel.DecodeParameter: kernel.OnOff, "parts": kernel.PartsRange}),
@@ -61,7 +61,7 @@ var Latent = &kernel.Kernel{
 
 // latentUnsupported says what the device or the problem lacks.
 func latentUnsupported(c *kernel.Capabilities, p *attn.Problem) string {
-	if rows := p.QueryLen * p.Group(); rows < latentRows {
+	if rows := kernel.RowsOf(p); rows < latentRows {
 		return fmt.Sprintf("%d rows for each key head: from %d on it is worth its fragments", rows, latentRows)
 	}
 	return c.LacksMatrix(p.DType)
@@ -101,7 +101,8 @@ func (t *LatentTile) Constants(p *attn.Problem, l *kernel.FragmentLayout, v kern
 	f := &t.Fragment
 	return kernel.Constants{"WG": t.Threads(), "ROWS": t.Rows, "FM": f.M, "FN": f.N, "FK": f.K, "SG": f.Lanes, "PARTS": t.Parts,
 		"IN_KEYS": kernel.BoolInt(v.InKeys), "WORDS": kernel.BoolInt(t.Words)}.
-		And(latentFields.Constants(t), l.Constants(), kernel.ForwardConstants(p, v), kernel.LengthConstants(p), kernel.MaxLogitConstants(p))
+		And(latentFields.Constants(t), l.Constants(), kernel.ForwardConstants(p, v), kernel.LengthConstants(p), kernel.MaxLogitConstants(p),
+			kernel.ListConstants(p))
 }
 
 // latentCandidates are the rows that suit the device, whatever problem they are for.
@@ -154,7 +155,9 @@ func (t *LatentTile) String() string {
 }
 
 // Groups is the number of workgroups for one part.
-func (t *LatentTile) Groups(p *attn.Problem) uint64 { return t.blocks(p).Most(p) * uint64(p.KeyHeads) }
+func (t *LatentTile) Groups(p *attn.Problem) uint64 {
+	return t.blocks(p).Most(p) * uint64(p.KeyHeads)
+}
 
 // blocks is how queries, of all query heads of a key head, are cut.
 func (t *LatentTile) blocks(p *attn.Problem) kernel.RowBlocks {
@@ -217,7 +220,7 @@ func ChooseLatentTile(c *kernel.Capabilities, p *attn.Problem, s kernel.Fragment
 		latentFields.Read(&tile, row)
 		tile.whole()
 		latentFields.Take(&tile, t, "")
-		tile.Rows = min(tile.Teams*s.M, p.QueryLen*p.Group())
+		tile.Rows = min(tile.Teams*s.M, kernel.RowsOf(p))
 		if why = tile.Check(p, c); why != "" {
 			continue
 		}

@@ -131,19 +131,8 @@ func (t *DecodeTile) String() string {
 	return fmt.Sprintf("%dx%d%s", t.Rows, t.batch(), kernel.PartsSuffix(t.Parts))
 }
 
-// rowsOf is the number of rows that blocks of a workgroup's are cut from: those of a key head or, with lists of keys, of a query.
-func rowsOf(p *attn.Problem) int {
-	if !p.Lists.None() {
-		return p.Group()
-	}
-	return p.QueryLen * p.Group()
-}
-
 // Groups is the number of workgroups for one part.
 func (t *DecodeTile) Groups(p *attn.Problem) uint64 {
-	if !p.Lists.None() {
-		return p.QueryRows() * uint64(attn.CeilDiv(p.Group(), t.Rows)) * uint64(p.KeyHeads)
-	}
 	return t.blocks(p).Most(p) * uint64(p.KeyHeads)
 }
 
@@ -205,7 +194,7 @@ func (t *DecodeTile) complete(p *attn.Problem, row *tiles.Row, l *vk.Limits) {
 
 // Check gives the rule that a tile breaks on a device, and the parameter that does, "" when it breaks none.
 func (t *DecodeTile) Check(p *attn.Problem, l *vk.Limits) (name, why string) {
-	all := rowsOf(p)
+	all := kernel.RowsOf(p)
 	switch {
 	case t.Rows < 1 || t.Rows > all:
 		return "rows", fmt.Sprintf("must be from 1 to the %d rows of a key head, or with lists of a query", all)
@@ -223,7 +212,7 @@ func (t *DecodeTile) Check(p *attn.Problem, l *vk.Limits) (name, why string) {
 // needed. Overrides from t replace single numbers.
 func ChooseDecodeTile(c *kernel.Capabilities, p *attn.Problem, t *kernel.Tuning) (DecodeTile, error) {
 	row := c.First(p, c.Lanes(), DecodeKernel)
-	all, limits, registers := rowsOf(p), &c.Facts.Limits, row.Get("registers")
+	all, limits, registers := kernel.RowsOf(p), &c.Facts.Limits, row.Get("registers")
 	tile := DecodeTile{Lanes: int(c.Facts.Subgroup.Size)}
 	decodeFields.Read(&tile, row)
 	tile.Rows, tile.LPR = all, min(tile.LPR, tile.Lanes)

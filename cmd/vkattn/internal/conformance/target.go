@@ -220,7 +220,8 @@ const (
 
 // lightWide are the cases of wide heads that such a target runs: for those there is a kernel of its own.
 var lightWide = []string{"wide/264-dv24/f16", "wide/264-dv24/bf16", "wide/261-dv29-packed/f16", "wide/scores/f16", "max-logit/wide-264/f16",
-	"latent/lengths/f16", "latent/pages/f16", "latent/scores/f16", "latent/packed/f16"}
+	"latent/lengths/f16", "latent/pages/f16", "latent/scores/f16", "latent/packed/f16",
+	"latent/lists/f16", "latent/lists-pages/f16", "latent/lists-scores/f16"}
 
 // lightQuantised are those of quantised keys and values, whose rows are blocks of 32, that short runs have on such a target.
 var lightQuantised = []string{"caches/quantised/mixed-many/f16", "caches/quantised/values-many/f16"}
@@ -266,10 +267,11 @@ func (t Target) skip(c *Case) string {
 	} else if !masked && t.MasksBlocks() {
 		return "it has no block mask"
 	}
-	if c.Problem.Lists != (flash.Lists{}) && !slices.Contains(t.info.Features, attn.WithLists.Names()[0]) {
-		return "it has no lists of keys"
-	}
 	d := max(c.Problem.HeadDim, c.Problem.ValueDim)
+	few := t.Tier != flash.TierMatrix || d > plainDim && t.Tuning["decode"] == 1 && c.Problem.Heads/c.Problem.KeyHeads > 8
+	if c.Problem.Lists != (flash.Lists{}) && !(few && slices.Contains(t.info.Features, attn.WithLists.Names()[0])) {
+		return "it has no lists of keys, or not of such heads"
+	}
 	if d > t.info.MaxDim {
 		return fmt.Sprintf("it takes head dimensions up to %d", t.info.MaxDim)
 	}

@@ -90,6 +90,16 @@ func latents(s *suite) {
 			p.ScoreFunction, p.Sinks, p.MaxLogit = score.Softcap(5), true, true
 			p.Bias = flash.PerScore{Batch: 1, Heads: p.Heads, Queries: p.QueryLen, Keys: p.KeyLen, DType: p.DType}
 		}},
+		{"lists", true, func(p *flash.Problem) { p.QueryLen, p.Lists = 5, flash.Lists{Keys: 37} }},
+		{"lists-pages", true, func(p *flash.Problem) {
+			PagesFor(p, 16, false)
+			p.Lists, p.Sinks, p.MaxLogit = flash.Lists{Keys: 70, PerHead: true}, true, true
+		}},
+		{"lists-scores", true, func(p *flash.Problem) {
+			p.Heads, p.KeyHeads, p.Lists = 26, 2, flash.Lists{Keys: 50}
+			p.ScoreFunction = score.Softcap(5)
+			p.Bias = flash.PerScore{Batch: 1, Heads: p.Heads, Queries: p.QueryLen, Keys: p.KeyLen, DType: p.DType}
+		}},
 		{"pages-compressed", false, func(p *flash.Problem) { PagesFor(p, 4, true) }},
 		{"window", false, func(p *flash.Problem) { p.Window, p.MaxLogit = flash.SlidingWindow(30, 0), true }},
 		{"many", false, func(p *flash.Problem) { p.Heads, p.KeyHeads, p.QueryLen = 38, 2, 3 }},
