@@ -255,8 +255,10 @@ func TestForwardMovesWhatTheModelSays(t *testing.T) {
 			"whole": 1}},
 		{"more parts than tiles", []string{"whole"}, Flash, TierMatrix, map[string]int{"parts": 20, "bc": 2}},
 		{"split", []string{"fp32"}, Flash, TierMatrix, map[string]int{"terms": 2, "prefetch": 1}},
-		{"wide heads", []string{"wide", "wide, unaligned"}, Flash, TierMatrix, map[string]int{"prefetch": 1}},
-		{"wide heads, parts", []string{"wide", "wide, unaligned"}, Flash, TierMatrix, map[string]int{"prefetch": 3, "parts": 2}},
+		{"wide heads", []string{"wide", "wide, unaligned"}, Flash, TierMatrix, map[string]int{"prefetch": 1, "decode": 0}},
+		{"wide heads, parts", []string{"wide", "wide, unaligned"}, Flash, TierMatrix, map[string]int{"prefetch": 3, "parts": 2,
+			"decode": 0}},
+		{"wide heads, few rows", []string{"wide", "wide, unaligned"}, Flash, TierMatrix, map[string]int{"parts": 2, "decode": 1}},
 		{"wide heads", []string{"wide"}, Flash, TierScalar, map[string]int{"decode": 0}},
 		{"runs", []string{"ragged", "whole", "grouped", "window"}, Standard, TierMatrix, map[string]int{"run": 3, "fc": 1}},
 	} {

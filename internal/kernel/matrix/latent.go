@@ -49,7 +49,8 @@ var Latent = &kernel.Kernel{
 		Can: attn.OfScores | attn.WithSinks | attn.WithLengths | attn.WithPacked | attn.WithPages | attn.WithMaxLogit |
 			attn.WithLists,
 		MostRows: mostLatentRows,
-		Parameters: kernel.GroupBound.And(kernel.SideRanges, kernel.IndirectRange, kernel.RowRanges(latentKernel),
+		Parameters: kernel.GroupBound.And(kernel.SideRanges, kernel.IndirectRange,
+			kernel.RowRanges(latentKernel).But("beside", "part_keys"),
 			kernel.Parameters{kernel.DecodeParameter: kernel.OnOff, "parts": kernel.PartsRange}),
 		Yields:      true,
 		Reserved:    kernel.ReservedOnCPU,
@@ -89,7 +90,7 @@ func planLatent(e *kernel.Env, p *attn.Problem, t *kernel.Tuning) (kernel.Progra
 func (t LatentTile) fused(p *attn.Problem, l *kernel.FragmentLayout) *pass.Fused {
 	return &pass.Fused{Label: latentKernel, Module: kernel.CacheModule(latentKernel, p) + "." + p.DType.Suffix(), Tile: t.String(),
 		Parts: t.Parts, Groups: t.Groups, Rows: t.blocks, FLOPs: p.ForwardFLOPs(), Pace: kernel.MatrixPace,
-		Moves: traffic.QueriesOutside{Label: latentKernel, Rows: t.Rows, Keys: t.Keys, Packed: true, NoneUnseen: true,
+		Moves: traffic.QueriesOutside{Label: latentKernel, Rows: t.Rows, Keys: 1, Batch: t.Keys, Packed: true, NoneUnseen: true,
 			InKeys: true, Parts: t.Parts, Combine: kernel.CombineLabel(t.Parts)},
 		Buffers: pass.Views, Made: t.Fragment.Subgroups(), InKeys: p.KeyType == p.ValueType,
 		Constants: func(p *attn.Problem, v kernel.Variant) kernel.Constants { return t.Constants(p, l, v) },

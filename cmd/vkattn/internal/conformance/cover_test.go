@@ -443,7 +443,12 @@ func mayRun(c *Case, t Target) bool {
 	if c.once && (t.Implementation != flash.Flash || t.MasksBlocks() || t.Tuning["decode"] == 1) {
 		return false // it takes long to run, and is about code that all kernels share
 	}
-	return err == nil && t.skip(c) == "" && (t.Tuning["decode"] != 1 || p.QueryLen*p.Heads/p.KeyHeads <= fewRows && p.Dropout == 0)
+	rows := p.QueryLen * p.Heads / max(p.KeyHeads, 1)
+	few := rows <= fewRows && p.Dropout == 0
+	if max(p.HeadDim, p.ValueDim) > plainDim && t.Tier == flash.TierMatrix { // matrix_latent takes up where scalar_decode ends
+		few = rows > fewRows && p.Dropout == 0
+	}
+	return err == nil && t.skip(c) == "" && (t.Tuning["decode"] != 1 || few)
 }
 
 // pairs are the options of a choice by themselves and two by two.

@@ -268,7 +268,8 @@ func (t Target) skip(c *Case) string {
 		return "it has no block mask"
 	}
 	d := max(c.Problem.HeadDim, c.Problem.ValueDim)
-	few := t.Tier != flash.TierMatrix || d > plainDim && t.Tuning["decode"] == 1 && c.Problem.Heads/c.Problem.KeyHeads > 8
+	decode, given := t.Tuning["decode"]
+	few := (!given || decode == 1) && (t.Tier != flash.TierMatrix || d > plainDim && given && c.Problem.Heads/c.Problem.KeyHeads > 8)
 	if c.Problem.Lists != (flash.Lists{}) && !(few && slices.Contains(t.info.Features, attn.WithLists.Names()[0])) {
 		return "it has no lists of keys, or not of such heads"
 	}
