@@ -45,9 +45,9 @@
 //  15 PREFETCH    pieces of 16 bytes of a tile that a lane asks for before the scores
 //  16 PARTS       parts that the tiles of keys that a block of rows sees are dealt to
 //  17 SPLIT       parts of the columns of scores; no fewer than fragments of scores of a subgroup
+//  18 IN_KEYS     V is the first DV columns of K, where it lies
 //  19 STAGES      tiles in shared memory, 1 or 2     20 Q_REG  fragments of its part of Q that a subgroup keeps in registers
 //  21 CHAINS      sums that a fragment of scores is made of, 1 or 2: each waits for its last product
-//  18 IN_KEYS     V is the first DV columns of K, where it lies
 //  41 WORDS       components 2e and 2e + 1 of an accumulator are columns 2n and 2n + 1 of one row
 //  27..39         include/matrix_layout.glsl
 //  63..67         include/score.glsl, sinks.glsl: bindings from 8 on     112 MAX_LOGIT  include/max_logit.glsl: binding 12, or 15

@@ -37,6 +37,7 @@ var compileRest = slices.Concat(
 		compileDecode.Override(Grid{HeadDim: []int{64, 128}, Caches: []string{"q8_0", "q4_0"}}),
 		compileDecode.Override(Grid{HeadDim: []int{128}, Batch: []int{1}, Seq: []int{65536}}),
 		compileDecode.Override(Grid{HeadDim: []int{128}, Listed: []int{2048}}),
+		compileDecode.Override(Grid{Heads: []int{16, 128}, KVHeads: []int{1}, HeadDim: []int{576}, ValueDim: []int{512}, Latent: yes}),
 		compileBase.Override(Grid{HeadDim: []int{64, 128}, Listed: []int{512}}),
 	},
 	ofScores(compileBase.Override(Grid{HeadDim: []int{64}}), Grid{}, "softcap=30", "512", "documents=8"),
