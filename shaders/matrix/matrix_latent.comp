@@ -32,9 +32,10 @@
 // Bindings: 0 Q [B,Hq,Nq,D], 1 K [B,Hk,Nk,D], 2 V [B,Hk,Nk,DV], 3 O [B,Hq,Nq,DV] (strided, last stride 1), 4 lse [B,Hq,Nq] fp32; with
 // PARTS > 1, 3 and 4 are what combine_parts.comp reads, as in matrix_decode.comp.
 // Push constants: include/args.glsl. Workgroups, and which rows and keys are theirs: include/few_rows.glsl.
-// Variants: fp16; DTYPE_BF16; CACHE: keys and values in pages (include/pages.glsl), with bindings 5, 6 and 12 to 14; with CACHE besides,
-// LISTS: a workgroup's rows are query heads of one query, and tiles are of places in its list of keys, binding 16 (include/lists.glsl).
-// Full subgroups of SG required, a layout of form 1 or 2, and fragments with FN = FK.
+// Variants: fp16; DTYPE_BF16; CACHE: keys and values in pages (include/pages.glsl), keys of a byte and quantised values
+// (include/quantised.glsl), whose numbers are made where they are loaded, with bindings 5, 6 and 12 to 14; with CACHE besides, LISTS: a
+// workgroup's rows are query heads of one query, and tiles are of places in its list of keys, binding 16 (include/lists.glsl). Full
+// subgroups of SG required, a layout of form 1 or 2, and fragments with FN = FK.
 //
 // Specialization constants:
 //
@@ -231,18 +232,26 @@ bool is_there(uint key, uint page) { return exists(key); }
 #define ASK(x, of)
 #define IS_READ(key) true
 #endif
+// Eight numbers of a quantised row, as elements: of floats of a byte they are what they were, before the scale of their head.
+#ifdef CACHE
+#define QUANTISED_PIECE(t, at, c) pairs_of(t##_four(at, 8 * (c)), t##_four(at, 8 * (c) + 4))
+uvec4 pairs_of(vec4 a, vec4 b) { return uvec4(PAIR(a.x, a.y), PAIR(a.z, a.w), PAIR(b.x, b.y), PAIR(b.z, b.w)); }
+#define MOVED(t, T, at, c, real) (T##_TYPE == NATIVE ? t##_piece(at, c, real) : QUANTISED_PIECE(t, at, c))
+#else
+#define MOVED(t, T, at, c, real) t##_piece(at, c, real)
+#endif
 void fetch_keys(uint key, uint page, uint first, uint end) {
   const uint at = ROW_OF_KEY(k, key, page);
   [[unroll]] for (uint u = first; u < end; ++u) {
     const uint c = own_col + u * ROW_LANES;
-    if (IS_READ(key)) kr[u] = k_piece(at, min(c, KU - 1), is_there(key, page) && (K_EACH * ROW_LANES == KU || c < KU));
+    if (IS_READ(key)) kr[u] = MOVED(k, K, at, min(c, KU - 1), is_there(key, page) && (K_EACH * ROW_LANES == KU || c < KU));
   }
 }
 void fetch_values(uint key, uint page, uint first, uint end) {
   const uint at = ROW_OF_KEY(v, key, page);
   [[unroll]] for (uint u = first; u < end; ++u) {
     const uint c = own_col + u * ROW_LANES;
-    if (IS_READ(key)) vr[u] = v_piece(at, min(c, VU - 1), is_there(key, page) && (V_EACH * ROW_LANES == VU || c < VU));
+    if (IS_READ(key)) vr[u] = MOVED(v, V, at, min(c, VU - 1), is_there(key, page) && (V_EACH * ROW_LANES == VU || c < VU));
   }
 }
 // Where a tile's keys and values are.
@@ -340,7 +349,11 @@ void own_scores() {
       const vec4 more = uintBitsToFloat(Sent[tile % STAGES * SENT + (owned * PARTNERS + p) * PARTIAL + e / 4 * SG + lane]);
       [[unroll]] for (uint i = 0; i < 4; ++i) own[e + i] += more[i];
     }
-  own *= score_scale;
+  own *= score_scale
+#ifdef CACHE
+    * key_scale(b, kh)
+#endif
+    ;
 }
 // The place of column 0 of the owner's scores that is the lane's: of a tile of keys, or of places in a list.
 uint first_place() { return (owned / F / TEAMS * F + share) * FN + col_lane; }
@@ -525,6 +538,9 @@ void finish_rows() {
     }
     Statistics[MS + row] = reference;
     Statistics[TOPS + row] = all_weights;
+#ifdef CACHE
+    factor *= value_scale(b, kh);
+#endif
     Statistics[FACTORS + row] = all_weights == 0 ? 0 : factor / all_weights;
   }
   barrier();

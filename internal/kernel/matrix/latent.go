@@ -47,7 +47,7 @@ var Latent = &kernel.Kernel{
 		LeastDim:       kernel.PlainDims + 1,
 		MostDim:        attn.MostDim,
 		Can: attn.OfScores | attn.WithSinks | attn.WithLengths | attn.WithPacked | attn.WithPages | attn.WithMaxLogit |
-			attn.WithLists,
+			attn.WithLists | attn.WithQuantised,
 		MostRows: mostLatentRows,
 		Parameters: kernel.GroupBound.And(kernel.SideRanges, kernel.IndirectRange,
 			kernel.RowRanges(latentKernel).But("beside", "part_keys"),
@@ -64,6 +64,12 @@ var Latent = &kernel.Kernel{
 func latentUnsupported(c *kernel.Capabilities, p *attn.Problem) string {
 	if rows := kernel.RowsOf(p); rows < latentRows {
 		return fmt.Sprintf("%d rows for each key head: from %d on it is worth its fragments", rows, latentRows)
+	}
+	if p.KeyType.Quantised() && !p.KeyType.Float8() {
+		return fmt.Sprintf("keys of %v: their numbers have more bits than %v", p.KeyType, p.DType)
+	}
+	if p.DType == attn.BF16 && p.ValueType.Quantised() && !p.ValueType.Float8() {
+		return "quantised numbers would be rounded to the eight bits of bf16"
 	}
 	return c.LacksMatrix(p.DType)
 }
@@ -92,7 +98,7 @@ func (t LatentTile) fused(p *attn.Problem, l *kernel.FragmentLayout) *pass.Fused
 		Parts: t.Parts, Groups: t.Groups, Rows: t.blocks, FLOPs: p.ForwardFLOPs(), Pace: kernel.MatrixPace,
 		Moves: traffic.QueriesOutside{Label: latentKernel, Rows: t.Rows, Keys: 1, Batch: t.Keys, Packed: true, NoneUnseen: true,
 			InKeys: true, Parts: t.Parts, Combine: kernel.CombineLabel(t.Parts)},
-		Buffers: pass.Views, Made: t.Fragment.Subgroups(), InKeys: p.KeyType == p.ValueType,
+		Buffers: pass.Views, Made: t.Fragment.Subgroups(), InKeys: !p.KeyType.Quantised() && !p.ValueType.Quantised(),
 		Constants: func(p *attn.Problem, v kernel.Variant) kernel.Constants { return t.Constants(p, l, v) },
 		SelfCheck: func(p *attn.Problem) attn.Problem { return pass.SelfCheckOfFew(p, t.Keys, t.Parts) }}
 }

@@ -100,6 +100,11 @@ func latents(s *suite) {
 			p.ScoreFunction = score.Softcap(5)
 			p.Bias = flash.PerScore{Batch: 1, Heads: p.Heads, Queries: p.QueryLen, Keys: p.KeyLen, DType: p.DType}
 		}},
+		{"fp8", true, func(p *flash.Problem) { p.KeyType, p.ValueType = flash.F8E4M3, flash.F8E5M2; PagesFor(p, 16, false) }},
+		{"values-q8", true, func(p *flash.Problem) {
+			p.KeyType, p.ValueType, p.ValueDim = flash.F8E5M2, flash.Q8_0, 32
+			p.Lists = flash.Lists{Keys: 40}
+		}},
 		{"pages-compressed", false, func(p *flash.Problem) { PagesFor(p, 4, true) }},
 		{"window", false, func(p *flash.Problem) { p.Window, p.MaxLogit = flash.SlidingWindow(30, 0), true }},
 		{"many", false, func(p *flash.Problem) { p.Heads, p.KeyHeads, p.QueryLen = 38, 2, 3 }},
