@@ -32,7 +32,7 @@
 // Bindings: 0 Q [B,Hq,Nq,D], 1 K [B,Hk,Nk,D], 2 V [B,Hk,Nk,DV], 3 O [B,Hq,Nq,DV] (strided, last stride 1), 4 lse [B,Hq,Nq] fp32; with
 // PARTS > 1, 3 and 4 are what combine_parts.comp reads, as in matrix_decode.comp.
 // Push constants: include/args.glsl. Workgroups, and which rows and keys are theirs: include/few_rows.glsl.
-// Variants: fp16; DTYPE_BF16; CACHE: keys and values in pages (include/pages.glsl), keys of a byte and quantised values
+// Variants: fp16; DTYPE_BF16; CACHE: keys and values in pages (include/pages.glsl), or quantised
 // (include/quantised.glsl), whose numbers are made where they are loaded, with bindings 5, 6 and 12 to 14; with CACHE besides, LISTS: a
 // workgroup's rows are query heads of one query, and tiles are of places in its list of keys, binding 16 (include/lists.glsl). Full
 // subgroups of SG required, a layout of form 1 or 2, and fragments with FN = FK.
@@ -153,6 +153,11 @@ shared uvec4 Sent[STAGES * SENT];
 shared uint16_t Halves[WORDS ? 8 : STAGES * HALVES];   // else weights
 const uint TOPS = 0, FACTORS = OWNERS * ALL_ROWS, MS = FACTORS + ALL_ROWS;
 shared float Statistics[MS + ALL_ROWS];      // of each owner and row a maximum or sum; of each row a factor, and m
+#ifdef CACHE
+#define BLOCKED IS_BLOCKS(K_TYPE)
+const uint BLOCKS = (D + 31) / 32;
+shared float block_scales[KEYS * BLOCKS];    // d of the blocks of a tile's keys
+#endif
 #ifdef LISTS
 shared uint tile_keys[2 * KEYS];             // what is listed at the places of tiles of even and odd number
 #endif
@@ -166,6 +171,9 @@ FRAG_A Q[HELD > 0 ? HELD : 1];
 uvec4 kept[KEPT > 0 ? KEPT : 1];
 uint zero;                                   // 0, which the compiler does not know
 ACC O[TEAMS * VF], S[F * CHAINS], own;
+#ifdef CACHE
+ACC of_block;                                // of a block of columns, before its keys' scales
+#endif
 float m[SLOTS], l[SLOTS], top[SLOTS], sum[SLOTS];   // of an owner's rows: l and sum of its lane's keys
 float largest[MAX_LOGIT ? SLOTS : 1];
 
@@ -232,11 +240,23 @@ bool is_there(uint key, uint page) { return exists(key); }
 #define ASK(x, of)
 #define IS_READ(key) true
 #endif
-// Eight numbers of a quantised row, as elements: of floats of a byte they are what they were, before the scale of their head.
+// Eight numbers of a quantised row, as elements: of floats of a byte they are what they were, before the scale of their head. Keys of
+// blocks stay the whole numbers that they are, for their products with d have more bits than elements; scores() multiplies by d.
 #ifdef CACHE
-#define QUANTISED_PIECE(t, at, c) pairs_of(t##_four(at, 8 * (c)), t##_four(at, 8 * (c) + 4))
 uvec4 pairs_of(vec4 a, vec4 b) { return uvec4(PAIR(a.x, a.y), PAIR(a.z, a.w), PAIR(b.x, b.y), PAIR(b.z, b.w)); }
-#define MOVED(t, T, at, c, real) (T##_TYPE == NATIVE ? t##_piece(at, c, real) : QUANTISED_PIECE(t, at, c))
+float scale_of_block(uint at, uint c) {
+  const uint block = k_block(at + 8 * c);
+  return block_scale(k_words[block / 2], (block & 1u) != 0);
+}
+uvec4 k_quantised(uint at, uint c) {
+  const vec4 a = k_four(at, 8 * c), b = k_four(at, 8 * c + 4);
+  float d = 1;
+  if (BLOCKED) d = scale_of_block(at, c);
+  if (d == 0) return uvec4(0);
+  return IS_FLOAT8(K_TYPE) ? pairs_of(a, b) : pairs_of(round(a / d), round(b / d));   // exactly what was multiplied by d
+}
+uvec4 v_quantised(uint at, uint c) { return pairs_of(v_four(at, 8 * c), v_four(at, 8 * c + 4)); }
+#define MOVED(t, T, at, c, real) (T##_TYPE == NATIVE ? t##_piece(at, c, real) : t##_quantised(at, c))
 #else
 #define MOVED(t, T, at, c, real) t##_piece(at, c, real)
 #endif
@@ -265,6 +285,11 @@ void store_keys(uint of, uint key, uint page) {
 #endif
   [[unroll]] for (uint u = 0; u < K_EACH; ++u) {
     const uint c = own_col + u * ROW_LANES;
+#ifdef CACHE
+    if (BLOCKED) {
+      if (c % 4 == 0 && c < KU) block_scales[own_key * BLOCKS + c / 4] = there ? scale_of_block(ROW_OF_KEY(k, key, page), c) : 0;
+    }
+#endif
     if (K_EACH * ROW_LANES == KW || c < KW) Tiles[at + own_key * PITCH + c] = there && (KW == KU || c < KU) ? kr[u] : uvec4(0);
   }
 }
@@ -329,6 +354,16 @@ void scores() {
       [[unroll]] for (uint f = 0; f < F; ++f) {
         FRAG_B kb; coopMatLoad(kb, Tiles, at + f * FN * PITCH + d * FK / 8, PITCH, BY_COLUMN);
         const uint x = f * CHAINS + d % CHAINS;
+#ifdef CACHE
+        if (BLOCKED) {
+          of_block = ACC(0.0);
+          if (d < HELD) of_block = coopMatMulAdd(Q[d < HELD ? d : 0], kb, of_block);
+          else of_block = coopMatMulAdd(fragment_of(kept[d - HELD + zero]), kb, of_block);
+          const uint scales = ((group / TEAMS * F + f) * FN + col_lane) * BLOCKS + (share * QF + d) * FK / 32;
+          [[unroll]] for (uint e = 0; e < of_block.length(); ++e)
+            S[x][e] = fma(block_scales[scales + COL_OF(e) * BLOCKS], of_block[e], S[x][e]);
+        } else
+#endif
         if (d < HELD) S[x] = coopMatMulAdd(Q[d < HELD ? d : 0], kb, S[x]);
         else S[x] = coopMatMulAdd(fragment_of(kept[d - HELD + zero]), kb, S[x]);
       }

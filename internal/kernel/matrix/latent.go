@@ -65,10 +65,10 @@ func latentUnsupported(c *kernel.Capabilities, p *attn.Problem) string {
 	if rows := kernel.RowsOf(p); rows < latentRows {
 		return fmt.Sprintf("%d rows for each key head: from %d on it is worth its fragments", rows, latentRows)
 	}
-	if p.KeyType.Quantised() && !p.KeyType.Float8() {
-		return fmt.Sprintf("keys of %v: their numbers have more bits than %v", p.KeyType, p.DType)
+	if p.KeyType == attn.Q4_1 || p.KeyType == attn.Q5_1 {
+		return fmt.Sprintf("keys of %v: it multiplies whole numbers, and a block's least is none", p.KeyType)
 	}
-	if p.DType == attn.BF16 && p.ValueType.Quantised() && !p.ValueType.Float8() {
+	if p.DType == attn.BF16 && p.ValueType.Block() > 1 {
 		return "quantised numbers would be rounded to the eight bits of bf16"
 	}
 	return c.LacksMatrix(p.DType)
@@ -78,18 +78,31 @@ func planLatent(e *kernel.Env, p *attn.Problem, t *kernel.Tuning) (kernel.Progra
 	if why := elsewhere(p); why != "" && t.Given[kernel.DecodeParameter] == 0 {
 		return nil, &kernel.Declined{Why: why}
 	}
-	fragment, layout, form, err := e.ChooseForm(p.DType, t)
+	fragment, layout, err := latentFragment(e, p, t)
 	if err != nil {
 		return nil, err
-	}
-	if form == kernel.FormShared {
-		return nil, &kernel.Declined{Why: "lanes do not know the rows of an accumulator's components: " + layout.Why}
 	}
 	tile, err := ChooseLatentTile(&e.Caps, p, fragment, &layout, t)
 	if err != nil {
 		return nil, err
 	}
 	return tile.fused(p, &layout).Forward(e, p, t)
+}
+
+// latentFragment takes the preferred fragment of those whose layout says which rows a lane's components of an accumulator are of.
+func latentFragment(e *kernel.Env, p *attn.Problem, t *kernel.Tuning) (kernel.Fragment, kernel.FragmentLayout, error) {
+	why := "the device has no fragments as they are asked for"
+	for _, s := range e.Caps.Fragments(p.DType) {
+		if asked := (kernel.Fragment{M: t.Get("fm", s.M), N: t.Get("fn", s.N), K: t.Get("fk", s.K), Lanes: s.Lanes}); asked != s {
+			continue
+		}
+		layout, err := e.Layout(p.DType, s)
+		if err != nil || layout.Form != kernel.FormShared {
+			return s, layout, err
+		}
+		why = "lanes do not know the rows of an accumulator's components: " + layout.Why
+	}
+	return kernel.Fragment{}, kernel.FragmentLayout{}, &kernel.Declined{Why: why}
 }
 
 // fused is the kernel with this tile.
@@ -190,6 +203,9 @@ func (t *LatentTile) shared(p *attn.Problem) int {
 		bytes += t.Stages * 2 * weights * f.M * (f.N + 8)
 	}
 	rows := t.Teams * f.M
+	if p.Cached() || !p.Lists.None() { // scales of blocks, and listed keys
+		bytes += 4*t.Keys*attn.CeilDiv(p.HeadDim, 32) + 8*t.Keys
+	}
 	return bytes + 4*rows*(t.Keys/f.N+2) + 8 // statistics, and whether references move
 }
 

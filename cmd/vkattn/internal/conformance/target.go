@@ -220,8 +220,8 @@ const (
 
 // lightWide are the cases of wide heads that such a target runs: for those there is a kernel of its own.
 var lightWide = []string{"wide/264-dv24/f16", "wide/264-dv24/bf16", "wide/261-dv29-packed/f16", "wide/scores/f16", "max-logit/wide-264/f16",
-	"latent/lengths/f16", "latent/pages/f16", "latent/scores/f16", "latent/packed/f16",
-	"latent/fp8/f16", "latent/values-q8/f16", "latent/lists/f16", "latent/lists-pages/f16", "latent/lists-scores/f16"}
+	"latent/lengths/f16", "latent/pages/f16", "latent/scores/f16", "latent/packed/f16", "latent/fp8/f16", "latent/q8/f16", "latent/q5/f16",
+	"latent/values-q8/f16", "latent/lists/f16", "latent/lists-pages/f16", "latent/lists-scores/f16"}
 
 // lightQuantised are those of quantised keys and values, whose rows are blocks of 32, that short runs have on such a target.
 var lightQuantised = []string{"caches/quantised/mixed-many/f16", "caches/quantised/values-many/f16"}

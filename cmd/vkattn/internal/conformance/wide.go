@@ -101,6 +101,13 @@ func latents(s *suite) {
 			p.Bias = flash.PerScore{Batch: 1, Heads: p.Heads, Queries: p.QueryLen, Keys: p.KeyLen, DType: p.DType}
 		}},
 		{"fp8", true, func(p *flash.Problem) { p.KeyType, p.ValueType = flash.F8E4M3, flash.F8E5M2; PagesFor(p, 16, false) }},
+		{"q8", true, func(p *flash.Problem) {
+			p.HeadDim, p.ValueDim, p.KeyType, p.ValueType = 288, 32, flash.Q8_0, flash.Q8_0
+			PagesFor(p, 16, false)
+		}},
+		{"q5", true, func(p *flash.Problem) {
+			p.HeadDim, p.ValueDim, p.KeyType, p.ValueType = 288, 64, flash.Q5_0, flash.IQ4_NL
+		}},
 		{"values-q8", true, func(p *flash.Problem) {
 			p.KeyType, p.ValueType, p.ValueDim = flash.F8E5M2, flash.Q8_0, 32
 			p.Lists = flash.Lists{Keys: 40}
