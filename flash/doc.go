@@ -72,8 +72,8 @@
 // # Lists of keys
 //
 // Sparse attention gives each query a list of the keys that it sees: [Problem].Lists. Forward passes, of any number of queries, are the
-// kernel of few rows in fp32 arithmetic, and workgroups take rows of one query; backward passes first find the queries of each key, on the
-// device, so that sums over them have one order.
+// kernels of few rows, in fp32 arithmetic or for wide heads on matrices, and workgroups take rows of one query; backward passes first find
+// the queries of each key, on the device, so that sums over them have one order.
 //
 // # Caches of keys and values
 //

@@ -22,7 +22,8 @@ import (
 //
 // It is the sparse attention of models that choose keys for each query, by an index of their own (DeepSeek-AI, "DeepSeek-V3.2: Pushing the
 // Frontier of Open Large Language Models", 2025, section 2.1; Yuan et al., "Native Sparse Attention", 2025). [Flash] takes it, in fp32
-// arithmetic. There are no block masks and no packed sequences beside lists.
+// arithmetic, and forward on matrices where head dimensions are above 256 and more than eight query heads share a key head. There are no
+// block masks and no packed sequences beside lists.
 type Lists struct {
 	Keys    int  // entries of a list, K ≥ 1
 	PerHead bool // each key head has lists of its own; else they share them

@@ -36,17 +36,17 @@ type biasGradient struct {
 func withScoreGradients(e *kernel.Env, p *attn.Problem, program kernel.BackwardProgram, of *kernel.Offer,
 	given map[string]int) (_ kernel.BackwardProgram, note string, err error) {
 	s := &scoreGradients{BackwardProgram: program}
-	if !p.Lists.None() { // of whose gradients there are those of sinks: Backward.check refuses the others
-		return s.withSinks(e, p)
-	}
-	if err = s.planCaptured(e, p, of.Implementation, given["q_"+kernel.IndirectParameter] != 0); err != nil {
-		return nil, "", err
+	every := p.Lists.None() // beside lists there is that of sinks alone: Backward.check refuses the others
+	if every {
+		if err = s.planCaptured(e, p, of.Implementation, given["q_"+kernel.IndirectParameter] != 0); err != nil {
+			return nil, "", err
+		}
 	}
 	for _, of := range kernel.Biases {
 		if m, ok := program.(kernel.BiasMaker); ok && m.MakesBias(of) {
 			continue
 		}
-		if of.Of(p).In {
+		if every && of.Of(p).In {
 			s.biases = append(s.biases, biasGradient{of: of})
 		}
 	}
@@ -79,23 +79,6 @@ func withScoreGradients(e *kernel.Env, p *attn.Problem, program kernel.BackwardP
 		}
 	}
 	return s, note, nil
-}
-
-// withSinks adds the gradient with respect to sinks alone, where the problem has them.
-func (s *scoreGradients) withSinks(e *kernel.Env, p *attn.Problem) (_ kernel.BackwardProgram, note string, err error) {
-	if !p.Sinks {
-		return s.BackwardProgram, "", nil
-	}
-	s.first = len(s.BackwardProgram.Scratch())
-	rows, err := scalar.ScoreRows(e, p, nil)
-	if err != nil {
-		return nil, "", err
-	}
-	if s.before, err = pass.NewRowTerm(e, p, rows); err != nil {
-		return nil, "", err
-	}
-	s.sinks, err = pass.NewSinks(e, p)
-	return s, "", err
 }
 
 // planBias is the gradient with respect to one bias: it takes the kernel on matrices for a program that is on matrices itself, unless the

@@ -48,7 +48,6 @@
 //  17 SPLIT       parts of the columns of scores; no fewer than fragments of scores of a subgroup
 //  18 IN_KEYS     V is the first DV columns of K, where it lies
 //  19 STAGES      tiles in shared memory, 1 or 2     20 Q_REG  fragments of its part of Q that a subgroup keeps in registers
-//  21 CHAINS      sums that a fragment of scores is made of, 1 or 2: each waits for its last product
 //  41 WORDS       components 2e and 2e + 1 of an accumulator are columns 2n and 2n + 1 of one row
 //  27..39         include/matrix_layout.glsl
 //  63..67         include/score.glsl, sinks.glsl: bindings from 8 on     112 MAX_LOGIT  include/max_logit.glsl: binding 12, or 15
@@ -89,7 +88,6 @@ layout(constant_id = 17) const uint SPLIT = 1;
 layout(constant_id = 18) const bool IN_KEYS = false;
 layout(constant_id = 19) const uint STAGES = 1;
 layout(constant_id = 20) const uint Q_REG = 64;
-layout(constant_id = 21) const uint CHAINS = 1;
 layout(constant_id = 41) const bool WORDS = false;
 #include "matrix_types.glsl"
 #include "matrix_layout.glsl"
@@ -97,7 +95,6 @@ layout(constant_id = 41) const bool WORDS = false;
 const uint W = WG / SG, BATCH = KEYS;
 const uint KEY_GROUPS = W / (TEAMS * SPLIT), F = KEYS / FN / KEY_GROUPS;   // groups of keys, fragments of scores of one
 const uint OWNERS = KEY_GROUPS * F;                                        // subgroups that have weights of a row
-const uint BUSY = TEAMS * SPLIT * KEY_GROUPS;                              // subgroups that compute scores
 const uint KD = (D + FK - 1) / FK, QF = (KD + SPLIT - 1) / SPLIT;          // fragments of a row of Q, and those of a subgroup
 const uint HELD = Q_REG < QF ? Q_REG : QF, KEPT = QF - HELD;               // in registers, and in local memory
 const uint VF = ((DV + FN - 1) / FN + W - 1) / W;                          // fragments of a row of O that a subgroup owns
@@ -165,12 +162,12 @@ shared uint grown[2];                        // of tiles of even and odd number:
 
 uint tid, row_lane, col_lane;
 uint share, team, owned;                     // the subgroup's part of the columns, its rows, and its fragment of weights among all
-bool busy, owner;                            // whether it computes scores, and weights
+bool owner;                                  // whether it makes weights
 uint tile;                                   // the tile that is computed
 FRAG_A Q[HELD > 0 ? HELD : 1];
 uvec4 kept[KEPT > 0 ? KEPT : 1];
 uint zero;                                   // 0, which the compiler does not know
-ACC O[TEAMS * VF], S[F * CHAINS], own;
+ACC O[TEAMS * VF], S[F], own;
 #ifdef CACHE
 ACC of_block;                                // of a block of columns, before its keys' scales
 #endif
@@ -179,128 +176,8 @@ float largest[MAX_LOGIT ? SLOTS : 1];
 
 uint slot_row(uint s) { return team * FM + row_lane + TABLE(ROW_OF_SLOT, s); }
 
-#define PIECE q_piece
-#define PIECE_T q
-#define PIECE_COLS D
-#define PIECE_LANE 0
-#define PIECE_LANES 1
-#include "piece.glsl"
-#define PIECE k_piece
-#define PIECE_T k
-#define PIECE_COLS D
-#define PIECE_LANE 0
-#define PIECE_LANES 1
-#include "piece.glsl"
-#define PIECE v_piece
-#define PIECE_T v
-#define PIECE_COLS DV
-#define PIECE_LANE 0
-#define PIECE_LANES 1
-#include "piece.glsl"
+#include "matrix_latent_rows.glsl"
 
-// Rows of keys and values. ROW_LANES lanes share a row of a tile, and each has pieces of 16 bytes col, col + ROW_LANES, ... of it, so that
-// a lane has one row, one address and one question whether there is such a key. Beyond the last key the last is read, and zeros take its
-// place when it is stored: a weight of 0 would make a NaN of an infinity. (Not before, or the load would be waited for.)
-const uint ROW_LANES = WG / KEYS, K_EACH = (KW + ROW_LANES - 1) / ROW_LANES, V_EACH = (VU + ROW_LANES - 1) / ROW_LANES;
-const uint K_AHEAD = PREFETCH < K_EACH ? PREFETCH : K_EACH, V_AHEAD = PREFETCH < V_EACH ? PREFETCH : V_EACH;
-uint own_key, own_col;                        // of the lane: key of a tile, and first piece of its row
-uvec4 kr[K_EACH], vr[IN_KEYS ? 1 : V_EACH];   // on their way
-#ifdef LISTS
-// What the lane's keys of this tile, the next and the one after it are, of the list's places that they stand at.
-uint own_listed, next_listed, later_listed;
-#define OWN_KEY own_listed
-#define NEXT_KEY next_listed
-#define LATER_KEY later_listed
-#define INSIDE(key) min(key, last_key())
-bool exists(uint key) { return key != NO_KEY; }
-#else
-#define OWN_KEY (tile * KEYS + own_key)
-#define NEXT_KEY (OWN_KEY + KEYS)
-#define LATER_KEY (OWN_KEY + 2 * KEYS)
-#define INSIDE(key) min(key, max(seen, 1) - 1)
-bool exists(uint key) { return key < seen; }
-#endif
-#ifdef CACHE
-uint own_page, next_page, later_page;   // those that they lie in
-#define ROW_OF_KEY(t, key, page) row_in_page(t##_origin, INSIDE(key), page, t##_sb, t##_sn)
-bool is_there(uint key, uint page) { return exists(key) && !is_lost(page); }
-#else
-const uint own_page = 0, next_page = 0, later_page = 0;
-#define ROW_OF_KEY(t, key, page) (t##_origin + INSIDE(key) * t##_sn)
-bool is_there(uint key, uint page) { return exists(key); }
-#endif
-// Asks where the lane's key of a tile is.
-#ifdef LISTS
-#define ASK(x, of) { x##_listed = listed_key((of) * KEYS + own_key); x##_page = page_of(INSIDE(x##_listed)); }
-#define IS_READ(key) exists(key)   // rows that nobody listed are nobody's business
-#elif defined(CACHE)
-#define ASK(x, of) x##_page = page_of(INSIDE((of) * KEYS + own_key));
-#define IS_READ(key) true
-#else
-#define ASK(x, of)
-#define IS_READ(key) true
-#endif
-// Eight numbers of a quantised row, as elements: of floats of a byte they are what they were, before the scale of their head. Keys of
-// blocks stay the whole numbers that they are, for their products with d have more bits than elements; scores() multiplies by d.
-#ifdef CACHE
-uvec4 pairs_of(vec4 a, vec4 b) { return uvec4(PAIR(a.x, a.y), PAIR(a.z, a.w), PAIR(b.x, b.y), PAIR(b.z, b.w)); }
-float scale_of_block(uint at, uint c) {
-  const uint block = k_block(at + 8 * c);
-  return block_scale(k_words[block / 2], (block & 1u) != 0);
-}
-uvec4 k_quantised(uint at, uint c) {
-  const vec4 a = k_four(at, 8 * c), b = k_four(at, 8 * c + 4);
-  float d = 1;
-  if (BLOCKED) d = scale_of_block(at, c);
-  if (d == 0) return uvec4(0);
-  return IS_FLOAT8(K_TYPE) ? pairs_of(a, b) : pairs_of(round(a / d), round(b / d));   // exactly what was multiplied by d
-}
-uvec4 v_quantised(uint at, uint c) { return pairs_of(v_four(at, 8 * c), v_four(at, 8 * c + 4)); }
-#define MOVED(t, T, at, c, real) (T##_TYPE == NATIVE ? t##_piece(at, c, real) : t##_quantised(at, c))
-#else
-#define MOVED(t, T, at, c, real) t##_piece(at, c, real)
-#endif
-void fetch_keys(uint key, uint page, uint first, uint end) {
-  const uint at = ROW_OF_KEY(k, key, page);
-  [[unroll]] for (uint u = first; u < end; ++u) {
-    const uint c = own_col + u * ROW_LANES;
-    if (IS_READ(key)) kr[u] = MOVED(k, K, at, min(c, KU - 1), is_there(key, page) && (K_EACH * ROW_LANES == KU || c < KU));
-  }
-}
-void fetch_values(uint key, uint page, uint first, uint end) {
-  const uint at = ROW_OF_KEY(v, key, page);
-  [[unroll]] for (uint u = first; u < end; ++u) {
-    const uint c = own_col + u * ROW_LANES;
-    if (IS_READ(key)) vr[u] = MOVED(v, V, at, min(c, VU - 1), is_there(key, page) && (V_EACH * ROW_LANES == VU || c < VU));
-  }
-}
-// Where a tile's keys and values are.
-uint keys_at(uint of) { return IN_KEYS ? of % STAGES * TILE : 0; }
-uint values_at(uint of) { return IN_KEYS ? of % STAGES * TILE : (STAGES - 1) * TILE; }
-void store_keys(uint of, uint key, uint page) {
-  const bool there = is_there(key, page);
-  const uint at = keys_at(of);
-#ifdef LISTS
-  if (own_col == 0) tile_keys[of % 2 * KEYS + own_key] = key;
-#endif
-  [[unroll]] for (uint u = 0; u < K_EACH; ++u) {
-    const uint c = own_col + u * ROW_LANES;
-#ifdef CACHE
-    if (BLOCKED) {
-      if (c % 4 == 0 && c < KU) block_scales[own_key * BLOCKS + c / 4] = there ? scale_of_block(ROW_OF_KEY(k, key, page), c) : 0;
-    }
-#endif
-    if (K_EACH * ROW_LANES == KW || c < KW) Tiles[at + own_key * PITCH + c] = there && (KW == KU || c < KU) ? kr[u] : uvec4(0);
-  }
-}
-void store_values(uint key, uint page) {
-  const bool there = is_there(key, page);
-  const uint at = values_at(tile);
-  [[unroll]] for (uint u = 0; u < V_EACH; ++u) {
-    const uint c = own_col + u * ROW_LANES;
-    if (V_EACH * ROW_LANES == VU || c < VU) Tiles[at + own_key * PITCH + c] = there ? vr[u] : uvec4(0);
-  }
-}
 // A fragment of Q as the words that a lane holds, eight numbers.
 uvec4 words_of(FRAG_A a) {
   uvec4 words = uvec4(0);
@@ -335,7 +212,7 @@ void take_q() {
       if (K_EACH * ROW_LANES == KW || c < KW) Tiles[own_key * PITCH + c] = real && inside ? y : uvec4(0);
     }
     barrier();
-    if (busy && team * FM >= first && team * FM < first + KEYS)
+    if (team * FM >= first && team * FM < first + KEYS)
       [[unroll]] for (uint d = 0; d < QF; ++d) {
         FRAG_A a; coopMatLoad(a, Tiles, (team * FM - first) * PITCH + min(share * QF + d, KD - 1) * FK / 8, PITCH, BY_ROW);
         if (d < HELD) Q[d < HELD ? d : 0] = a; else kept[d - HELD + zero] = words_of(a);
@@ -348,12 +225,11 @@ void take_q() {
 void scores() {
   const uint group = owned / F, at = keys_at(tile) + group / TEAMS * F * FN * PITCH + share * QF * FK / 8;
   const uint place = group * F * PARTNERS * PARTIAL + tile % STAGES * SENT;   // of the first fragment of those that share rows and keys
-  [[unroll]] for (uint x = 0; x < F * CHAINS; ++x) S[x] = ACC(0.0);
+  [[unroll]] for (uint f = 0; f < F; ++f) S[f] = ACC(0.0);
   [[unroll]] for (uint d = 0; d < QF; ++d)
     if (SPLIT * QF == KD || share * QF + d < KD)
       [[unroll]] for (uint f = 0; f < F; ++f) {
         FRAG_B kb; coopMatLoad(kb, Tiles, at + f * FN * PITCH + d * FK / 8, PITCH, BY_COLUMN);
-        const uint x = f * CHAINS + d % CHAINS;
 #ifdef CACHE
         if (BLOCKED) {
           of_block = ACC(0.0);
@@ -361,24 +237,22 @@ void scores() {
           else of_block = coopMatMulAdd(fragment_of(kept[d - HELD + zero]), kb, of_block);
           const uint scales = ((group / TEAMS * F + f) * FN + col_lane) * BLOCKS + (share * QF + d) * FK / 32;
           [[unroll]] for (uint e = 0; e < of_block.length(); ++e)
-            S[x][e] = fma(block_scales[scales + COL_OF(e) * BLOCKS], of_block[e], S[x][e]);
+            S[f][e] = fma(block_scales[scales + COL_OF(e) * BLOCKS], of_block[e], S[f][e]);
         } else
 #endif
-        if (d < HELD) S[x] = coopMatMulAdd(Q[d < HELD ? d : 0], kb, S[x]);
-        else S[x] = coopMatMulAdd(fragment_of(kept[d - HELD + zero]), kb, S[x]);
+        if (d < HELD) S[f] = coopMatMulAdd(Q[d < HELD ? d : 0], kb, S[f]);
+        else S[f] = coopMatMulAdd(fragment_of(kept[d - HELD + zero]), kb, S[f]);
       }
-  [[unroll]] for (uint f = 0; f < F; ++f)
-    [[unroll]] for (uint x = 1; x < CHAINS; ++x) S[f * CHAINS] += S[f * CHAINS + x];
   [[unroll]] for (uint f = 0; f < F; ++f)
     if (share != f)
       [[unroll]] for (uint e = 0; e < S[0].length(); e += 4)
         Sent[place + (f * PARTNERS + (share < f ? share : share - 1)) * PARTIAL + e / 4 * SG + lane] =
-          floatBitsToUint(vec4(S[f * CHAINS][e], S[f * CHAINS][e + 1], S[f * CHAINS][e + 2], S[f * CHAINS][e + 3]));
+          floatBitsToUint(vec4(S[f][e], S[f][e + 1], S[f][e + 2], S[f][e + 3]));
 }
 // The owner's scores, in units of log 2.
 void own_scores() {
   own = S[0];
-  [[unroll]] for (uint f = 1; f < F; ++f) if (share == f) own = S[f * CHAINS];
+  [[unroll]] for (uint f = 1; f < F; ++f) if (share == f) own = S[f];
   [[unroll]] for (uint p = 0; p < SPLIT - 1; ++p)
     [[unroll]] for (uint e = 0; e < own.length(); e += 4) {
       const vec4 more = uintBitsToFloat(Sent[tile % STAGES * SENT + (owned * PARTNERS + p) * PARTIAL + e / 4 * SG + lane]);
@@ -499,7 +373,7 @@ bool make_weights(bool masked) {
   if (STAGES == 1 && more) fetch_keys(NEXT_KEY, next_page, 0, K_AHEAD);
   if (!IN_KEYS) fetch_values(OWN_KEY, own_page, 0, V_AHEAD);
   ASK(later, tile + 2)   // beyond the last key that of the last
-  if (busy) scores();
+  scores();
   barrier();
   if (tid == 0) grown[(tile + 1) % 2] = 0;
   if (STAGES == 2 && more) {
@@ -612,8 +486,7 @@ void main() {
   const uint group = subgroup % (TEAMS * KEY_GROUPS);
   share = subgroup / (TEAMS * KEY_GROUPS); team = group % TEAMS;
   owned = group * F + min(share, F - 1);   // fragments by group of keys, then team
-  busy = subgroup < BUSY;
-  owner = busy && share < F;
+  owner = share < F;
   zero = gl_NumWorkGroups.z - 1;
   tile = keys.begin;
   own_key = tid / ROW_LANES; own_col = tid % ROW_LANES;

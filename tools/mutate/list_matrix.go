@@ -69,7 +69,7 @@ var matrixMutants = []Mutant{
 		Kill:   []Killer{latentTiles},
 	},
 	{
-		ID: "latent-stage", File: matrixLatent, Modules: "matrix_latent.f16",
+		ID: "latent-stage", File: "shaders/include/matrix_latent_rows.glsl", Modules: "matrix_latent.f16",
 		Old:    "uint values_at(uint of) { return IN_KEYS ? of % STAGES * TILE : (STAGES - 1) * TILE; }",
 		New:    "uint values_at(uint of) { return IN_KEYS ? (of + 1) % STAGES * TILE : (STAGES - 1) * TILE; }",
 		Breaks: "values that lie in keys are those of the tile beside",

@@ -2,12 +2,10 @@ package matrix
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/internal/kernel/pass"
-	"github.com/vkattn/vkattn/internal/tiles"
 	"github.com/vkattn/vkattn/internal/traffic"
 )
 
@@ -18,11 +16,16 @@ const latentKernel = "matrix_latent"
 // scalar_decode: its fragments have 16.
 const latentRows = 9
 
-// mostLatentRows is the most: with more, matrix_forward_wide is as fast.
+// mostLatentRows is the most: 128 query heads of 8 queries. More were not timed, and are no decoding.
 const mostLatentRows = 1024
 
-// likelyInKeys says whether values may well be the first columns of keys, which a plan does not know: as many query heads read one key
-// head as in multi-head latent attention, and values are shorter.
+// mayLieInKeys says whether values can be the first columns of keys, as they are stored: none that are wider, nor of a scale of their own.
+func mayLieInKeys(p *attn.Problem) bool {
+	return p.ValueDim <= p.HeadDim && !p.KeyType.Quantised() && !p.ValueType.Quantised()
+}
+
+// likelyInKeys says whether they may well be, which a plan does not know: as many query heads read one key head as in multi-head latent
+// attention, and values are shorter.
 func likelyInKeys(p *attn.Problem) bool { return p.Group() >= 8 && p.ValueDim < p.HeadDim }
 
 // wideRows is the most rows for which matrix_latent is faster than matrix_forward_wide where values lie elsewhere.
@@ -111,7 +114,7 @@ func (t LatentTile) fused(p *attn.Problem, l *kernel.FragmentLayout) *pass.Fused
 		Parts: t.Parts, Groups: t.Groups, Rows: t.blocks, FLOPs: p.ForwardFLOPs(), Pace: kernel.MatrixPace,
 		Moves: traffic.QueriesOutside{Label: latentKernel, Rows: t.Rows, Keys: 1, Batch: t.Keys, Packed: true, NoneUnseen: true,
 			InKeys: true, Parts: t.Parts, Combine: kernel.CombineLabel(t.Parts)},
-		Buffers: pass.Views, Made: t.Fragment.Subgroups(), InKeys: !p.KeyType.Quantised() && !p.ValueType.Quantised(),
+		Buffers: pass.Views, Made: t.Fragment.Subgroups(), InKeys: mayLieInKeys(p),
 		Constants: func(p *attn.Problem, v kernel.Variant) kernel.Constants { return t.Constants(p, l, v) },
 		SelfCheck: func(p *attn.Problem) attn.Problem { return pass.SelfCheckOfFew(p, t.Keys, t.Parts) }}
 }
@@ -125,18 +128,8 @@ func (t *LatentTile) Constants(p *attn.Problem, l *kernel.FragmentLayout, v kern
 			kernel.ListConstants(p))
 }
 
-// latentCandidates are the rows that suit the device, whatever problem they are for.
 func latentCandidates(c *kernel.Capabilities, _ *attn.Problem) []map[string]int {
-	var out tunings
-	f, lanes := c.Family(), int(c.Facts.Subgroup.Size)
-	for _, row := range slices.Concat(f.Rows(latentKernel), f.Candidates(latentKernel)) {
-		if row.SuitsLanes(lanes) {
-			var t LatentTile
-			latentFields.Read(&t, row)
-			out.add(c, t.W, 1, latentFields.Values(&t))
-		}
-	}
-	return out
+	return rowTunings(c, latentKernel, latentFields, func(t *LatentTile) (w, rm int) { return t.W, 1 })
 }
 
 // LatentTile is the shape of matrix_latent's work; the shader says what each number means.
@@ -151,7 +144,6 @@ type LatentTile struct {
 	Prefetch int  // pieces of a tile that a lane asks for before the scores
 	Stages   int  // tiles in shared memory
 	QReg     int  // fragments of its part of Q that a subgroup keeps in registers
-	Chains   int  // sums that a fragment of scores is made of
 	Parts    int  // of the keys
 }
 
@@ -164,7 +156,6 @@ var latentFields = kernel.Fields[LatentTile]{
 	{Name: "prefetch", Constant: "PREFETCH", Of: func(t *LatentTile) any { return &t.Prefetch }},
 	{Name: "stages", Constant: "STAGES", Of: func(t *LatentTile) any { return &t.Stages }},
 	{Name: "q_reg", Constant: "Q_REG", Of: func(t *LatentTile) any { return &t.QReg }},
-	{Name: "chains", Constant: "CHAINS", Of: func(t *LatentTile) any { return &t.Chains }},
 }
 
 func (t *LatentTile) Threads() int { return t.W * t.Fragment.Lanes }
@@ -187,7 +178,7 @@ func (t *LatentTile) blocks(p *attn.Problem) kernel.RowBlocks {
 // owned is the fragments of scores of a subgroup.
 func (t *LatentTile) owned() int { return t.Keys / t.Fragment.N / t.groups() }
 
-// groups is the groups of keys; subgroups beyond them compute no scores.
+// groups is the groups of keys.
 func (t *LatentTile) groups() int { return t.W / (t.Teams * t.Split) }
 
 // shared is the shared memory of a workgroup in bytes.
@@ -216,13 +207,13 @@ func (t *LatentTile) Check(p *attn.Problem, c *kernel.Capabilities) string {
 	case f.N != f.K || f.N%8 != 0 || f.M*f.N%(4*f.Lanes) != 0:
 		return fmt.Sprintf("a fragment's N = %d and K = %d must be the same multiple of 8, and lanes have fours of %d numbers", f.N, f.K,
 			f.M*f.N)
-	case t.W < 1 || t.Teams < 1 || t.Split < 1 || t.groups() < 1:
-		return fmt.Sprintf("w = %d must be no less than teams·split = %d", t.W, t.Teams*t.Split)
+	case t.W < 1 || t.Teams < 1 || t.Split < 1 || t.W%(t.Teams*t.Split) != 0:
+		return fmt.Sprintf("w = %d must be a multiple of teams·split = %d", t.W, t.Teams*t.Split)
 	case t.Keys < 1 || t.Keys%f.M != 0 || t.Keys%(f.N*t.groups()) != 0:
 		return fmt.Sprintf("keys = %d must be a multiple of the fragment's M = %d, and of its N = %d for each of %d groups of keys",
 			t.Keys, f.M, f.N, t.groups())
-	case t.Stages < 1 || t.Stages > 2 || t.Chains < 1 || t.Chains > 2:
-		return fmt.Sprintf("stages = %d and chains = %d must be 1 or 2", t.Stages, t.Chains)
+	case t.Stages < 1 || t.Stages > 2:
+		return fmt.Sprintf("stages = %d must be 1 or 2", t.Stages)
 	case t.QReg < attn.CeilDiv(attn.CeilDiv(p.HeadDim, f.K), t.Split) && f.M*f.K != 8*f.Lanes:
 		return fmt.Sprintf("q_reg = %d must be all fragments of Q where lanes hold %d numbers of one", t.QReg, f.M*f.K/f.Lanes)
 	case t.Threads()%t.Keys != 0:
@@ -247,7 +238,7 @@ func ChooseLatentTile(c *kernel.Capabilities, p *attn.Problem, s kernel.Fragment
 		if why = tile.Check(p, c); why != "" {
 			continue
 		}
-		tile.Parts = latentParts(p, row, row.Get("beside")*c.Prediction().Count, tile.Groups(p))
+		tile.Parts = partsBeside(p, row, row.Get("beside")*c.Prediction().Count, tile.Groups(p), kernel.MostPartsBytes)
 		tile.Parts = t.Get("parts", tile.Parts)
 		t.Effect["parts"] = tile.Parts
 		if why = kernel.CheckParts(tile.Parts, p); why == "" {
@@ -262,11 +253,4 @@ func ChooseLatentTile(c *kernel.Capabilities, p *attn.Problem, s kernel.Fragment
 func (t *LatentTile) whole() {
 	side := max(t.Fragment.M, t.Fragment.N)
 	t.Keys = attn.CeilDiv(t.Keys, side) * side
-}
-
-// latentParts is the number of parts for a problem whose kernel has this number of workgroups without parts: enough that as many workgroups
-// run as can at the same time.
-func latentParts(p *attn.Problem, row *tiles.Row, beside int, groups uint64) int {
-	return int(max(1, min(uint64(beside)/groups, uint64(p.MostKeys()/row.Get("part_keys")), kernel.MostPartsBytes/kernel.PartBytes(p),
-		kernel.MostParts)))
 }

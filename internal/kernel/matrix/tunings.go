@@ -21,3 +21,19 @@ func (all *tunings) add(c *kernel.Capabilities, w, rm int, m map[string]int) {
 		*all = append(*all, m)
 	}
 }
+
+// rowTunings are the rows of a kernel that suit the device, whatever problem they are for. work is the subgroups of a tile and the row
+// fragments of each.
+func rowTunings[T any](c *kernel.Capabilities, name string, fields kernel.Fields[T], work func(*T) (w, rm int)) []map[string]int {
+	var out tunings
+	f, lanes := c.Family(), int(c.Facts.Subgroup.Size)
+	for _, row := range slices.Concat(f.Rows(name), f.Candidates(name)) {
+		if row.SuitsLanes(lanes) {
+			var t T
+			fields.Read(&t, row)
+			w, rm := work(&t)
+			out.add(c, w, rm, fields.Values(&t))
+		}
+	}
+	return out
+}

@@ -1,8 +1,6 @@
 package matrix
 
 import (
-	"slices"
-
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/internal/kernel/pass"
@@ -87,15 +85,6 @@ func (t *WideTile) selfCheck(p *attn.Problem) attn.Problem {
 	return small
 }
 
-// wideCandidates are the rows that suit the device, whatever problem they are for.
 func wideCandidates(c *kernel.Capabilities, _ *attn.Problem) []map[string]int {
-	var out tunings
-	f, lanes := c.Family(), int(c.Facts.Subgroup.Size)
-	for _, row := range slices.Concat(f.Rows(wideKernel), f.Candidates(wideKernel)) {
-		if row.SuitsLanes(lanes) {
-			t := wideOf(row)
-			out.add(c, t.W, t.RM, wideFields.Values(&t))
-		}
-	}
-	return out
+	return rowTunings(c, wideKernel, wideFields, func(t *WideTile) (w, rm int) { return t.W, t.RM })
 }

@@ -216,7 +216,7 @@ func (s *backwardLists) fit(p *attn.Problem, t *kernel.Tuning) (err error) {
 		return err
 	}
 	// Of the seven products, four are of the kernel of keys. Forward has two.
-	keys, queries := p.KeyRows()*uint64(p.KeyHeads), p.QueryRows()*uint64(attn.CeilDiv(p.Group(), s.q.Rows))*uint64(p.KeyHeads)
+	keys, queries := p.KeyRows()*uint64(p.KeyHeads), kernel.RowBlocks{Rows: s.q.Rows}.Most(p)*uint64(p.KeyHeads)
 	if s.grids[0], err = kernel.GridFor(s.env, keys, 2*p.ForwardFLOPs(), kernel.ScalarPace, t); err != nil {
 		return err
 	}
