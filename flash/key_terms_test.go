@@ -49,9 +49,9 @@ func (s *sample) lseBeside(t *testing.T, d *Device, keys DType, kernel string, t
 	return most, plan.Tuning()
 }
 
-// TestKeysInTwoTerms: keys of blocks are staged as two elements each, which gives the scores of the numbers themselves, in every form and
-// way of staging; one element each, where it is asked for, is off by its rounding.
-func TestKeysInTwoTerms(t *testing.T) {
+// TestKeysOfBlocks: keys of blocks are staged as whole numbers whose products are multiplied by scales, or as two elements each, which
+// gives the scores of the numbers themselves, in every form and way of staging; one element each is off by its rounding.
+func TestKeysOfBlocks(t *testing.T) {
 	vktest.Long(t, "quantised keys of the conformance suite")
 	d := matrixDevice(t)
 	vktest.Budget(t)
@@ -62,29 +62,41 @@ func TestKeysInTwoTerms(t *testing.T) {
 		tuning map[string]int
 		long   string
 	}{
-		{Q8_0, map[string]int{"prefetch": 1}, ""},
+		{Q8_0, map[string]int{"key_terms": 0, "prefetch": 1}, ""},
+		{Q4_0, map[string]int{"key_terms": 0, "prefetch": 3, "parts": 2}, "q8_0; conformance has q4_0"},
+		{Q8_0, map[string]int{"key_terms": 0, "prefetch": 0, "form": 2}, "another way of staging, another form"},
 		{Q4_0, map[string]int{"key_terms": 2, "prefetch": 3, "parts": 2}, "q8_0; conformance has q4_0"},
 		{Q8_0, map[string]int{"key_terms": 2, "prefetch": 0, "form": 3, "steps": 1}, "another way of staging, another form"},
 		{Q8_0, map[string]int{"key_terms": 1, "prefetch": 1}, "one term, to see the difference"},
-		{Q5_1, map[string]int{"prefetch": 1}, "sums of a product and a least number"},
-		{IQ4_NL, map[string]int{"prefetch": 2}, "numbers of a table"},
+		{Q5_1, map[string]int{"key_terms": 2, "prefetch": 1}, "sums of a product and a least number"},
+		{IQ4_NL, map[string]int{"key_terms": 0, "prefetch": 2}, "numbers of a table"},
 	} {
 		t.Run(fmt.Sprint(x.keys, x.tuning), func(t *testing.T) {
 			if x.long != "" {
 				vktest.Long(t, x.long)
 			}
 			most, tuning := s.lseBeside(t, d, x.keys, "matrix_forward", x.tuning)
-			terms, given := x.tuning["key_terms"]
-			if !given {
-				terms = 2
-			}
-			require.Equal(t, terms, tuning["key_terms"])
-			if terms == 2 {
+			require.Equal(t, x.tuning["key_terms"], tuning["key_terms"])
+			if tuning["key_terms"] != 1 {
 				require.Less(t, most, 2e-5) // as in fp32
 			} else {
 				require.Greater(t, most, 2e-4)
 			}
 		})
+	}
+	for _, x := range []struct {
+		tuning map[string]int
+		why    string
+	}{
+		{map[string]int{"key_terms": 0}, "blocks of q4_1 have a least number besides"},
+		{map[string]int{"key_terms": 0, "form": 3}, "in form 3 cannot be multiplied by the scales of blocks"},
+	} {
+		blocks := p
+		if blocks.KeyType = Q4_0; len(x.tuning) == 1 {
+			blocks.KeyType = Q4_1
+		}
+		_, err := d.Plan(blocks, WithTier(TierMatrix), WithTuning(x.tuning))
+		require.ErrorContains(t, err, x.why)
 	}
 	_, err := d.Plan(p, WithTier(TierMatrix), WithTuning(map[string]int{"key_terms": 2}))
 	require.ErrorContains(t, err, "WithTuning[key_terms] is 2: goes with keys of blocks, such as q8_0, and these are float16")

@@ -67,6 +67,9 @@ func (t DType) Block() int {
 	return 1
 }
 
+// HasLeast says whether blocks of the type have a least number beside their scale.
+func HasLeast(t DType) bool { return t == Q4_1 || t == Q5_1 }
+
 // Float8 says whether elements of the type are floats of a byte, which have scales in tensors of their own.
 func (t DType) Float8() bool { return t == F8E4M3 || t == F8E5M2 }
 

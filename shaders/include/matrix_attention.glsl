@@ -67,9 +67,10 @@ layout(constant_id = 51) const uint TERMS = 3;
 #define STAGED BC
 #endif
 #ifdef CACHE
-// 2: quantised keys are staged as sums of two numbers, where one has too few bits for them (include/matrix_staging.glsl).
+// Keys of blocks have more bits than an element. 0: they are staged as the whole numbers that they are, and sums of a block's columns
+// are multiplied by its d (include/matrix_staging.glsl, matrix_softmax.glsl). 2: as sums of two numbers.
 layout(constant_id = 50) const uint KEY_TERMS = 1;
-#define K_ROWS (BC * KEY_TERMS)
+#define K_ROWS (BC * (KEY_TERMS == 2 ? 2 : 1))
 const uint V_AT = K_ROWS * K_PITCH, TILE = V_AT + BC * V_PITCH;
 #else
 #define K_ROWS BC

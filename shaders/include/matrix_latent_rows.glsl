@@ -29,7 +29,7 @@
 const uint ROW_LANES = WG / KEYS, K_EACH = (KW + ROW_LANES - 1) / ROW_LANES, V_EACH = (VU + ROW_LANES - 1) / ROW_LANES;
 const uint K_AHEAD = PREFETCH < K_EACH ? PREFETCH : K_EACH, V_AHEAD = PREFETCH < V_EACH ? PREFETCH : V_EACH;
 uint own_key, own_col;                        // of the lane: key of a tile, and first piece of its row
-uvec4 kr[K_EACH], vr[IN_KEYS ? 1 : V_EACH];   // on their way
+uvec4 kr[K_EACH], vr[IN_KEYS ? 1 : V_EACH];   // on their way; of quantised rows the words that have them
 #ifdef LISTS
 // What the lane's keys of this tile, the next and the one after it are, of the list's places that they stand at.
 uint own_listed, next_listed, later_listed;
@@ -65,38 +65,57 @@ bool is_there(uint key, uint page) { return exists(key); }
 #define ASK(x, of)
 #define IS_READ(key) true
 #endif
-// Eight numbers of a quantised row, as elements: of floats of a byte they are what they were, before the scale of their head. Keys of
-// blocks stay the whole numbers that they are, for their products with d have more bits than elements; scores() multiplies by d.
 #ifdef CACHE
+#define QUANTISED k
+#define QUANTISED_TYPE K_TYPE
+#define QUANTISED_COLS D
+#include "quantised_eight.glsl"
+#define QUANTISED v
+#define QUANTISED_TYPE V_TYPE
+#define QUANTISED_COLS DV
+#include "quantised_eight.glsl"
+uvec2 k_head[HEAD_OF(K_TYPE) > 1 ? K_EACH : 1], v_head[HEAD_OF(V_TYPE) > 1 ? V_EACH : 1];
+#define FETCH(t, T, u, at, c, real)                                                             \
+  if (T##_TYPE == NATIVE) t##r[u] = t##_piece(at, c, real);                                     \
+  else {                                                                                        \
+    t##r[u] = t##_ask(at, c);                                                                   \
+    if (HEAD_OF(T##_TYPE) > 1) t##_head[u % t##_head.length()] = t##_ask_head(at, c);           \
+  }
+// Eight numbers as elements: floats of a byte are what they were, before the scale of their head. Keys of blocks stay the whole numbers
+// that they are, for their products with d have more bits than elements; scores() multiplies by d.
 uvec4 pairs_of(vec4 a, vec4 b) { return uvec4(PAIR(a.x, a.y), PAIR(a.z, a.w), PAIR(b.x, b.y), PAIR(b.z, b.w)); }
-float scale_of_block(uint at, uint c) {
-  const uint block = k_block(at + 8 * c);
-  return block_scale(k_words[block / 2], (block & 1u) != 0);
+uvec4 k_eight(uint u, uint at, uint c) {
+  if (K_TYPE == NATIVE) return kr[u];
+  if (IS_FLOAT8(K_TYPE)) return float8_eight(K_TYPE, kr[u]);
+  const bool odd = k_is_odd(at, c);
+  const uvec2 head = k_head[u % k_head.length()];
+  return pairs_of(k_of_words(kr[u], head, c, odd, 0), k_of_words(kr[u], head, c, odd, 1));
 }
-uvec4 k_quantised(uint at, uint c) {
-  const vec4 a = k_four(at, 8 * c), b = k_four(at, 8 * c + 4);
-  float d = 1;
-  if (BLOCKED) d = scale_of_block(at, c);
-  if (d == 0) return uvec4(0);
-  return IS_FLOAT8(K_TYPE) ? pairs_of(a, b) : pairs_of(round(a / d), round(b / d));   // exactly what was multiplied by d
+uvec4 v_eight(uint u, uint at, uint c) {
+  if (V_TYPE == NATIVE) return vr[u];
+  if (IS_FLOAT8(V_TYPE)) return float8_eight(V_TYPE, vr[u]);
+  const bool odd = v_is_odd(at, c);
+  const uvec2 head = v_head[u % v_head.length()];
+  const vec4 d = vec4(v_scale(vr[u], odd)), m = vec4(HAS_LEAST(V_TYPE) ? v_least(vr[u], head, odd) : 0);
+  return pairs_of(fma(d, v_of_words(vr[u], head, c, odd, 0), m), fma(d, v_of_words(vr[u], head, c, odd, 1), m));
 }
-uvec4 v_quantised(uint at, uint c) { return pairs_of(v_four(at, 8 * c), v_four(at, 8 * c + 4)); }
-#define MOVED(t, T, at, c, real) (T##_TYPE == NATIVE ? t##_piece(at, c, real) : t##_quantised(at, c))
 #else
-#define MOVED(t, T, at, c, real) t##_piece(at, c, real)
+#define FETCH(t, T, u, at, c, real) t##r[u] = t##_piece(at, c, real);
+#define k_eight(u, at, c) kr[u]
+#define v_eight(u, at, c) vr[u]
 #endif
 void fetch_keys(uint key, uint page, uint first, uint end) {
   const uint at = ROW_OF_KEY(k, key, page);
   [[unroll]] for (uint u = first; u < end; ++u) {
     const uint c = own_col + u * ROW_LANES;
-    if (IS_READ(key)) kr[u] = MOVED(k, K, at, min(c, KU - 1), is_there(key, page) && (K_EACH * ROW_LANES == KU || c < KU));
+    if (IS_READ(key)) { FETCH(k, K, u, at, min(c, KU - 1), is_there(key, page) && (K_EACH * ROW_LANES == KU || c < KU)) }
   }
 }
 void fetch_values(uint key, uint page, uint first, uint end) {
   const uint at = ROW_OF_KEY(v, key, page);
   [[unroll]] for (uint u = first; u < end; ++u) {
     const uint c = own_col + u * ROW_LANES;
-    if (IS_READ(key)) vr[u] = MOVED(v, V, at, min(c, VU - 1), is_there(key, page) && (V_EACH * ROW_LANES == VU || c < VU));
+    if (IS_READ(key)) { FETCH(v, V, u, at, min(c, VU - 1), is_there(key, page) && (V_EACH * ROW_LANES == VU || c < VU)) }
   }
 }
 // Where a tile's keys and values are.
@@ -104,7 +123,10 @@ uint keys_at(uint of) { return IN_KEYS ? of % STAGES * TILE : 0; }
 uint values_at(uint of) { return IN_KEYS ? of % STAGES * TILE : (STAGES - 1) * TILE; }
 void store_keys(uint of, uint key, uint page) {
   const bool there = is_there(key, page);
-  const uint at = keys_at(of);
+  const uint to = keys_at(of);
+#ifdef CACHE
+  const uint at = ROW_OF_KEY(k, key, page);
+#endif
 #ifdef LISTS
   if (own_col == 0) tile_keys[of % 2 * KEYS + own_key] = key;
 #endif
@@ -112,17 +134,20 @@ void store_keys(uint of, uint key, uint page) {
     const uint c = own_col + u * ROW_LANES;
 #ifdef CACHE
     if (BLOCKED) {
-      if (c % 4 == 0 && c < KU) block_scales[own_key * BLOCKS + c / 4] = there ? scale_of_block(ROW_OF_KEY(k, key, page), c) : 0;
+      if (c % 4 == 0 && c < KU) block_scales[own_key * BLOCKS + c / 4] = there ? k_scale(kr[u], k_is_odd(at, c)) : 0;
     }
 #endif
-    if (K_EACH * ROW_LANES == KW || c < KW) Tiles[at + own_key * PITCH + c] = there && (KW == KU || c < KU) ? kr[u] : uvec4(0);
+    if (K_EACH * ROW_LANES == KW || c < KW) Tiles[to + own_key * PITCH + c] = there && (KW == KU || c < KU) ? k_eight(u, at, c) : uvec4(0);
   }
 }
 void store_values(uint key, uint page) {
   const bool there = is_there(key, page);
-  const uint at = values_at(tile);
+  const uint to = values_at(tile);
+#ifdef CACHE
+  const uint at = ROW_OF_KEY(v, key, page);
+#endif
   [[unroll]] for (uint u = 0; u < V_EACH; ++u) {
     const uint c = own_col + u * ROW_LANES;
-    if (V_EACH * ROW_LANES == VU || c < VU) Tiles[at + own_key * PITCH + c] = there ? vr[u] : uvec4(0);
+    if (V_EACH * ROW_LANES == VU || c < VU) Tiles[to + own_key * PITCH + c] = there ? v_eight(u, at, c) : uvec4(0);
   }
 }

@@ -3,9 +3,39 @@
 #ifdef SPLIT
 #include "matrix_split_products.glsl"
 #else
+#ifdef CACHE
+// Keys as whole numbers: the sum of a block's columns, times d of its key.
+void add_blocks(uint c) {
+  const uint STEPS_OF_BLOCK = 32 / FK;
+  [[unroll]] for (uint g = 0; g < BLOCKS_OF_KEY; ++g) {
+    FRAG_A qa[RM * STEPS_OF_BLOCK];
+    [[unroll]] for (uint x = 0; x < RM * STEPS_OF_BLOCK; ++x) {
+      const uint r = x / STEPS_OF_BLOCK, d = g * STEPS_OF_BLOCK + x % STEPS_OF_BLOCK;
+      if (d < Q_REG) qa[x] = Qm[r * QR + min(d, QR - 1)];
+      else coopMatLoad(qa[x], Qs, q_at + r * FM * Q_PITCH + (d - Q_REG) * FK / 8, Q_PITCH, BY_ROW);
+    }
+    [[unroll]] for (uint n = 0; n < NS; ++n) {
+      ACC s[RM];
+      [[unroll]] for (uint r = 0; r < RM; ++r) s[r] = ACC(0.0);
+      [[unroll]] for (uint step = 0; step < STEPS_OF_BLOCK; ++step) {
+        FRAG_B kb; coopMatLoad(kb, KV, at + (c * CK + n * FN) * K_PITCH + (g * STEPS_OF_BLOCK + step) * FK / 8, K_PITCH, BY_COLUMN);
+        [[unroll]] for (uint r = 0; r < RM; ++r) s[r] = coopMatMulAdd(qa[r * STEPS_OF_BLOCK + step], kb, s[r]);
+      }
+      const uint from = scales_at() + g * BC + c * CK + n * FN + col_lane;
+      [[unroll]] for (uint e = 0; e < S[0].length(); ++e) {
+        const float d = key_scales_of_tile[from + COL_OF(e)];
+        [[unroll]] for (uint r = 0; r < RM; ++r) S[r * NS + n][e] = fma(d, s[r][e], S[r * NS + n][e]);
+      }
+    }
+  }
+}
+#endif
 // S = Q K^T for chunk c of the staged tile.
 void scores(uint c) {
   [[unroll]] for (uint x = 0; x < RM * NS; ++x) S[x] = ACC(0.0);
+#ifdef CACHE
+  if (KEY_TERMS == 0) { add_blocks(c); return; }
+#endif
   [[unroll]] for (uint d = 0; d < DF; ++d) {
     FRAG_A qa[RM];
     [[unroll]] for (uint r = 0; r < RM; ++r) {

@@ -8,29 +8,25 @@ uint last_tile;
 #define CLAMPED (MASKS && RAGGED)
 #define IS_KEY (!CLAMPED || j * BC + x < key_count())
 #ifdef CACHE
-// In builds for caches rows may lie in pages, and quantised numbers become elements on the way, rounded to nearest where they are not
-// exact. bf16 has eight bits, and the numbers of blocks up to 18: keys are staged as two elements each then (KEY_TERMS), in planes one
-// behind the other, so that scores are products with the numbers themselves. A value that is rounded is off by no more than o is.
+// In builds for caches rows may lie in pages, and quantised numbers become elements when they are stored, rounded to nearest where they are
+// not exact. bf16 has eight bits, fp16 eleven, and the numbers of blocks up to 18. So that scores are products with the numbers themselves,
+// keys of blocks are staged without d, as whole numbers, which have eight bits at most; d lies beside them (KEY_TERMS 0). Where there is an
+// m besides, or lanes do not know the columns of their scores, keys are two elements each, in planes one behind the other. A value that is
+// rounded is off by no more than o is.
 #include "matrix_terms.glsl"
+#define QUANTISED k
+#define QUANTISED_TYPE K_TYPE
+#define QUANTISED_COLS D
+#include "quantised_eight.glsl"
+#define QUANTISED v
+#define QUANTISED_TYPE V_TYPE
+#define QUANTISED_COLS DV
+#include "quantised_eight.glsl"
 #define IN_PAGE(key) const uint page = page_of(key);
 #define ROW_AT(T, key) row_in_page(T##_base, key, page, T##_sb, T##_sn)
 #define FOUND(x) (is_lost(page) ? uvec4(0) : x)
-uvec4 k_rest;   // KEY_TERMS == 2: the second elements of what load_k gave
 // 2. A bound that the compiler knew would put the loop into the module twice, at each of a dozen places.
 const uint HALVES = PAGE_ROWS == 0 ? 1 : 2;
-#define QUANTISED_EIGHT(TYPE, T, TERMS)                                                                     \
-  if (TYPE != NATIVE) {                                                                                    \
-    uint y[4];                                                                                             \
-    [[unroll]] for (uint h = 0; h < HALVES; ++h) {                                                         \
-      const vec4 x = is_lost(page) ? vec4(0) : T##_four(row, 8 * c + 4 * h);                               \
-      [[unroll]] for (uint e = 0; e < 2; ++e) {                                                            \
-        vec2 two = vec2(x[2 * e], x[2 * e + 1]);                                                           \
-        y[2 * h + e] = TERMS == 2 ? take_pair(two) : PAIR(two.x, two.y);                                   \
-        if (TERMS == 2) k_rest[2 * h + e] = take_pair(two);                                                \
-      }                                                                                                    \
-    }                                                                                                      \
-    return uvec4(y[0], y[1], y[2], y[3]);                                                                  \
-  }
 // The pieces of a tile whose rows lie one behind the other go by steps.
 bool together(uint type) { return (type | PAGE % BC) == 0; }
 #define STEPPED(UNITS, TYPE) WHOLE_TURNS(UNITS) && together(TYPE)
@@ -39,21 +35,18 @@ bool together(uint type) { return (type | PAGE % BC) == 0; }
 #define IN_PAGE(key)
 #define ROW_AT(T, key) T##_base + (key) * T##_sn
 #define FOUND(x) x
-#define QUANTISED_EIGHT(TYPE, T, TERMS)
 #define STEPPED(UNITS, TYPE) WHOLE_TURNS(UNITS)
 #define TILE_AT(T, j) T##_base / 8 + tile_row(j) * (T##_sn / 8)
 #endif
 uvec4 load_k(uint j, uint x, uint c) {
   IN_PAGE(CLAMPED ? min(j * BC + x, last_key()) : min(j, last_tile) * BC + x)
   uint row = ROW_AT(k, (CLAMPED ? min(j * BC + x, last_key()) : min(j, last_tile) * BC + x));
-  QUANTISED_EIGHT(K_TYPE, k, KEY_TERMS)
   if (ALIGNED) return FOUND(LOADED_IF(k, 16, IS_KEY, k4[row / 8 + c]));
   return FOUND(GATHER(k, row, c, D, IS_KEY));
 }
 uvec4 load_v(uint j, uint x, uint c) {
   IN_PAGE(CLAMPED ? min(j * BC + x, last_key()) : min(j, last_tile) * BC + x)
   uint row = ROW_AT(v, (CLAMPED ? min(j * BC + x, last_key()) : min(j, last_tile) * BC + x));
-  QUANTISED_EIGHT(V_TYPE, v, 1)
   if (ALIGNED) return FOUND(LOADED_IF(v, 16, IS_KEY, v4[row / 8 + c]));
   return FOUND(GATHER(v, row, c, DV, IS_KEY));
 }
@@ -62,10 +55,52 @@ uvec4 load_v(uint j, uint x, uint c) {
 const uint K_PIECES = BC * KU, V_PIECES = BC * VU;
 const uint K_EACH = (K_PIECES + WG - 1) / WG, V_EACH = (V_PIECES + WG - 1) / WG;
 #define EACH(T, u, x) [[unroll]] for (uint u = 0, x = tid; u < T##_EACH; ++u, x += WG) if (T##_PIECES % WG == 0 || x < T##_PIECES)
+uvec4 kr[K_EACH], vr[V_EACH];   // pieces on their way
 #ifdef CACHE
-uvec4 kr[K_EACH * KEY_TERMS], vr[V_EACH];   // pieces on their way
-#else
-uvec4 kr[K_EACH], vr[V_EACH];
+// Of quantised rows they are words, of some types more than four, and by a bit of each what was known when they were asked for.
+uvec2 k_head[HEAD_OF(K_TYPE) > 1 ? K_EACH : 1], v_head[HEAD_OF(V_TYPE) > 1 ? V_EACH : 1];
+const uint NOTES = ((K_EACH > V_EACH ? K_EACH : V_EACH) + 31) / 32;
+struct Noted { uint odd[NOTES], lost[NOTES]; };
+Noted k_noted, v_noted;
+uvec4 second_terms;   // KEY_TERMS == 2: of eight numbers that became elements
+float whole_scale;    // KEY_TERMS == 0: what eight numbers are to be multiplied by
+const uint BLOCKS_OF_KEY = (D + 31) / 32;
+const uint SCALES = KEY_TERMS == 0 ? BC * BLOCKS_OF_KEY : 64;   // leastDrop of internal/kernel/matrix says why
+shared float key_scales_of_tile[SCALES * (PREFETCH == 3 || PREFETCH == 4 ? 2 : 1)];   // of each block, one for every key
+uint scales_at() { return at == 0 ? 0 : SCALES; }
+#define ASK_EIGHT(T, TYPE, j, u, x, c)                                                                    \
+  {                                                                                                       \
+    const uint key = CLAMPED ? min(j * BC + x, last_key()) : min(j, last_tile) * BC + x;                  \
+    IN_PAGE(key)                                                                                          \
+    const uint row = ROW_AT(T, key), bit = 1u << u % 32;                                                  \
+    T##r[u] = T##_ask(row, c);                                                                            \
+    if (HEAD_OF(TYPE) > 1) T##_head[u % T##_head.length()] = T##_ask_head(row, c);                        \
+    if (u % 32 == 0) T##_noted.odd[u / 32] = T##_noted.lost[u / 32] = 0;                                  \
+    if (IS_BLOCKS(TYPE)) T##_noted.odd[u / 32] |= T##_is_odd(row, c) ? bit : 0;                           \
+    T##_noted.lost[u / 32] |= is_lost(page) ? bit : 0;                                                    \
+  }
+#define EIGHT(T, TYPE, TERMS, u, c, eight)                                                                \
+  uvec4 eight = T##r[u];                                                                                                          \
+  if (IS_FLOAT8(TYPE)) {                                                                                                          \
+    eight = float8_eight(TYPE, eight);                                                                                            \
+    if ((T##_noted.lost[u / 32] >> u % 32 & 1u) != 0) eight = uvec4(0);                                                           \
+  } else if (TYPE != NATIVE) {                                                                                                    \
+    const uvec2 head = T##_head[u % T##_head.length()];                                                                           \
+    const bool odd = (T##_noted.odd[u / 32] >> u % 32 & 1u) != 0, lost = (T##_noted.lost[u / 32] >> u % 32 & 1u) != 0;            \
+    const float d = lost ? 0 : T##_scale(T##r[u], odd), least = lost || !HAS_LEAST(TYPE) ? 0 : T##_least(T##r[u], head, odd);     \
+    uint y[4];                                                                                                                    \
+    [[unroll]] for (uint h = 0; h < HALVES; ++h) {                                                                                \
+      vec4 x = T##_of_words(T##r[u], head, c, odd, h);                                                                            \
+      if (TERMS != 0) x = HAS_LEAST(TYPE) ? fma(vec4(d), x, vec4(least)) : d * x;                                                 \
+      [[unroll]] for (uint e = 0; e < 2; ++e) {                                                                                   \
+        vec2 two = vec2(x[2 * e], x[2 * e + 1]);                                                                                  \
+        y[2 * h + e] = TERMS == 2 ? take_pair(two) : PAIR(two.x, two.y);                                                          \
+        if (TERMS == 2) second_terms[2 * h + e] = take_pair(two);                                                                 \
+      }                                                                                                                           \
+    }                                                                                                                             \
+    eight = uvec4(y[0], y[1], y[2], y[3]);                                                                                        \
+    if (TERMS == 0) whole_scale = d;                                                                                              \
+  }
 #endif
 
 // STEPS: where a turn of the workgroup is whole rows, the pieces of an invocation lie so many rows apart. Its own part of their places is
@@ -93,28 +128,47 @@ void fetch_k(uint j) {
     IN_PAGE(tile_row(j))
     const uint tile = TILE_AT(k, j);
     EACH(K, u, x) kr[u] = FOUND(LOADED(k, 16, k4[k_from + (tile + u * (WG / KU) * (k_sn / 8))]));
-  } else EACH(K, u, x) {
-    kr[u] = load_k(j, x / KU, x % KU);
-#ifdef CACHE
-    if (KEY_TERMS == 2) kr[K_EACH * (KEY_TERMS - 1) + u] = k_rest;
-#endif
   }
+#ifdef CACHE
+  else if (K_TYPE != NATIVE) { EACH(K, u, x) ASK_EIGHT(k, K_TYPE, j, u, x / KU, x % KU) }
+#endif
+  else EACH(K, u, x) kr[u] = load_k(j, x / KU, x % KU);
 }
 void fetch_v(uint j) {
   if (STEPPED(VU, V_TYPE) && whole_tile(j)) {
     IN_PAGE(tile_row(j))
     const uint tile = TILE_AT(v, j);
     EACH(V, u, x) vr[u] = FOUND(LOADED(v, 16, v4[v_from + (tile + u * (WG / VU) * (v_sn / 8))]));
-  } else EACH(V, u, x) vr[u] = load_v(j, x / VU, x % VU);
+  }
+#ifdef CACHE
+  else if (V_TYPE != NATIVE) { EACH(V, u, x) ASK_EIGHT(v, V_TYPE, j, u, x / VU, x % VU) }
+#endif
+  else EACH(V, u, x) vr[u] = load_v(j, x / VU, x % VU);
 }
+#ifdef CACHE
+void store_k() {
+  EACH(K, u, x) {
+    EIGHT(k, K_TYPE, KEY_TERMS, u, x % KU, eight)
+    if (WHOLE_TURNS(KU)) KV[k_to + (at + place_of(u * (WG / KU)) * K_PITCH)] = eight;
+    else KV[at + place_of(x / KU) * K_PITCH + x % KU] = eight;
+    if (KEY_TERMS == 2) KV[at + (BC + x / KU) * K_PITCH + x % KU] = second_terms;
+    if (KEY_TERMS == 0) { if (x % KU % 4 == 0) key_scales_of_tile[scales_at() + x % KU / 4 * BC + x / KU] = whole_scale; }
+  }
+}
+void store_v() {
+  EACH(V, u, x) {
+    EIGHT(v, V_TYPE, 1, u, x % VU, eight)
+    if (WHOLE_TURNS(VU)) KV[v_to + (at + V_AT + place_of(u * (WG / VU)) * V_PITCH)] = eight;
+    else KV[at + V_AT + place_of(x / VU) * V_PITCH + x % VU] = eight;
+  }
+}
+#else
 void store_k() {
   if (WHOLE_TURNS(KU)) { EACH(K, u, x) KV[k_to + (at + place_of(u * (WG / KU)) * K_PITCH)] = kr[u]; }
   else EACH(K, u, x) KV[at + place_of(x / KU) * K_PITCH + x % KU] = kr[u];
-#ifdef CACHE
-  if (KEY_TERMS == 2) EACH(K, u, x) KV[at + (BC + x / KU) * K_PITCH + x % KU] = kr[K_EACH * (KEY_TERMS - 1) + u];
-#endif
 }
 void store_v() {
   if (WHOLE_TURNS(VU)) { EACH(V, u, x) KV[v_to + (at + V_AT + place_of(u * (WG / VU)) * V_PITCH)] = vr[u]; }
   else EACH(V, u, x) KV[at + V_AT + place_of(x / VU) * V_PITCH + x % VU] = vr[u];
 }
+#endif

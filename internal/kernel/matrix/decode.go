@@ -23,7 +23,7 @@ var Decode = &kernel.Kernel{
 		MostDim:        kernel.PlainDims,
 		Can: attn.OfScores | attn.WithSinks | attn.WithLengths | attn.WithPacked | attn.WithPages | attn.WithQuantised |
 			attn.WithMaxLogit,
-		MostRows: QuantisedDecodeRows,
+		MostRows: LeastDecodeRows,
 		Parameters: kernel.GroupBound.And(kernel.SideRanges, kernel.IndirectRange, kernel.RowRanges(DecodeKernel).Only("w", "keys"),
 			kernel.Parameters{
 				kernel.DecodeParameter: kernel.OnOff, "rows": kernel.Between(1, DecodeRows), "parts": kernel.PartsRange,
@@ -40,17 +40,32 @@ var Decode = &kernel.Kernel{
 // matrix_forward, which stages keys for many rows, is as fast, and with 32 faster.
 const DecodeRows = 16
 
-// QuantisedDecodeRows is the same of keys and values that are quantised, where matrix_forward makes numbers of them on the way into shared
-// memory: here rows are cut into blocks, of which each makes them anew in registers.
-const QuantisedDecodeRows = 64
+// QuantisedDecodeRows is the same of keys and values in blocks, where matrix_forward makes numbers of them on the way into shared memory:
+// here rows are cut into blocks, of which each makes them anew in registers. LeastDecodeRows is that of keys that have a least number
+// besides, which matrix_forward stages as two elements (docs/notes/decode.md).
+const (
+	QuantisedDecodeRows = 32
+	LeastDecodeRows     = 64
+)
+
+// mostDecodeRows is the most rows of a key head for the types of keys and values.
+func mostDecodeRows(p *attn.Problem) int {
+	switch {
+	case p.KeyType.Block() == 1 || p.ValueType.Block() == 1:
+		return DecodeRows
+	case attn.HasLeast(p.KeyType):
+		return LeastDecodeRows
+	}
+	return QuantisedDecodeRows
+}
 
 // DecodeKernel is the kernel's name, and the label of its dispatches.
 const DecodeKernel = "matrix_decode"
 
 // decodeUnsupported says what the device or the problem lacks.
 func decodeUnsupported(c *kernel.Capabilities, p *attn.Problem) string {
-	if rows := p.QueryLen * p.Group(); rows > DecodeRows && !(p.KeyType.Quantised() && p.ValueType.Quantised()) {
-		return fmt.Sprintf("%d rows for each key head: it takes up to %d, and more of quantised keys and values alone", rows, DecodeRows)
+	if rows, most := p.QueryLen*p.Group(), mostDecodeRows(p); rows > most {
+		return fmt.Sprintf("%d rows for each key head: it takes up to %d of %v keys and %v values", rows, most, p.KeyType, p.ValueType)
 	}
 	if p.DType == attn.BF16 && (p.KeyType.Quantised() || p.ValueType.Quantised()) {
 		return "quantised numbers would be rounded to the eight bits of bf16"

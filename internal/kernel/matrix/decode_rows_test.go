@@ -1,6 +1,7 @@
 package matrix
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -10,23 +11,29 @@ import (
 	"github.com/vkattn/vkattn/internal/kernel/kerneltest"
 )
 
-// TestRowsOfQuantisedKeys: beyond DecodeRows matrix_decode takes quantised keys and values alone, in blocks of as many rows at most.
+// TestRowsOfQuantisedKeys: beyond DecodeRows matrix_decode takes keys and values in blocks alone, in blocks of as many rows at most.
 func TestRowsOfQuantisedKeys(t *testing.T) {
 	for _, queries := range []int{4, 5, 8, 16} {
 		p := kerneltest.Problem(attn.Problem{Heads: 32, KeyHeads: 8, QueryLen: queries, KeyLen: 8192, HeadDim: 128, DType: attn.F16})
 		rows := queries * p.Group()
 		why := decodeUnsupported(kerneltest.Hopper(), p)
 		if rows > DecodeRows {
-			require.Contains(t, why, "it takes up to 16, and more of quantised keys and values alone")
+			require.Contains(t, why, "it takes up to 16 of float16 keys and float16 values")
 		} else {
 			require.NotContains(t, why, "rows")
 		}
-		p.KeyType = attn.Q8_0
-		if rows > DecodeRows {
-			require.Contains(t, decodeUnsupported(kerneltest.Hopper(), p), "of quantised keys and values alone", "values are none")
+		for _, x := range []struct {
+			keys, values attn.DType
+			most         int
+		}{{attn.Q8_0, attn.F16, 16}, {attn.F8E4M3, attn.F8E4M3, 16}, {attn.Q8_0, attn.Q5_0, 32}, {attn.Q8_0, attn.Q5_1, 32},
+			{attn.Q5_1, attn.Q8_0, 64}} {
+			p.KeyType, p.ValueType = x.keys, x.values
+			if why := decodeUnsupported(kerneltest.Hopper(), p); rows > x.most {
+				require.Contains(t, why, fmt.Sprintf("it takes up to %d of %v keys and %v values", x.most, x.keys, x.values))
+			} else {
+				require.NotContains(t, why, "rows")
+			}
 		}
-		p.ValueType = attn.Q5_0
-		require.NotContains(t, decodeUnsupported(kerneltest.Hopper(), p), "rows")
 		require.Empty(t, Decode.Refuses(p))
 		for _, dim := range []int{32, 128} {
 			p.HeadDim, p.ValueDim = dim, dim

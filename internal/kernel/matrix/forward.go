@@ -17,7 +17,7 @@ var Forward = &kernel.Kernel{
 		Can: attn.WithDropout | attn.WithPartsOfWholes | attn.OfScores | attn.WithSinks | attn.WithLengths | attn.WithPacked |
 			attn.WithPages | attn.WithQuantised | attn.WithMaxLogit,
 		Parameters: tileRanges.And(headRanges, kernel.IndirectRange, kernel.Parameters{kernel.DecodeParameter: kernel.OnOff,
-			keyTermsParameter: kernel.Between(1, 2)}),
+			keyTermsParameter: kernel.Between(0, 2)}),
 		Reserved:    kernel.ReservedOnCPU,
 		Unsupported: kernel.MatrixLacks,
 	},
@@ -85,7 +85,7 @@ func (t *Tile) moves(name string, p *attn.Problem) traffic.Model {
 func (t *Tile) Constants(p *attn.Problem, l *kernel.FragmentLayout, v kernel.Variant) kernel.Constants {
 	c := t.constants(p, l, v)
 	if p.Cached() {
-		c["KEY_TERMS"] = t.KeyTerms
+		c["KEY_TERMS"] = t.KeyTerms * kernel.BoolInt(!t.WholeKeys)
 	}
 	return c.And(kernel.PartsOrBlocks(p, t.Parts), kernel.WithinConstants(p))
 }

@@ -33,7 +33,8 @@ type Tile struct {
 	Terms         int  // matrix_forward_split: numbers that an operand is the sum of; 0 in other kernels
 	Scaled        bool // matrix_forward_split: rows are scaled by powers of two
 	Ahead         bool // the bias is read eight elements of a row at a time and ahead, where tensors lie so (readsBiasAhead)
-	KeyTerms      int  // elements that a quantised key is the sum of: 2 of blocks, 0 and 1 elsewhere
+	KeyTerms      int  // elements that a key of a cache is the sum of: 2 of blocks with a least number, 1 elsewhere; 0 of tensors
+	WholeKeys     bool // keys of blocks are staged as whole numbers, and products multiplied by their scales
 }
 
 // tileFields are the numbers of a Tile that rows of tables name.
@@ -82,6 +83,7 @@ type tileShared struct {
 	Drop               int // words: what dropout keeps
 	Rows               int // patches beside K and V, with KeysOutside
 	Exponents          int // words: of the rows of Q, K and V, with Scaled
+	Scales             int // words: of the blocks of keys, in builds for caches
 }
 
 // leastDrop is the least length of the array of dropout's draws, in words, though without dropout nothing is there:
@@ -90,7 +92,7 @@ type tileShared struct {
 const leastDrop = 64
 
 func (s tileShared) Bytes() int {
-	return 16*(s.Kv+s.Q+s.H+s.Rows) + 4*(s.X+s.Drop+s.Exponents)
+	return 16*(s.Kv+s.Q+s.H+s.Rows) + 4*(s.X+s.Drop+s.Exponents+s.Scales)
 }
 
 // tilesShared is the number of tiles of keys in shared memory.
@@ -120,6 +122,12 @@ func (t *Tile) Shared(d, dv int) tileShared {
 		s.Patch = max(attn.CeilDiv(d, f.K)*f.K/8, f.N/4) // rows of Q are whole in it
 	}
 	s.Kv = tiles * t.BC * (s.KPitch*max(1, t.KeyTerms) + s.VPitch) * t.terms()
+	switch {
+	case t.WholeKeys:
+		s.Scales = t.BC * attn.CeilDiv(d, 32) * tiles
+	case t.KeyTerms > 0:
+		s.Scales = leastDrop * tiles
+	}
 	if patches := t.W * f.M * (s.Patch | 1); t.KeysOutside {
 		s.Rows = patches
 	} else {
@@ -226,12 +234,14 @@ func HeadsTogether(k *kernel.Prediction, p *attn.Problem) int {
 // smaller (see shrink).
 func ChooseTile(c *kernel.Capabilities, p *attn.Problem, s kernel.Fragment, form int, t *kernel.Tuning) (Tile, error) {
 	k := c.Prediction()
-	terms, err := keyTerms(p, t)
+	terms, err := keyTerms(p, s, form, t)
 	if err != nil {
 		return Tile{}, err
 	}
 	return firstTile(c.Suiting(kernel.Asked(p, s), "matrix_forward"), c, p, t, func(tile Tile) Tile {
-		tile.KeyTerms = terms
+		if p.Cached() {
+			tile.KeyTerms, tile.WholeKeys = max(terms, 1), terms == 0
+		}
 		return tile.Complete(&k, p, s, form)
 	})
 }
@@ -291,9 +301,22 @@ func (t *Tile) cut(p *attn.Problem, s kernel.Fragment, form int) {
 
 // keyTerms is the number of elements that a key is staged as. Those of fp8 are exact in one. Those of blocks have up to 18 bits, more than
 // bf16's eight and fp16's eleven: the rounding of one would move lse by several times what it may be off, with large scores in fp16 too.
-func keyTerms(p *attn.Problem, t *kernel.Tuning) (int, error) {
+// 0 stands for the whole numbers that they are without their block's scale, by which products are multiplied, where fragments are of one
+// block each and lanes know the keys of their scores; blocks that have a least number besides need two elements.
+func keyTerms(p *attn.Problem, s kernel.Fragment, form int, t *kernel.Tuning) (int, error) {
 	if p.KeyType.Block() > 1 {
-		return t.Get(keyTermsParameter, 2), nil
+		why := ""
+		switch {
+		case attn.HasLeast(p.KeyType):
+			why = fmt.Sprintf("blocks of %v have a least number besides", p.KeyType)
+		case form == kernel.FormShared || p.KeyType.Block()%s.K != 0:
+			why = fmt.Sprintf("scores of fragments of %d columns in form %d cannot be multiplied by the scales of blocks", s.K, form)
+		}
+		terms := t.Get(keyTermsParameter, kernel.BoolInt(why != "")*2)
+		if terms == 0 && why != "" {
+			return 0, t.Bad(keyTermsParameter, "%s", why)
+		}
+		return terms, nil
 	}
 	if _, given := t.Given[keyTermsParameter]; given {
 		t.Get(keyTermsParameter, 0)

@@ -68,7 +68,7 @@ func latentUnsupported(c *kernel.Capabilities, p *attn.Problem) string {
 	if rows := kernel.RowsOf(p); rows < latentRows {
 		return fmt.Sprintf("%d rows for each key head: from %d on it is worth its fragments", rows, latentRows)
 	}
-	if p.KeyType == attn.Q4_1 || p.KeyType == attn.Q5_1 {
+	if attn.HasLeast(p.KeyType) {
 		return fmt.Sprintf("keys of %v: it multiplies whole numbers, and a block's least is none", p.KeyType)
 	}
 	if p.DType == attn.BF16 && p.ValueType.Block() > 1 {

@@ -73,7 +73,7 @@ func requireTile(t *rapid.T, c *kernel.Capabilities, p *attn.Problem, tile *Tile
 	if min(sh.Kv, sh.Q, sh.X, sh.H, sh.KPitch, sh.VPitch, sh.QPitch) < 1 {
 		t.Fatalf("%+v: an array of no length: %+v", tile, sh)
 	}
-	if n := 16*(sh.Kv+sh.Q+sh.H+sh.Rows) + 4*(sh.X+sh.Drop); sh.Drop < 1 || n != sh.Bytes() || n > int(l.MaxSharedMemory) {
+	if n := 16*(sh.Kv+sh.Q+sh.H+sh.Rows) + 4*(sh.X+sh.Drop+sh.Scales); sh.Drop < 1 || n != sh.Bytes() || n > int(l.MaxSharedMemory) {
 		t.Fatalf("%+v: %d bytes of shared memory", tile, n)
 	}
 }
@@ -249,7 +249,8 @@ func TestTuningErrors(t *testing.T) {
 	require.Equal(t, 3, tn.Effect["w"])
 }
 
-// TestKeyTermsOfTypes: keys of blocks are two elements each, and no others; on every device the tile has room for them.
+// TestKeyTermsOfTypes: keys of blocks with a least number are two elements each, others whole numbers; on every device the tile has room
+// for them.
 func TestKeyTermsOfTypes(t *testing.T) {
 	for _, g := range kerneltest.GPUs {
 		if len(g.Fragments) == 0 {
@@ -260,15 +261,20 @@ func TestKeyTermsOfTypes(t *testing.T) {
 			for _, x := range []struct {
 				dtype, keys attn.DType
 				terms       int
-			}{{attn.BF16, attn.Q8_0, 2}, {attn.BF16, attn.Q4_0, 2}, {attn.BF16, attn.F8E4M3, 1}, {attn.BF16, attn.BF16, 1},
-				{attn.BF16, attn.Q5_1, 2}, {attn.F16, attn.IQ4_NL, 2}, {attn.F16, attn.F8E5M2, 1},
-				{attn.F16, attn.Q8_0, 2}, {attn.F16, attn.Q4_0, 2}, {attn.F16, attn.F8E4M3, 1}, {attn.F16, attn.F16, 1}} {
+			}{{attn.BF16, attn.Q8_0, 0}, {attn.BF16, attn.Q4_0, 0}, {attn.BF16, attn.F8E4M3, 1}, {attn.BF16, attn.BF16, 1},
+				{attn.BF16, attn.Q5_1, 2}, {attn.F16, attn.IQ4_NL, 0}, {attn.F16, attn.F8E5M2, 1},
+				{attn.F16, attn.Q8_0, 0}, {attn.F16, attn.Q4_1, 2}, {attn.F16, attn.F8E4M3, 1}, {attn.F16, attn.F16, 1}} {
 				p := kerneltest.Problem(attn.Problem{Heads: 16, KeyHeads: 16, QueryLen: 1024, HeadDim: dim, DType: x.dtype,
 					KeyType: x.keys})
 				tile, err := ChooseTile(c, p, c.Fragments(x.dtype)[0], kernel.FormRegisters,
 					kernel.NewTuning(nil))
 				require.NoError(t, err, "%s, D %d", g.Name, dim)
-				require.Equal(t, x.terms, tile.KeyTerms, "%s, D %d: %v beside %v", g.Name, dim, x.keys, x.dtype)
+				want := max(x.terms, 1)
+				if x.keys == x.dtype {
+					want = 0 // no cache
+				}
+				require.Equal(t, want, tile.KeyTerms, "%s, D %d: %v beside %v", g.Name, dim, x.keys, x.dtype)
+				require.Equal(t, x.terms == 0, tile.WholeKeys)
 				require.Empty(t, tile.Check(dim, dim, c), "%s, D %d: %v beside %v", g.Name, dim, x.keys, x.dtype)
 			}
 		}
