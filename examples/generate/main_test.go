@@ -53,12 +53,19 @@ func TestCommand(t *testing.T) {
 	texts := func(s string) string { return s[:strings.Index(s, " characters in")] }
 	require.Equal(t, texts(again), texts(out.String()), "the same seed")
 
+	sparse := good
+	sparse.cache.keep = 4
+	out.Reset()
+	require.NoError(t, run(ctx, &out, dev, sparse))
+	require.Contains(t, out.String(), "layers that see all, and attend to 4 of them, 1: at most")
+
 	broken := filepath.Join(t.TempDir(), "broken")
 	require.NoError(t, os.WriteFile(broken, weights[:len(weights)-1], 0o644))
 	for want, set := range map[string]func(o *options){
 		"no -prompt":   func(o *options) { o.prompts = nil },
 		"-tokens":      func(o *options) { o.tokens = -1 },
 		"-temperature": func(o *options) { o.by.temperature = math.NaN() },
+		"-keep":        func(o *options) { o.cache.keep = -1 },
 		"-top-k":       func(o *options) { o.by.topK = -1 },
 		"-samples":     func(o *options) { o.samples = 0 },
 		"-batch":       func(o *options) { o.cache.batch = 0 },
