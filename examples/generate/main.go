@@ -19,7 +19,7 @@
 //
 // What each head looks at can be seen:
 //
-//	go run ./examples/generate -heads heads.safetensors && vkattn view heads.safetensors
+//	go run ./examples/generate -heads heads.safetensors -keep 32 && vkattn view heads.safetensors
 //
 // Attention, forward and backward, rotation and cache are this library's, on the GPU: whole.go has whole sequences with gradients, for
 // training, cache.go those in pages, lists.go which keys of them count. The rest is plain Go: model.go the transformer, train.go its
@@ -137,7 +137,7 @@ func run(ctx context.Context, out io.Writer, dev *flash.Device, o options) (err 
 	}
 	o.cache.dtype, o.cache.stored = kinds[o.kind].dtype, kinds[o.kind].stored
 	if o.heads != "" {
-		return writeHeads(ctx, out, dev, m, o.prompts[0], o.heads)
+		return writeHeads(ctx, out, dev, m, o.prompts[0], o.heads, o.cache.keep)
 	}
 	// All plans are made here, before the first character: texts come, grow and go without another.
 	c, err := newCache(dev, m.config, o.cache)
