@@ -88,7 +88,7 @@ var modules = [...]struct {
 	name     string
 	bindings int
 	push     int // bytes
-}{{"view_draw", 6, 16}, {"view_peak", 2, 20}}
+}{{"view_draw", 7, 16}, {"view_peak", 2, 20}}
 
 // bytesOf gives words as bytes of the host's order, which is the device's.
 func bytesOf[T uint32 | float32](words []T) []byte {
