@@ -223,7 +223,7 @@ func (r *Renderer) prepare(s *view.State) (view.Work, error) {
 			}
 		}
 		r.problem = p
-		r.facts.FLOPs, r.facts.Kernel = p.flops, p.plan.KernelName()
+		r.facts.FLOPs, r.facts.Kernel = p.flops, p.plan.ForwardInfo().KernelName
 		r.facts.Attention, r.facts.Map = 0, 0 // not of this one
 	}
 	r.failed, r.note = view.AttentionWork{}, ""
