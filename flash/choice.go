@@ -11,7 +11,7 @@ import (
 
 // PassInfo is how a plan runs a pass: forward and backward passes, forward mode, maps.
 type PassInfo struct {
-	Tier           Tier           // of the kernel, by the hardware that it needs; passes of a plan may have several
+	Tier           Tier           // of the kernel, by the hardware that it needs; other passes may have another
 	Kernel         string         // with its tile, for example "scalar_forward 64x32"
 	KernelName     string         // without, for example "scalar_forward"
 	WorkspaceBytes uint64         // device memory of each recording, beyond tensors and Weights
