@@ -2,6 +2,7 @@ package lists
 
 import (
 	"encoding/binary"
+	"math/bits"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -25,8 +26,8 @@ func TestParse(t *testing.T) {
 	require.Equal(t, []float32{39, 7}, l.Of(1, 4, 1), "query head 1 of 4 reads key head 0")
 	require.Equal(t, []float32{5, 4}, l.Of(2, 4, 1))
 	require.Equal(t, 2, l.Pitch())
-	bits := l.Bits(4)
-	require.Len(t, bits, 4*3*8)
+	words := l.Bits(4)
+	require.Len(t, words, 4*3*8)
 	for h := range 4 {
 		for q := range 3 {
 			for k := range 64 {
@@ -34,7 +35,7 @@ func TestParse(t *testing.T) {
 				for _, n := range l.Of(h, 4, q) {
 					want = want || int(n) == k
 				}
-				require.Equal(t, want, bits[(h*3+q)*8+k/8]>>(k%8)&1 == 1, "head %d, query %d, key %d", h, q, k)
+				require.Equal(t, want, words[(h*3+q)*8+k/8]>>(k%8)&1 == 1, "head %d, query %d, key %d", h, q, k)
 			}
 		}
 	}
@@ -63,4 +64,38 @@ func TestRefusals(t *testing.T) {
 	}
 	_, err := Parse("l", stored([]int{1, 1}, 0), 1, 1, mostTokens+1)
 	require.ErrorContains(t, err, "pictures have at most 131072")
+}
+
+// FuzzParse: whatever a file holds, lists that are taken name keys that there are, and have a bit for each.
+func FuzzParse(f *testing.F) {
+	f.Add("I32", 0, 2, 3, 1, []byte{5, 0, 0, 0, 255, 255, 255, 255, 1, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0})
+	f.Add("I32", 1, 1, 3, 2, make([]byte, 24))
+	f.Add("F32", 0, 1, 3, 1, make([]byte, 12))
+	f.Add("I32", -1, 1<<40, 3, 1<<40, []byte{0, 0, 0, 128})
+	f.Fuzz(func(t *testing.T, dtype string, batch, heads, queries, longest int, data []byte) {
+		of := ref.Stored{DType: dtype, Shape: []int{batch, heads, queries, longest}, Data: data}
+		if batch == 0 {
+			of.Shape = of.Shape[1:]
+		}
+		l, err := Parse("lists", of, 2, 3, 40)
+		if err != nil {
+			require.ErrorContains(t, err, `tensor "lists"`)
+			return
+		}
+		set, listed := 0, 0
+		for _, b := range l.Bits(4) {
+			set += bits.OnesCount8(b)
+		}
+		for h := range l.Shown(4) {
+			for q := range 3 {
+				for _, key := range l.Of(h, l.Shown(4), q) {
+					require.Less(t, key, float32(40))
+					if key >= 0 {
+						listed++
+					}
+				}
+			}
+		}
+		require.Equal(t, listed, set)
+	})
 }

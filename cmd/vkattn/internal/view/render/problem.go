@@ -28,18 +28,26 @@ func (l *layer) close() error {
 
 // list puts the layer's lists on the device.
 func (r *Renderer) list(l *layer, of *view.Layer) (err error) {
-	shape := heads.ListsShape(of.Lists)
-	if l.lists, err = r.attention.NewTensor(flash.Int32, shape[0], shape[1], shape[2], shape[3]); err != nil {
+	n := heads.ListsShape(of.Lists)
+	if l.lists, err = r.attention.NewTensor(flash.Int32, n[0], n[1], n[2], n[3]); err != nil {
 		return err
 	}
 	if err := l.lists.Upload(context.Background(), of.Lists.Numbers); err != nil {
 		return err
 	}
-	if l.marks, err = r.filled(of.Lists.Bits(of.Heads)); err != nil {
+	bits := of.Lists.Bits(of.Heads)
+	if l.marks, err = r.dev.NewBuffer(uint64(len(bits)), vk.DeviceLocal); err != nil {
 		return err
 	}
-	bits, strides := heads.BitsLayout(of.Lists, of.Heads)
-	l.listed, err = r.attention.TensorOn(ref(l.marks), 0, flash.Bit, bits, strides)
+	raw, err := r.attention.TensorOn(ref(l.marks), 0, flash.Bool, [4]int{1, 1, 1, len(bits)}, [4]int{})
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(raw.UploadBytes(context.Background(), bits), raw.Close()); err != nil {
+		return err
+	}
+	shape, strides := heads.BitsLayout(of.Lists, of.Heads)
+	l.listed, err = r.attention.TensorOn(ref(l.marks), 0, flash.Bit, shape, strides)
 	return err
 }
 
