@@ -198,10 +198,8 @@ func TestZeroValues(t *testing.T) {
 	_, err = d.Heaps()
 	require.ErrorIs(t, err, ErrArgument)
 	for _, p := range []*Plan{new(Plan), nil} {
-		require.Empty(t, p.Kernel())
-		require.Empty(t, p.Tier())
+		require.Zero(t, p.ForwardInfo())
 		require.Zero(t, p.Implementation())
-		require.Zero(t, p.WorkspaceBytes())
 		require.Equal(t, "no plan", p.String())
 		require.ErrorIs(t, p.Forward(bg, Forward{}), ErrArgument)
 		_, err = p.NewRecording()

@@ -9,23 +9,23 @@ import (
 	"github.com/vkattn/vkattn/internal/kernel"
 )
 
-// PassInfo is how a plan runs what follows its forward pass: backward passes, forward mode, maps.
+// PassInfo is how a plan runs a pass: forward and backward passes, forward mode, maps.
 type PassInfo struct {
-	Tier           Tier           // of the kernels, which may be another than the forward pass's
-	Kernel         string         // with its tile
-	KernelName     string         // without
-	WorkspaceBytes uint64         // of each recording, beyond tensors and Weights
+	Tier           Tier           // of the kernel, by the hardware that it needs; other passes may have another
+	Kernel         string         // with its tile, for example "scalar_forward 64x32"
+	KernelName     string         // without, for example "scalar_forward"
+	WorkspaceBytes uint64         // device memory of each recording, beyond tensors and Weights
 	Tuning         map[string]int // parameters in effect by name, of a pass that takes any
 	WhyNotFaster   []string       // kernels preferred over the chosen one, each with the reason it was not chosen
 }
 
-// fitted is a program of such a pass.
+// fitted is a program of a pass.
 type fitted interface {
 	Tile() string
 	Scratch() []uint64
 }
 
-// chosen is the kernel that a plan takes for a pass that follows its forward pass.
+// chosen is the kernel that a plan takes for a pass.
 type chosen[K kernel.AnyKernel, P fitted] struct {
 	kernel  K
 	program P

@@ -131,7 +131,7 @@ func (c *counts) forward(t *testing.T, plan *Plan, f Forward, call traffic.Call)
 	equalBytes(t, modelled(steps, kernel, traffic.StepValues), total(by, "v", "o", "sums"), "V and O")
 	all := total(by, countedTensors...)
 	if plan.Problem() == countedProblems["whole"] {
-		t.Logf("%s: %.0f of %.0f bytes loaded for nothing", plan.Kernel(), all.idle, all.read)
+		t.Logf("%s: %.0f of %.0f bytes loaded for nothing", plan.ForwardInfo().Kernel, all.idle, all.read)
 	}
 }
 

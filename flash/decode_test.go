@@ -77,7 +77,7 @@ func testDecode(t *testing.T, d *Device, kernel string, tier Tier, p Problem, tu
 	plan := mustPlan(t, d, s.p, WithTier(tier), WithTuning(tuning))
 	require.Equal(t, kernel, plan.kernel.Name)
 	for name, v := range tuning {
-		require.Equal(t, v, plan.Tuning()[name])
+		require.Equal(t, v, plan.ForwardInfo().Tuning[name])
 	}
 	f := s.tensors(t, d, plainly(t, d))
 	require.NoError(t, plan.Forward(bg, f))
@@ -336,7 +336,7 @@ func TestDecodeWithoutSizeControl(t *testing.T) {
 	plan, err := d.Plan(p, WithTier(TierScalar))
 	require.NoError(t, err)
 	defer plan.Close()
-	require.Contains(t, plan.Kernel(), scalar.DecodeKernel)
+	require.Contains(t, plan.ForwardInfo().Kernel, scalar.DecodeKernel)
 	self := 0
 	for key := range kernel.Known.Entries {
 		if strings.Contains(key, "scalar_decode.f32") {

@@ -50,7 +50,7 @@ func TestForward(t *testing.T) {
 					}
 					first = got
 				}
-				if testing.Short() && plan.Tier() == TierMatrix { // another kernel without lse, which conformance has
+				if testing.Short() && plan.ForwardInfo().Tier == TierMatrix { // another kernel without lse, which conformance has
 					require.NoError(t, plan.Close())
 					return
 				}
@@ -467,7 +467,8 @@ func TestSlabs(t *testing.T) {
 	for _, limit := range []int{0, 2 * 37 * rowBytes, 37 * rowBytes, 10 * rowBytes, rowBytes} {
 		t.Run(fmt.Sprint(limit), func(t *testing.T) {
 			plan := mustPlan(t, d, p, WithImplementation(Standard), WithTier(TierScalar), WithTuning(map[string]int{"max_slab": limit}))
-			require.EqualValues(t, 6*37*rowBytes, plan.WorkspaceBytes())
+			workspace := plan.ForwardInfo().WorkspaceBytes
+			require.EqualValues(t, 6*37*rowBytes, workspace)
 			f := s.tensors(t, d, plainly(t, d))
 			require.NoError(t, plan.Forward(bg, f))
 			got := s.check(t, plan, f)
@@ -475,7 +476,7 @@ func TestSlabs(t *testing.T) {
 				require.Equal(t, want, got)
 			}
 			want = got
-			require.EqualValues(t, plan.WorkspaceBytes(), roundTo(d.Usage().ByLabel["workspace"].Current, plan.WorkspaceBytes()))
+			require.EqualValues(t, workspace, roundTo(d.Usage().ByLabel["workspace"].Current, workspace))
 			require.NoError(t, plan.Close())
 			require.Zero(t, d.Usage().ByLabel["workspace"].Current)
 		})

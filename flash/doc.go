@@ -65,8 +65,8 @@
 // Where a problem has too few blocks of queries to fill the device, [Flash] cuts the keys into parts (split-KV), each with workgroups of
 // its own, and a second kernel puts the results together: o_i = Σ_s 2^(t_si − t_i) o_si with 2^t_i = Σ_s 2^t_si, where o_si and t_si are
 // the output and the base-2 log-sum-exp of part s. That takes a workspace of 4·parts·B·Hq·Nq·(Dv + 1) bytes, Dv rounded up to a multiple
-// of 8, and at most 32 MiB unless the caller asks for more parts. [Plan.Kernel] says how many there are, and [WithTuning] of "parts" sets
-// another number, 1 for none. Few rows for each key head, as in decoding, have kernels of their own: up to 16 rows on devices with
+// of 8, and at most 32 MiB unless the caller asks for more parts. [Plan.ForwardInfo] says how many there are, and [WithTuning] of "parts"
+// sets another number, 1 for none. Few rows for each key head, as in decoding, have kernels of their own: up to 16 rows on devices with
 // matrices whose layout is known, up to eight on others with subgroup shuffles. WithTuning of "decode" to 0 does without them.
 //
 // # Lists of keys

@@ -19,7 +19,7 @@ func TestDropoutOfWideTiles(t *testing.T) {
 		plan := mustPlan(t, d, p, WithTier(TierScalar), WithTuning(tile))
 		mask, err := plan.DropoutMask(bg, want.Seed, want.Offset)
 		require.NoError(t, err)
-		require.Equal(t, want.Mask(1, p.Heads, p.QueryLen, p.KeyLen), mask, plan.Kernel())
+		require.Equal(t, want.Mask(1, p.Heads, p.QueryLen, p.KeyLen), mask, plan.ForwardInfo().Kernel)
 		require.NoError(t, plan.Close())
 	}
 }

@@ -50,7 +50,7 @@ func TestMatrixFlash1Tiles(t *testing.T) {
 			plan := runMatrix(t, d, test.p, given, WithImplementation(Flash1))
 			require.Equal(t, Flash1, plan.Implementation())
 			for k, v := range given {
-				require.Equal(t, v, plan.Tuning()[k], k)
+				require.Equal(t, v, plan.ForwardInfo().Tuning[k], k)
 			}
 			tile := constantsOf(plan)
 			model := plan.program.Model().(traffic.KeysOutside)
@@ -86,5 +86,5 @@ func TestMatrixFlash1Checked(t *testing.T) {
 	require.ErrorIs(t, err, ErrUnsupported)
 	require.ErrorContains(t, err, "matrix_flash1.f16")
 	require.ErrorContains(t, err, "o is wrong")
-	require.Equal(t, TierScalar, mustPlan(t, d, p, WithImplementation(Flash1)).Tier())
+	require.Equal(t, TierScalar, mustPlan(t, d, p, WithImplementation(Flash1)).ForwardInfo().Tier)
 }

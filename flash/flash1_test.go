@@ -107,7 +107,7 @@ func TestFlash1Parts(t *testing.T) {
 			r, err := plan.NewRecording()
 			require.NoError(t, err)
 			require.NoError(t, r.Forward(f))
-			blocks, dispatches := attn.CeilDiv(p.KeyLen, plan.Tuning()["bc"]), 1
+			blocks, dispatches := attn.CeilDiv(p.KeyLen, plan.ForwardInfo().Tuning["bc"]), 1
 			if n := cut["max_key_blocks"]; n > 0 {
 				dispatches = attn.CeilDiv(blocks, n)
 			}
@@ -164,9 +164,10 @@ func TestFlash1Workspace(t *testing.T) {
 		for dtype, bytes := range map[DType]int{F32: 8, F16: 8 + 4*12, BF16: 8 + 4*12} {
 			plan := mustPlan(t, d, Problem{Batch: 2, Heads: 3, QueryLen: n, KeyLen: 5000, HeadDim: 16, ValueDim: 11, DType: dtype},
 				WithImplementation(Flash1), WithTier(TierScalar))
-			require.EqualValues(t, 6*n*bytes, plan.WorkspaceBytes(), "%v", dtype)
-			require.Equal(t, traffic.KeysOutside{Label: "scalar_flash1", Rows: plan.Tuning()["br"], Keys: plan.Tuning()["bc"],
-				RowReaders: plan.Tuning()["bc"] / plan.Tuning()["mc"]}, plan.program.Model())
+			info := plan.ForwardInfo()
+			require.EqualValues(t, 6*n*bytes, info.WorkspaceBytes, "%v", dtype)
+			require.Equal(t, traffic.KeysOutside{Label: "scalar_flash1", Rows: info.Tuning["br"], Keys: info.Tuning["bc"],
+				RowReaders: info.Tuning["bc"] / info.Tuning["mc"]}, plan.program.Model())
 			require.NoError(t, plan.Close())
 		}
 	}

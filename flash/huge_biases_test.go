@@ -135,7 +135,7 @@ func testHugeScores(t *testing.T, d *Device, p Problem, opts ...PlanOption) {
 				}
 			}
 			err := plan.Backward(bg, b)
-			if plan.Implementation() == Flash1 || p.DType == F32 && plan.Tier() == TierMatrix { // forward alone
+			if plan.Implementation() == Flash1 || p.DType == F32 && plan.ForwardInfo().Tier == TierMatrix { // forward alone
 				require.ErrorIs(t, err, ErrUnsupported)
 				return
 			}

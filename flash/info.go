@@ -32,7 +32,7 @@ type DeviceInfo struct {
 type TierInfo struct {
 	Implementation Implementation
 	Tier           Tier
-	Kernel         string   // its name, as in Plan.Kernel, without a tile
+	Kernel         string   // its name, as in PassInfo.KernelName
 	Features       []string // what a problem may have beyond plain attention: "dropout", "block mask"
 	Needs          []string // of these, what a problem must have
 	MinDim         int      // where HeadDim and ValueDim are both smaller, another kernel of the tier is taken; 0: nowhere

@@ -101,3 +101,25 @@ func TestErrorsOfTheLayersBelow(t *testing.T) {
 	cause := errors.New("something else")
 	require.ErrorIs(t, d.fail(cause), cause)
 }
+
+// TestForwardInfo: what a plan says of its forward pass is what it says in words and what it was asked for, and is the caller's own.
+func TestForwardInfo(t *testing.T) {
+	d := testDevice(t)
+	p := Problem{Batch: 1, Heads: 2, QueryLen: 40, HeadDim: 16, DType: F32}
+	plan := mustPlan(t, d, p, WithTier(TierScalar), WithTuning(map[string]int{"br": 16, "bc": 64, "mr": 2, "mc": 4, "parts": 3}))
+	info := plan.ForwardInfo()
+	require.Equal(t, TierScalar, info.Tier)
+	require.Equal(t, "scalar_forward", info.KernelName)
+	require.Equal(t, "scalar_forward 16x64, keys in 3 parts", info.Kernel)
+	require.Equal(t, 16, info.Tuning["br"])
+	require.NotZero(t, info.WorkspaceBytes)
+	require.NotEmpty(t, info.WhyNotFaster)
+	require.Contains(t, plan.String(), fmt.Sprintf("tier scalar: %s, workspace %d bytes", info.Kernel, info.WorkspaceBytes))
+	for _, why := range info.WhyNotFaster {
+		require.Contains(t, plan.String(), "not chosen: "+why)
+	}
+	again := plan.ForwardInfo()
+	require.Equal(t, info, again)
+	info.Tuning["br"], info.WhyNotFaster[0] = 1, "changed"
+	require.Equal(t, again, plan.ForwardInfo())
+}

@@ -37,7 +37,7 @@ func (s *sample) lseBeside(t *testing.T, d *Device, keys DType, kernel string, t
 	plan, err := d.Plan(p, WithTier(TierMatrix), WithTuning(forwardTile(t, d, Flash, p, tuning)))
 	skipUnsupported(t, err)
 	defer plan.Close()
-	require.Equal(t, kernel, plan.KernelName())
+	require.Equal(t, kernel, plan.ForwardInfo().KernelName)
 	f := s.tensors(t, d, plainly(t, d))
 	f.K = plainly(t, d)(keys, p.KShape())
 	require.NoError(t, f.K.Upload(bg, rows))
@@ -46,7 +46,7 @@ func (s *sample) lseBeside(t *testing.T, d *Device, keys DType, kernel string, t
 		most = max(most, math.Abs(float64(lse)-want.Data[i]))
 	}
 	t.Logf("lse off by %.2g at most", most)
-	return most, plan.Tuning()
+	return most, plan.ForwardInfo().Tuning
 }
 
 // TestKeysOfBlocks: keys of blocks are staged as whole numbers whose products are multiplied by scales, or as two elements each, which

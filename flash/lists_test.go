@@ -46,7 +46,7 @@ func TestListsInAnyOrder(t *testing.T) {
 	p, f := listSample(t, d, Problem{Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: 7, KeyLen: keys, HeadDim: 16, DType: F32,
 		Lists: Lists{Keys: entries, PerHead: true}})
 	plan := mustPlan(t, d, p)
-	require.Contains(t, plan.Kernel(), "scalar_decode")
+	require.Contains(t, plan.ForwardInfo().Kernel, "scalar_decode")
 	numbers := make([]float32, f.Lists.Elements())
 	run := func(entry func(list, n int) int) (o, lse []float32) {
 		for i := range numbers {

@@ -140,5 +140,5 @@ func TestMatrixDecodeRescalesInTime(t *testing.T) {
 	p := Problem{Batch: 1, Heads: 1, QueryLen: 3, KeyLen: 96, HeadDim: 8, DType: F16, Scale: math.Ln2}
 	plan := mustPlan(t, d, p, WithTier(TierMatrix),
 		WithTuning(forwardTile(t, d, Flash, p, map[string]int{"decode": 1, "w": 1, "keys": 2, "parts": 1})))
-	testRescaling(t, d, plan, plan.Tuning()["keys"], 10, 13, 25)
+	testRescaling(t, d, plan, plan.ForwardInfo().Tuning["keys"], 10, 13, 25)
 }

@@ -140,7 +140,7 @@ func TestSplitIsAsCloseAsScalar(t *testing.T) {
 			continue // the suite's target
 		}
 		plan := mustPlan(t, d, p, WithTier(TierMatrix), WithTuning(map[string]int{"terms": terms}))
-		require.Contains(t, plan.Kernel(), "matrix_forward_split")
+		require.Contains(t, plan.ForwardInfo().Kernel, "matrix_forward_split")
 		for _, in := range splitInputs {
 			t.Run(fmt.Sprintf("%d terms, %s", terms, in.name), func(t *testing.T) {
 				s := newSample(t, p)
@@ -155,7 +155,7 @@ func TestSplitIsAsCloseAsScalar(t *testing.T) {
 				least := 3e-8 // half a unit of fp32's last place
 				want, got := max(least, meanError(t, run(scalar), s.o, sizes)), meanError(t, run(plan), s.o, sizes)
 				t.Logf("mean error over sum P|V|: %.2g, scalar %.2g", got, want)
-				if in.wide && plan.Tuning()["bf16"] == 0 {
+				if in.wide && plan.ForwardInfo().Tuning["bf16"] == 0 {
 					require.Greater(t, got, 10*want, "the documentation says that this is lost")
 					return
 				}
@@ -180,7 +180,7 @@ func TestSplitGradients(t *testing.T) {
 	copy(do.Data, randomValues(rand.New(rand.NewPCG(3, 4)), F32, p.OShape())) // as newBackwardSample has it
 	for tier, name := range map[Tier]string{TierScalar: "scalar_forward", TierMatrix: "matrix_forward_split"} {
 		plan := mustPlan(t, d, p, WithTier(tier))
-		require.Equal(t, name, plan.KernelName())
+		require.Equal(t, name, plan.ForwardInfo().KernelName)
 		plan.gradient.tier = TierScalar
 		s, b := newBackwardSample(t, d, plan, F32)
 		require.NoError(t, plan.Backward(bg, b))
@@ -306,7 +306,7 @@ func TestSplitWays(t *testing.T) {
 			}
 			vktest.Budget(t)
 			plan := mustPlan(t, d, p, WithTier(TierMatrix), WithTuning(forwardTile(t, d, Flash, p, tuning)))
-			require.Contains(t, plan.Kernel(), "matrix_forward_split")
+			require.Contains(t, plan.ForwardInfo().Kernel, "matrix_forward_split")
 			s := newSample(t, p)
 			f := s.tensors(t, d, plainly(t, d))
 			require.NoError(t, plan.Forward(bg, f))

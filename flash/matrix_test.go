@@ -83,9 +83,10 @@ func TestMatrixForms(t *testing.T) {
 						return
 					}
 					plan := runMatrix(t, d, p, tuning)
-					require.Contains(t, plan.String(), fmt.Sprintf("tier matrix: matrix_forward %dx%d %v form %d", plan.Tuning()["br"],
-						plan.Tuning()["bc"], f, form))
-					require.Zero(t, plan.WorkspaceBytes())
+					info := plan.ForwardInfo()
+					require.Contains(t, plan.String(), fmt.Sprintf("tier matrix: matrix_forward %dx%d %v form %d", info.Tuning["br"],
+						info.Tuning["bc"], f, form))
+					require.Zero(t, info.WorkspaceBytes)
 				})
 			}
 		}
@@ -129,9 +130,9 @@ func TestMatrixTiles(t *testing.T) {
 			}
 			tile := forwardTile(t, d, Flash, test.p, test.tuning)
 			plan := runMatrix(t, d, test.p, tile)
-			require.Contains(t, plan.Kernel(), test.tile)
+			require.Contains(t, plan.ForwardInfo().Kernel, test.tile)
 			for k, v := range tile {
-				require.Equal(t, v, plan.Tuning()[k], k)
+				require.Equal(t, v, plan.ForwardInfo().Tuning[k], k)
 			}
 		})
 	}
@@ -216,7 +217,7 @@ func TestMatrixFetching(t *testing.T) {
 				tile := constantsOf(plan)
 				require.Equal(t, kernel.BoolInt(test.p.KeyLen%tile["BC"] != 0), tile["RAGGED"])
 				for k, v := range tuning {
-					require.Equal(t, v, plan.Tuning()[k], k)
+					require.Equal(t, v, plan.ForwardInfo().Tuning[k], k)
 				}
 			})
 		}
@@ -229,12 +230,12 @@ func TestMatrixChoice(t *testing.T) {
 	p := Problem{Batch: 1, Heads: 1, QueryLen: matrix.DecodeRows + 1, HeadDim: 8, DType: F16}
 	plan := mustPlan(t, d, p, WithoutStoredTuning())
 	if isCPU(d) {
-		require.Equal(t, TierScalar, plan.Tier())
+		require.Equal(t, TierScalar, plan.ForwardInfo().Tier)
 		require.Contains(t, plan.String(), "not chosen: matrix_forward: matrices on a CPU are slower")
 	} else {
-		require.Equal(t, TierMatrix, plan.Tier())
-		require.Len(t, plan.WhyNotFaster(), 2, "kernels for few rows")
-		for _, why := range plan.WhyNotFaster() {
+		require.Equal(t, TierMatrix, plan.ForwardInfo().Tier)
+		require.Len(t, plan.ForwardInfo().WhyNotFaster, 2, "kernels for few rows")
+		for _, why := range plan.ForwardInfo().WhyNotFaster {
 			require.Contains(t, why, "rows for each key head")
 		}
 	}
@@ -248,7 +249,7 @@ func TestMatrixChoice(t *testing.T) {
 	p.DType = BF16
 	if why := d.env.Caps.LacksMatrix(attn.BF16); why != "" {
 		plan := mustPlan(t, d, p)
-		require.Equal(t, TierScalar, plan.Tier())
+		require.Equal(t, TierScalar, plan.ForwardInfo().Tier)
 		require.Contains(t, plan.String(), "not chosen: matrix_forward: "+why)
 	}
 }
@@ -371,7 +372,7 @@ func TestMatrixSelfCheck(t *testing.T) {
 	require.ErrorAs(t, err, &unsupported)
 	require.False(t, unsupported.Denied, "flash1 takes no fp32 there")
 	plan := mustPlan(t, d, p)
-	require.Equal(t, TierScalar, plan.Tier(), "the next tier, which the plan says")
+	require.Equal(t, TierScalar, plan.ForwardInfo().Tier, "the next tier, which the plan says")
 	if !isCPU(d) {
 		require.Contains(t, plan.String(), "deny-list")
 	}

@@ -92,7 +92,7 @@ func WithTier(t Tier) PlanOption {
 	}
 }
 
-// WithTuning overrides named tuning parameters of the kernel. Plan.Tuning gives the names and values in effect; Plan fails on
+// WithTuning overrides named tuning parameters of the kernel. Plan.ForwardInfo gives the names and values in effect; Plan fails on
 // a name the chosen kernel does not have, on a value outside the range of its parameter, and on values that do not go with one
 // another or break the device's limits.
 func WithTuning(values map[string]int) PlanOption {

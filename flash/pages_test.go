@@ -122,7 +122,7 @@ func TestPagesGrow(t *testing.T) {
 		p.Causal, p.KeyLengths = CausalBottomRight, true
 		c := newPagedCache(t, d, p)
 		plan := mustPlan(t, d, p, WithTier(TierScalar), WithTuning(x.tuning))
-		require.Equal(t, "scalar_decode", plan.KernelName())
+		require.Equal(t, "scalar_decode", plan.ForwardInfo().KernelName)
 		recording, err := plan.NewRecording()
 		require.NoError(t, err)
 		d.env.Modules = func(name string) ([]uint32, error) { // of which every pipeline is built
@@ -190,8 +190,8 @@ func TestPagesOnMatrices(t *testing.T) {
 			plan, err := d.Plan(p, WithTier(TierMatrix), WithTuning(x.more))
 			skipUnsupported(t, err)
 			defer plan.Close()
-			require.Equal(t, "matrix_forward", plan.KernelName())
-			require.Equal(t, max(1, x.more["parts"]), plan.Tuning()["parts"])
+			require.Equal(t, "matrix_forward", plan.ForwardInfo().KernelName)
+			require.Equal(t, max(1, x.more["parts"]), plan.ForwardInfo().Tuning["parts"])
 		})
 	}
 }

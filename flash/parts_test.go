@@ -49,8 +49,8 @@ func TestPartsOnMatrices(t *testing.T) {
 					tuning[k] = v
 				}
 				plan := runMatrix(t, d, test.p, forwardTile(t, d, Flash, test.p, tuning))
-				require.Contains(t, plan.Kernel(), ", keys in ")
-				require.NotZero(t, plan.WorkspaceBytes())
+				require.Contains(t, plan.ForwardInfo().Kernel, ", keys in ")
+				require.NotZero(t, plan.ForwardInfo().WorkspaceBytes)
 			})
 		}
 	}
@@ -79,8 +79,8 @@ func TestPartsInScalarArithmetic(t *testing.T) {
 				tuning["decode"] = 0
 				s := newSample(t, p)
 				plan := mustPlan(t, d, s.p, WithTier(TierScalar), WithTuning(tuning))
-				require.Contains(t, plan.Kernel(), "scalar_forward")
-				require.Contains(t, plan.Kernel(), fmt.Sprintf(", keys in %d parts", tuning["parts"]))
+				require.Contains(t, plan.ForwardInfo().Kernel, "scalar_forward")
+				require.Contains(t, plan.ForwardInfo().Kernel, fmt.Sprintf(", keys in %d parts", tuning["parts"]))
 				f := s.tensors(t, d, plainly(t, d))
 				require.NoError(t, plan.Forward(bg, f))
 				s.check(t, plan, f)
@@ -131,7 +131,7 @@ func TestPartsSteadyState(t *testing.T) {
 	} {
 		s := newSample(t, test.p)
 		plan := mustPlan(t, d, s.p, WithTier(TierScalar), WithTuning(test.tuning))
-		require.Contains(t, plan.Kernel(), ", keys in 3 parts")
+		require.Contains(t, plan.ForwardInfo().Kernel, ", keys in 3 parts")
 		requireSteadyState(t, d, s, plan)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -123,62 +122,19 @@ func (p *Plan) Implementation() Implementation {
 	return Implementation(p.kernel.Implementation)
 }
 
-// Tier is the class of the chosen kernel, by the hardware that it needs.
-func (p *Plan) Tier() Tier {
+// ForwardInfo says how the plan runs forward passes: what [Device.Plan] chose. Of a zero Plan it is zero. No workspace is allocated before
+// the first recording, and a forward pass that is given Weights takes none.
+func (p *Plan) ForwardInfo() PassInfo {
 	if !p.made() {
-		return ""
+		return PassInfo{}
 	}
-	return Tier(p.kernel.Tier)
-}
-
-// Kernel names the kernel and its tile, for example "scalar_forward 64x32".
-func (p *Plan) Kernel() string {
-	if !p.made() {
-		return ""
-	}
-	return p.kernel.Name + " " + p.program.Tile()
-}
-
-// KernelName names the kernel without its tile, for example "scalar_forward".
-func (p *Plan) KernelName() string {
-	if !p.made() {
-		return ""
-	}
-	return p.kernel.Name
-}
-
-// Tuning gives the tuning parameters in effect by name.
-func (p *Plan) Tuning() map[string]int {
-	if p == nil {
-		return nil
-	}
-	return maps.Clone(p.tuning)
+	c := chosen[*kernel.Kernel, kernel.Program]{p.kernel, p.program, p.tuning, p.reasons}
+	return c.info()
 }
 
 // Tuned says whether the tile is one that `vkattn tune` measured: stored for this device, or in the file of WithTiles.
 func (p *Plan) Tuned() bool {
 	return p != nil && (p.tuned != nil || slices.ContainsFunc(p.rows, func(r *tiles.Row) bool { return r.Source == tiles.Tuned }))
-}
-
-// WorkspaceBytes is the device memory that each recording of the plan takes beyond inputs and outputs. Nothing is allocated
-// before the first recording; a forward pass that is given Weights takes none.
-func (p *Plan) WorkspaceBytes() uint64 {
-	var n uint64
-	if !p.made() {
-		return 0
-	}
-	for _, s := range p.program.Scratch() {
-		n += s
-	}
-	return n
-}
-
-// WhyNotFaster lists the kernels preferred over the chosen one, each with the reason it was not chosen.
-func (p *Plan) WhyNotFaster() []string {
-	if p == nil {
-		return nil
-	}
-	return append([]string(nil), p.reasons...)
 }
 
 // String describes the plan in a few lines: problem, device, tier, kernel and tile, workspace in bytes, the row of tiles that
@@ -188,9 +144,10 @@ func (p *Plan) String() string {
 		return "no plan"
 	}
 	var b strings.Builder
+	info := p.ForwardInfo()
 	fmt.Fprintf(&b, "%v on %s\n", p.problem, p.dev.info.Name)
 	fmt.Fprintf(&b, "  %v, tier %s: %s, workspace %d bytes in %d buffers",
-		p.Implementation(), p.Tier(), p.Kernel(), p.WorkspaceBytes(), len(p.program.Scratch()))
+		p.Implementation(), info.Tier, info.Kernel, info.WorkspaceBytes, len(p.program.Scratch()))
 	if e := p.tuned; e != nil {
 		fmt.Fprintf(&b, "\n  tile measured on this device by vkattn tune: %.2f × the built-in choice", e.Gain)
 	}

@@ -85,11 +85,11 @@ func TestPlanAgain(t *testing.T) {
 	require.Same(t, first.program, again(p))
 
 	// A tuning that is stored counts from then on, and no more once it is removed.
-	key := d.tuned().Key(first.KernelName(), attnOf(normal(t, p)))
+	key := d.tuned().Key(first.ForwardInfo().KernelName, attnOf(normal(t, p)))
 	require.NoError(t, tuned.Store(tuned.Entry{Key: key, Tuning: map[string]int{"br": 16}, Tile: "16", Gain: 2}))
 	stored := mustPlan(t, d, p)
 	require.True(t, stored.Tuned())
-	require.Equal(t, 16, stored.Tuning()["br"])
+	require.Equal(t, 16, stored.ForwardInfo().Tuning["br"])
 	require.Same(t, stored.program, again(p))
 	require.NoError(t, tuned.Remove(key))
 	require.False(t, mustPlan(t, d, p).Tuned())
@@ -105,13 +105,13 @@ func TestPlanAgain(t *testing.T) {
 	d.env.Remember(proof, "o is wrong")
 	t.Cleanup(func() { d.env.Forget(proof) })
 	if other, err := d.Plan(p); err == nil { // a device with other kernels for this takes one
-		require.NotEqual(t, plan.KernelName(), other.KernelName())
+		require.NotEqual(t, plan.ForwardInfo().KernelName, other.ForwardInfo().KernelName)
 		require.NoError(t, other.Close())
 	} else {
 		require.ErrorIs(t, err, ErrUnsupported)
 	}
 	d.env.Forget(proof)
-	require.Equal(t, plan.Kernel(), mustPlan(t, d, p).Kernel())
+	require.Equal(t, plan.ForwardInfo().Kernel, mustPlan(t, d, p).ForwardInfo().Kernel)
 }
 
 // TestBackwardPlanAgain: likewise of backward passes, whose options count.

@@ -143,7 +143,7 @@ func (r *Recording) Forward(f Forward) (err error) {
 		err = c.plan.program.Record(&r.writer, &c.ops)
 	}
 	if err != nil {
-		return r.dev.fail(refused(err, c.plan.problem.String(), c.plan.Tier()))
+		return r.dev.fail(refused(err, c.plan.problem.String(), c.plan.ForwardInfo().Tier))
 	}
 	c.forward, r.ready = f, true
 	return nil

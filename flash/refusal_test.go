@@ -28,7 +28,7 @@ func TestDriverRefusesAKernel(t *testing.T) {
 	plan, err := d.Plan(p, WithTier(TierScalar))
 	require.NoError(t, err)
 	defer plan.Close()
-	require.Contains(t, plan.Kernel(), "scalar_forward")
+	require.Contains(t, plan.ForwardInfo().Kernel, "scalar_forward")
 	require.Contains(t, plan.String(), "scalar_decode: the driver refuses to compile scalar_decode.f32: ")
 
 	_, err = open("pipeline:1=out_of_device_memory").Plan(p, WithTier(TierScalar))

@@ -46,7 +46,7 @@ func TestOutputsAreRoundedToNearestEven(t *testing.T) {
 				f := s.tensors(t, d, plainly(t, d))
 				require.NoError(t, plan.Forward(bg, f))
 				for row, o := 0, download(t, f.O); row < queries; row++ {
-					require.Equal(t, want, o[row*p.HeadDim:(row+1)*p.HeadDim], "%s, %v", plan.Kernel(), dtype)
+					require.Equal(t, want, o[row*p.HeadDim:(row+1)*p.HeadDim], "%s, %v", plan.ForwardInfo().Kernel, dtype)
 				}
 				require.NoError(t, plan.Close())
 			}

@@ -91,7 +91,7 @@ func (r *Recording) scores(f Forward, w *Weights) error {
 	}
 	r.nameTensors(attn.ForwardOperands[:])
 	if err := p.program.(kernel.Scorer).RecordScores(&r.writer, &c.ops); err != nil {
-		return p.dev.fail(refused(err, "scores of "+p.problem.String(), p.Tier()))
+		return p.dev.fail(refused(err, "scores of "+p.problem.String(), p.ForwardInfo().Tier))
 	}
 	r.ready = true
 	return nil

@@ -72,7 +72,7 @@ func (s *sample) runTile(t *testing.T, d *Device, tile map[string]int, opts ...P
 	t.Helper()
 	plan := mustPlan(t, d, s.p, append(opts, WithTier(TierScalar), WithTuning(tile))...)
 	for name, v := range tile {
-		require.Equal(t, v, plan.Tuning()[name])
+		require.Equal(t, v, plan.ForwardInfo().Tuning[name])
 	}
 	f := s.tensors(t, d, plainly(t, d))
 	require.NoError(t, plan.Forward(bg, f))
@@ -261,7 +261,7 @@ func requireSteadyState(t *testing.T, d *Device, s *sample, plan *Plan) {
 		if err := r.Forward(sets[i%2]); err != nil {
 			t.Fatal(err)
 		}
-	}), plan.Kernel())
+	}), plan.ForwardInfo().Kernel)
 }
 
 // attnOf is a problem as kernels take it.

@@ -32,17 +32,17 @@ func TestStoredTuning(t *testing.T) {
 	require.NoError(t, tuned.Store(entry))
 	stored := plan(p)
 	require.True(t, stored.Tuned())
-	require.Equal(t, "scalar_forward 8x64", stored.Kernel())
+	require.Equal(t, "scalar_forward 8x64", stored.ForwardInfo().Kernel)
 	require.Contains(t, stored.String(), "measured on this device by vkattn tune: 1.25 × the built-in choice")
-	require.NotContains(t, fmt.Sprint(stored.WhyNotFaster()), "stored tuning")
+	require.NotContains(t, fmt.Sprint(stored.ForwardInfo().WhyNotFaster), "stored tuning")
 	s := newSample(t, p)
 	f := s.tensors(t, d, plainly(t, d))
 	require.NoError(t, stored.Forward(bg, f))
 	s.check(t, stored, f)
 
 	// What it is not for, and what goes before it.
-	require.Equal(t, builtIn.Kernel(), plan(p, WithoutStoredTuning()).Kernel())
-	require.Equal(t, "scalar_forward 16x64", plan(p, WithTuning(map[string]int{"br": 16, "bc": 64, "mr": 2, "mc": 4})).Kernel())
+	require.Equal(t, builtIn.ForwardInfo().Kernel, plan(p, WithoutStoredTuning()).ForwardInfo().Kernel)
+	require.Equal(t, "scalar_forward 16x64", plan(p, WithTuning(map[string]int{"br": 16, "bc": 64, "mr": 2, "mc": 4})).ForwardInfo().Kernel)
 	for name, other := range map[string]func(*Problem){
 		"head dimension":  func(p *Problem) { p.HeadDim = 24 },
 		"value dimension": func(p *Problem) { p.ValueDim = 12 },
@@ -73,7 +73,7 @@ func TestStoredTuning(t *testing.T) {
 	all, err := tuned.Stored()
 	require.NoError(t, err)
 	require.Len(t, all, 2)
-	require.Equal(t, "scalar_forward 16x32", plan(p).Kernel())
+	require.Equal(t, "scalar_forward 16x32", plan(p).ForwardInfo().Kernel)
 	require.NoError(t, tuned.Remove(key))
 	require.False(t, plan(p).Tuned())
 	left, err := filepath.Glob(filepath.Join(filepath.Dir(path), "*"))
@@ -86,7 +86,7 @@ func TestStoredTuningThatDoesNotFit(t *testing.T) {
 	t.Setenv(tuned.Env, path)
 	d := testDevice(t)
 	p := tuningProblem()
-	builtIn := mustPlan(t, d, p, WithTier(TierScalar)).Kernel()
+	builtIn := mustPlan(t, d, p, WithTier(TierScalar)).ForwardInfo().Kernel
 	key := d.tuned().Key("scalar_forward", attnOf(normal(t, p)))
 	for name, test := range map[string]struct {
 		tuning map[string]int
@@ -103,9 +103,9 @@ func TestStoredTuningThatDoesNotFit(t *testing.T) {
 	} {
 		require.NoError(t, tuned.Store(tuned.Entry{Key: key, Tuning: test.tuning, Tile: "bad"}))
 		plan := mustPlan(t, d, p, WithTier(TierScalar))
-		require.Equal(t, builtIn, plan.Kernel(), name)
+		require.Equal(t, builtIn, plan.ForwardInfo().Kernel, name)
 		require.False(t, plan.Tuned())
-		why := plan.WhyNotFaster() // the last is of the kernel itself
+		why := plan.ForwardInfo().WhyNotFaster // the last is of the kernel itself
 		require.Contains(t, why[len(why)-1], "scalar_forward: stored tuning bad is left aside", name)
 		require.Contains(t, why[len(why)-1], test.why, name)
 	}
@@ -115,8 +115,8 @@ func TestStoredTuningThatDoesNotFit(t *testing.T) {
 	} {
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o644))
 		plan := mustPlan(t, d, p, WithTier(TierScalar))
-		require.Equal(t, builtIn, plan.Kernel())
-		why := plan.WhyNotFaster()
+		require.Equal(t, builtIn, plan.ForwardInfo().Kernel)
+		why := plan.ForwardInfo().WhyNotFaster
 		require.Contains(t, why[len(why)-1], name)
 		require.Condition(t, func() bool {
 			return strings.HasPrefix(strings.Join(d.Notices(), "\n"), "stored tunings are not used: ")

@@ -224,8 +224,8 @@ func TestHostileTuningsThatRun(t *testing.T) {
 				}
 				plan := mustPlan(t, d, s.p, WithImplementation(Implementation(k.kernel.Implementation)), WithTier(TierScalar),
 					WithTuning(given))
-				t.Run(fmt.Sprintf("%s-%v", plan.Kernel(), given), func(t *testing.T) {
-					require.Equal(t, v, plan.Tuning()[name])
+				t.Run(fmt.Sprintf("%s-%v", plan.ForwardInfo().Kernel, given), func(t *testing.T) {
+					require.Equal(t, v, plan.ForwardInfo().Tuning[name])
 					s.poison(t, f)
 					require.NoError(t, plan.Forward(bg, f))
 					s.check(t, plan, f)

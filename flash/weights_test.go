@@ -17,7 +17,7 @@ func TestWeights(t *testing.T) {
 		info, err := plan.BackwardInfo()
 		require.NoError(t, err)
 		require.EqualValues(t, matrix, info.WorkspaceBytes, "dP")
-		require.EqualValues(t, matrix, plan.WorkspaceBytes())
+		require.EqualValues(t, matrix, plan.ForwardInfo().WorkspaceBytes)
 		before := d.Usage().Asked
 		weights, err := plan.NewWeights()
 		require.NoError(t, err)

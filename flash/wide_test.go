@@ -23,8 +23,8 @@ func TestWideForms(t *testing.T) {
 			for form := layout.Form; form <= kernel.FormShared; form++ {
 				t.Run(fmt.Sprintf("%v-%v-form%d", dtype, f, form), func(t *testing.T) {
 					plan := runMatrix(t, d, p, map[string]int{"fm": f.M, "fn": f.N, "fk": f.K, "form": form})
-					require.Contains(t, plan.Kernel(), "matrix_forward_wide")
-					require.Contains(t, plan.Kernel(), fmt.Sprintf("%v form %d", f, form))
+					require.Contains(t, plan.ForwardInfo().Kernel, "matrix_forward_wide")
+					require.Contains(t, plan.ForwardInfo().Kernel, fmt.Sprintf("%v form %d", f, form))
 				})
 			}
 		}
@@ -63,9 +63,9 @@ func TestWideTiles(t *testing.T) {
 			vktest.Budget(t)
 			tile := forwardTile(t, d, Flash, c.p, c.tuning)
 			plan := runMatrix(t, d, c.p, tile)
-			require.Contains(t, plan.Kernel(), "matrix_forward_wide")
+			require.Contains(t, plan.ForwardInfo().Kernel, "matrix_forward_wide")
 			for k, v := range tile {
-				require.Equal(t, v, plan.Tuning()[k], k)
+				require.Equal(t, v, plan.ForwardInfo().Tuning[k], k)
 			}
 		})
 	}

@@ -105,7 +105,8 @@ func (d *doctor) choose(dev *flash.Device, j result.Job) error {
 	}
 	defer plan.Close()
 	d.runnable = append(d.runnable, j)
-	forward := choiceJSON{Kernel: plan.Kernel(), Tier: string(plan.Tier()), Tuned: plan.Tuned(), Why: plan.WhyNotFaster()}
+	of := plan.ForwardInfo()
+	forward := choiceJSON{Kernel: of.Kernel, Tier: string(of.Tier), Tuned: plan.Tuned(), Why: of.WhyNotFaster}
 	if err := add(false, forward, nil); err != nil || !j.Passes.Bwd {
 		return err
 	}

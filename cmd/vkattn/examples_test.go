@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -32,7 +33,7 @@ func example(t *testing.T, name string, args ...string) (file, output string) {
 // TestGeneratedHeads: the file that examples/generate writes is one that `vkattn view` shows.
 func TestGeneratedHeads(t *testing.T) {
 	const text = "Love is not love\n"
-	file, _ := example(t, "generate", "-prompt", text)
+	file, _ := example(t, "generate", "-prompt", text, "-keep", "8")
 	s, err := input.Read(file)
 	require.NoError(t, err)
 	require.Equal(t, []rune(text), s.Text)
@@ -41,8 +42,12 @@ func TestGeneratedHeads(t *testing.T) {
 	for _, l := range s.Layers {
 		require.Equal(t, [2]int{len(text), len(text)}, [2]int{l.Queries, l.Keys})
 		require.True(t, l.Causal)
+		require.Equal(t, l.Window == 0, l.Lists != nil, "layers without a window list keys")
 		if l.Window > 0 {
 			windows++
+		} else {
+			require.Equal(t, [2]int{l.KeyHeads, 8}, [2]int{l.Lists.Heads, l.Lists.Longest})
+			require.Equal(t, float32(3), slices.Max(l.Lists.Of(0, l.Heads, 3)), "its own is among a character's keys")
 		}
 	}
 	require.Positive(t, windows, "some layers see a window of keys")

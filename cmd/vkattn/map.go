@@ -70,6 +70,8 @@ writes the heads of a transformer that it has trained on its text. Heads of seve
 	fl.BoolVar(&f.force, "force", false, "replace the --out file")
 	fl.StringVar(&f.names.Q, "q", "q", "`name` of the tensor of queries in each FILE")
 	fl.StringVar(&f.names.K, "k", "k", "`name` of the tensor of keys")
+	fl.StringVar(&f.names.Lists, "lists", "", "`name` of a tensor of lists, I32 [heads or 1, queries, entries]: weights of the keys that "+
+		"each query lists")
 	fl.BoolVar(&f.random, "random", false, "random heads in place of a FILE, of the sizes that follow")
 	fl.IntVar(&f.heads, "heads", 4, "`number` of random heads")
 	fl.StringVar(&f.length, "seq", "1k", "`number` of their tokens")
@@ -142,6 +144,8 @@ func (f *mapFlags) check(cmd *cobra.Command, args []string) error {
 	switch ext := strings.ToLower(filepath.Ext(f.out)); {
 	case len(args) == 0 && !f.random:
 		return mistake("no FILE is given, and no --random")
+	case f.names.Lists != "" && f.random:
+		return mistake("--lists %s: random heads have none", f.names.Lists)
 	case len(args) > 0 && f.random:
 		return mistake("--random stands in the place of a FILE, and there is one")
 	case f.out == "":
@@ -321,6 +325,9 @@ func (f *mapFlags) grid(ctx context.Context, dev *flash.Device, all []*heads.Hea
 			g.Panels = append(g.Panels, picture.Panel{Title: title, Rows: made.Rows, Columns: made.Columns, Cells: cells})
 		}
 		line := fmt.Sprintf("%v: %d × %d cells", p, made.Rows, made.Columns)
+		if h.Lists != nil {
+			line += fmt.Sprintf(", of lists of %s", count(h.Lists.Longest, "key"))
+		}
 		if made.Time > 0 {
 			line += fmt.Sprintf(", %s ms for %s", result.Digits(made.Time.Seconds()*1e3), count(end-first, "head"))
 		}

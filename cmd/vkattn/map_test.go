@@ -10,11 +10,14 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/heads"
+	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/internal/ref"
 )
 
@@ -63,6 +66,57 @@ func TestMapPicture(t *testing.T) {
 	require.NoFileExists(t, at("report/figures/attention-1.png"), "of an earlier report")
 }
 
+// TestMapOfLists: of keys that are all alike, a query's listed ones have equal weights, and others none.
+func TestMapOfLists(t *testing.T) {
+	needDevice(t)
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	zeros := make([]byte, 4*4*3*8)
+	numbers := []int32{2, -1, 0, 1, 1, 0, 2, 0, 1, 2, -1, -1} // two key heads, three queries, two entries
+	body := append(bytes.Clone(zeros), zeros[:2*4*3*8]...)
+	for _, n := range numbers {
+		body = binary.LittleEndian.AppendUint32(body, uint32(n))
+	}
+	text, err := json.Marshal(map[string]any{
+		"q":            map[string]any{"dtype": "F32", "shape": []int{4, 3, 8}, "data_offsets": []int{0, 384}},
+		"k":            map[string]any{"dtype": "F32", "shape": []int{2, 3, 8}, "data_offsets": []int{384, 576}},
+		"l":            map[string]any{"dtype": "I32", "shape": []int{2, 3, 2}, "data_offsets": []int{576, 624}},
+		"__metadata__": map[string]string{"causal": "none"},
+	})
+	require.NoError(t, err)
+	file := append(binary.LittleEndian.AppendUint64(nil, uint64(len(text))), text...)
+	require.NoError(t, os.WriteFile(at("lists.safetensors"), append(file, body...), 0o644))
+
+	h, err := heads.Read(at("lists.safetensors"), heads.Names{Q: "q", K: "k", Lists: "l"})
+	require.NoError(t, err)
+	dev, err := flash.Open()
+	require.NoError(t, err)
+	defer func() { require.NoError(t, dev.Close()) }()
+	made, err := h.Map(t.Context(), dev, flash.Map{}, 8, 8)
+	require.NoError(t, err)
+	for head, cells := range made.Cells {
+		for query := range 3 {
+			list := numbers[(head/2*3+query)*2:][:2]
+			n := 0
+			for _, key := range list {
+				if key >= 0 {
+					n++
+				}
+			}
+			for key := range 3 {
+				want := 0.0
+				if slices.Contains(list, int32(key)) {
+					want = 1 / float64(n)
+				}
+				require.InDelta(t, want, cells[query*3+key], 1e-5, "head %d, query %d, key %d", head, query, key)
+			}
+		}
+	}
+	status, stdout, stderr := call("map", at("lists.safetensors"), "--lists", "l", "--out", at("l.png"))
+	require.Zero(t, status, stderr)
+	require.Contains(t, stdout, "of lists of 2 keys")
+}
+
 // TestMapUsage: what is wrong with flags and files is said before a device is opened.
 func TestMapUsage(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "a.png")
@@ -84,6 +138,9 @@ func TestMapUsage(t *testing.T) {
 		{"map --random " + file + " --out " + out, "--random stands in the place of a FILE", exitUsage},
 		{"map --seq 9 " + file + " --out " + out, "--seq is of --random heads", exitUsage},
 		{"map --q query " + file + " --out " + out, `no tensor "query": name another with --q; it has`, exitFailure},
+		{"map --random --lists l --out " + out, "random heads have none", exitUsage},
+		{"map --lists l " + file + " --out " + out, `no tensor "l" of lists: it has`, exitFailure},
+		{"map --lists q " + file + " --out " + out, "lists of keys must be I32", exitFailure},
 		{"map nothing.safetensors --out " + out, "nothing.safetensors", exitFailure},
 	} {
 		status, _, stderr := call(strings.Fields(test.args)...)

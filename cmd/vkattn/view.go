@@ -57,7 +57,8 @@ host. Zoom in as far as single weights, change causal order, window, ALiBi slope
 mask, and see what becomes of the weights and of the time. ? lists the keys.
 
 FILE is safetensors: tensors whose names end in q and k and are alike before that, [heads, length, dimension] each,
-one pair a layer, in fp32, fp16 or bf16. Its metadata may hold the text that the queries and keys are of. Without
+one pair a layer, in fp32, fp16 or bf16, and int32 tensors whose names end in lists, of the keys that each query
+lists, [key heads or 1, queries, entries]. Its metadata may hold the text that the queries and keys are of. Without
 FILE queries and keys are random.
 
 The window is part of programs built with the tag view, which 'make view' does. --offscreen needs neither that

@@ -65,7 +65,7 @@ func run(out io.Writer, validate bool) (err error) {
 		return err
 	}
 	defer plan.Close()
-	fmt.Fprintf(out, "kernel: %s\n", plan.Kernel())
+	fmt.Fprintf(out, "kernel: %s\n", plan.ForwardInfo().Kernel)
 
 	var buffers struct{ x, q, k, v, o, y buffer }
 	for _, b := range []struct {

@@ -26,6 +26,7 @@ type cache struct {
 	now             *lane    // of the pass that began latest
 	parts           []part
 	host            []float32
+	index           *index // with keep
 }
 
 // cacheOptions are sizes of a cache.
@@ -36,6 +37,7 @@ type cacheOptions struct {
 	room   int         // characters of the longest sequence
 	page   int         // characters of a page
 	pages  int         // that all sequences share, for layers without a window
+	keep   int         // keys that a new character attends to in layers without a window, chosen by an index; 0: all
 }
 
 // chunk is how many characters of a prompt are taken in at once.
@@ -72,6 +74,7 @@ type lane struct {
 	appending    []*rows.Plan
 	attending    []*flash.Plan
 	requests     []kvcache.Request
+	lists        *flash.Tensor // of keys, in layers without a window; nil: they see all
 }
 
 func newCache(dev *flash.Device, m config, o cacheOptions) (c *cache, err error) {
@@ -82,6 +85,9 @@ func newCache(dev *flash.Device, m config, o cacheOptions) (c *cache, err error)
 		}
 	}()
 	c.group()
+	if c.keep > 0 {
+		c.index = &index{config: m, keep: c.keep, keys: map[kvcache.Sequence][][]float32{}}
+	}
 	for _, g := range c.groups {
 		g.cache, err = kvcache.New(dev, kvcache.Options{Layers: g.layers, KeyHeads: m.keyHeads, HeadDim: m.dim, Page: o.page,
 			Pages:        c.pagesOf(g),
@@ -139,12 +145,22 @@ func (c *cache) newLane(dev *flash.Device, sequences, tokens int) (l *lane, err 
 	if l.o, err = headsOf(l.out, 0, c.heads, c.dim); err != nil {
 		return l, err
 	}
+	if c.keep > 0 && tokens == 1 {
+		if l.lists, err = dev.NewTensor(flash.Int32, sequences, c.keyHeads, 1, c.keep); err != nil {
+			return l, err
+		}
+		c.owned = append(c.owned, l.lists)
+	}
 	for _, g := range c.groups {
 		b, err := g.cache.NewBatch(sequences, tokens)
 		if err != nil {
 			return l, err
 		}
-		attending, err := c.plan(dev, b.Problem(flash.Problem{Heads: c.heads, Causal: flash.CausalBottomRight, Window: windowOf(g.window)}))
+		problem := flash.Problem{Heads: c.heads, Causal: flash.CausalBottomRight, Window: windowOf(g.window)}
+		if l.lists != nil && g.window == 0 {
+			problem.Lists = flash.Lists{Keys: c.keep, PerHead: true}
+		}
+		attending, err := c.plan(dev, b.Problem(problem))
 		if err != nil {
 			return l, err
 		}
@@ -161,13 +177,17 @@ func (c *cache) newLane(dev *flash.Device, sequences, tokens int) (l *lane, err 
 
 // add begins an empty sequence.
 func (c *cache) add() (sequence, error) {
-	return c.each(func(i int, g *group) (kvcache.Sequence, error) { return g.cache.Add() })
+	s, err := c.each(func(i int, g *group) (kvcache.Sequence, error) { return g.cache.Add() })
+	c.index.fork(s, nil)
+	return s, err
 }
 
 // fork begins a sequence with the characters of another, and without a page of its own: pages are shared until one of the two goes on in
 // one, which it gets a copy of then.
 func (c *cache) fork(s sequence) (sequence, error) {
-	return c.each(func(i int, g *group) (kvcache.Sequence, error) { return g.cache.Fork(s[i]) })
+	forked, err := c.each(func(i int, g *group) (kvcache.Sequence, error) { return g.cache.Fork(s[i]) })
+	c.index.fork(forked, s)
+	return forked, err
 }
 
 // each begins a sequence in each group.
@@ -188,6 +208,7 @@ func (c *cache) free(s sequence) (err error) {
 	for i := range s {
 		err = errors.Join(err, c.groups[i].cache.Free(s[i]))
 	}
+	c.index.free(s)
 	return err
 }
 
@@ -248,7 +269,11 @@ func (c *cache) attend(ctx context.Context, layer int, qkv, o []float32) error {
 	if err := l.appending[at.group].Append(ctx, b.Append(at.layer, rows.Append{Q: l.qkv.q, K: l.qkv.k, V: l.qkv.v})); err != nil {
 		return err
 	}
-	if err := l.attending[at.group].Forward(ctx, b.Forward(at.layer, flash.Forward{Q: l.qkv.q, O: l.o})); err != nil {
+	lists, err := c.list(ctx, at, qkv)
+	if err != nil {
+		return err
+	}
+	if err := l.attending[at.group].Forward(ctx, b.Forward(at.layer, flash.Forward{Q: l.qkv.q, O: l.o, Lists: lists})); err != nil {
 		return err
 	}
 	cols := c.heads * c.dim

@@ -9,16 +9,21 @@
 //
 //	go run ./examples/generate -prompt "Love is not" -samples 8 -batch 8 -cache q8_0 -pages 24
 //
+// With -keep a new character attends to that many keys only in layers that see all: the latest ones, and others that an index finds:
+//
+//	go run ./examples/generate -tokens 400 -keep 32
+//
 // The model has rotary position embedding, grouped queries, and a sliding window in every other layer. It was trained by this program too:
 //
 //	go run ./examples/generate -train
 //
 // What each head looks at can be seen:
 //
-//	go run ./examples/generate -heads heads.safetensors && vkattn view heads.safetensors
+//	go run ./examples/generate -heads heads.safetensors -keep 32 && vkattn view heads.safetensors
 //
 // Attention, forward and backward, rotation and cache are this library's, on the GPU: whole.go has whole sequences with gradients, for
-// training, cache.go those in pages. The rest is plain Go: model.go the transformer, train.go its training, generate.go what runs when.
+// training, cache.go those in pages, lists.go which keys of them count. The rest is plain Go: model.go the transformer, train.go its
+// training, generate.go what runs when.
 package main
 
 import (
@@ -88,6 +93,8 @@ func main() {
 	flag.IntVar(&o.cache.page, "page", 16, "characters of a page of the cache, a power of two up to 512")
 	flag.IntVar(&o.cache.pages, "pages", 64, "pages that all texts share in layers that see all before; where they run out, texts wait "+
 		"for each other")
+	flag.IntVar(&o.cache.keep, "keep", 0, "keys that a new character attends to in layers that see all before: the latest quarter, "+
+		"and what an index finds; 0: all")
 	flag.StringVar(&o.kind, "cache", "f16", "type of keys and values in the cache: "+kindNames()+"; all but f16 and f32 are quantised")
 	flag.StringVar(&o.file, "model", "", "a file of weights; none: those that come with the example")
 	flag.StringVar(&o.heads, "heads", "", "a file for `vkattn view`: queries and keys of all heads over the first prompt, or a sonnet; "+
@@ -130,7 +137,7 @@ func run(ctx context.Context, out io.Writer, dev *flash.Device, o options) (err 
 	}
 	o.cache.dtype, o.cache.stored = kinds[o.kind].dtype, kinds[o.kind].stored
 	if o.heads != "" {
-		return writeHeads(ctx, out, dev, m, o.prompts[0], o.heads)
+		return writeHeads(ctx, out, dev, m, o.prompts[0], o.heads, o.cache.keep)
 	}
 	// All plans are made here, before the first character: texts come, grow and go without another.
 	c, err := newCache(dev, m.config, o.cache)
@@ -178,6 +185,8 @@ func (c *cache) report(out io.Writer, kind string) {
 		see := "all"
 		if g.window > 0 {
 			see = fmt.Sprintf("%d characters", g.window)
+		} else if c.keep > 0 {
+			see = fmt.Sprintf("all, and attend to %d of them", c.keep)
 		}
 		fmt.Fprintf(out, "   layers that see %s, %d: at most %d of %d pages in use, %d bytes\n",
 			see, g.layers, g.most, c.pagesOf(g), g.most*c.page*c.bytes(g))
@@ -194,6 +203,8 @@ func (o *options) check() error {
 		return fmt.Errorf("-temperature %g: must be at least 0", o.by.temperature)
 	case o.by.topK < 0:
 		return fmt.Errorf("-top-k %d: must be at least 0", o.by.topK)
+	case o.cache.keep < 0:
+		return fmt.Errorf("-keep %d: must be at least 0", o.cache.keep)
 	}
 	if _, known := kinds[o.kind]; !known {
 		return fmt.Errorf("-cache %q: must be one of %s", o.kind, kindNames())

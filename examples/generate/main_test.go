@@ -53,12 +53,19 @@ func TestCommand(t *testing.T) {
 	texts := func(s string) string { return s[:strings.Index(s, " characters in")] }
 	require.Equal(t, texts(again), texts(out.String()), "the same seed")
 
+	sparse := good
+	sparse.cache.keep = 4
+	out.Reset()
+	require.NoError(t, run(ctx, &out, dev, sparse))
+	require.Contains(t, out.String(), "layers that see all, and attend to 4 of them, 1: at most")
+
 	broken := filepath.Join(t.TempDir(), "broken")
 	require.NoError(t, os.WriteFile(broken, weights[:len(weights)-1], 0o644))
 	for want, set := range map[string]func(o *options){
 		"no -prompt":   func(o *options) { o.prompts = nil },
 		"-tokens":      func(o *options) { o.tokens = -1 },
 		"-temperature": func(o *options) { o.by.temperature = math.NaN() },
+		"-keep":        func(o *options) { o.cache.keep = -1 },
 		"-top-k":       func(o *options) { o.by.topK = -1 },
 		"-samples":     func(o *options) { o.samples = 0 },
 		"-batch":       func(o *options) { o.cache.batch = 0 },
@@ -128,9 +135,28 @@ func TestHeads(t *testing.T) {
 		require.InDelta(t, qkv[c], tensors["layer0.q"][c], 1e-5)
 	}
 	require.Equal(t, 14, strings.Count(firstSonnet(), "\n"))
+
+	// With lists, those of the layer that sees all: its own character, and before there are as many keys every one.
+	o.cache.keep = 6
+	require.NoError(t, run(context.Background(), &out, dev, o))
+	_, tensors = storedHeads(t, file)
+	require.Len(t, tensors, 2*m.config.layers+1)
+	lists := tensors["layer1.lists"]
+	require.Len(t, lists, m.keyHeads*17*6)
+	for i := range m.keyHeads * 17 {
+		at, listed := i%17, map[float32]bool{}
+		for _, key := range lists[6*i:][:6] {
+			require.False(t, key >= 0 && listed[key])
+			require.LessOrEqual(t, key, float32(at))
+			listed[key] = true
+		}
+		require.True(t, listed[float32(at)])
+		delete(listed, -1)
+		require.Len(t, listed, min(at+1, 6))
+	}
 }
 
-// storedHeads reads a file of fp32 tensors.
+// storedHeads reads a file of tensors of fp32 and of lists.
 func storedHeads(t *testing.T, file string) (about map[string]string, tensors map[string][]float32) {
 	t.Helper()
 	data, err := os.ReadFile(file)
@@ -145,11 +171,14 @@ func storedHeads(t *testing.T, file string) (about map[string]string, tensors ma
 	for name, raw := range header {
 		var s stored
 		require.NoError(t, json.Unmarshal(raw, &s))
-		require.Equal(t, "F32", s.DType)
+		require.Equal(t, map[bool]string{false: "F32", true: "I32"}[strings.HasSuffix(name, "lists")], s.DType)
 		values := make([]float32, (s.Offsets[1]-s.Offsets[0])/4)
 		require.Len(t, values, s.Shape[0]*s.Shape[1]*s.Shape[2])
 		for i := range values {
-			values[i] = math.Float32frombits(binary.LittleEndian.Uint32(body[s.Offsets[0]+4*i:]))
+			bits := binary.LittleEndian.Uint32(body[s.Offsets[0]+4*i:])
+			if values[i] = math.Float32frombits(bits); s.DType == "I32" {
+				values[i] = float32(int32(bits))
+			}
 		}
 		tensors[name] = values
 	}

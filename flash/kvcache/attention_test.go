@@ -62,8 +62,8 @@ func newCachedLane(t *testing.T, d *flash.Device, c *Cache, p flash.Problem, n, 
 	require.NoError(t, l.append.Append(l.Append(0, rows.Append{K: l.k, V: l.v})))
 
 	p.Pages = flash.Pages{}
-	l.plain = mustPlan(t, d, p, flash.WithTier(flash.TierScalar), flash.WithTuning(plan.Tuning()))
-	require.Equal(t, plan.Kernel(), l.plain.Kernel())
+	l.plain = mustPlan(t, d, p, flash.WithTier(flash.TierScalar), flash.WithTuning(plan.ForwardInfo().Tuning))
+	require.Equal(t, plan.ForwardInfo().Kernel, l.plain.ForwardInfo().Kernel)
 	l.plainK, l.plainV = tensor(o.KeyType, p.KShape()), tensor(o.ValueType, p.VShape())
 	l.lengths, l.queries = tensor(flash.Int32, [4]int{1, 1, 1, n}), tensor(flash.Int32, [4]int{1, 1, 1, n})
 	return l

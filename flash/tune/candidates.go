@@ -33,26 +33,28 @@ func Candidates(d *flash.Device, p flash.Problem, opts ...flash.PlanOption) (_ [
 	}
 	defer plan.Close()
 	k, _ := within.Forward(plan)
-	out := []Candidate{{Kernel: k.Name, Tile: tile(plan.Kernel(), k.Name), Default: true}}
+	usual := plan.ForwardInfo()
+	out := []Candidate{{Kernel: k.Name, Tile: tile(usual.Kernel, k.Name), Default: true}}
 	if k.Candidates == nil {
 		return out, nil
 	}
 	// Two ways to say the same tile are one candidate.
-	seen := []map[string]int{plan.Tuning()}
+	seen := []map[string]int{usual.Tuning}
 	candidates := k.Candidates(&env.Caps, &a)
 	if row := env.Caps.TunedRow(k.Name, &a); row != nil {
 		candidates = append(candidates, row.Values)
 	}
 	for _, c := range candidates {
-		other, err := d.Plan(p, append(slices.Clone(opts), flash.WithTier(plan.Tier()), flash.WithTuning(c))...)
+		other, err := d.Plan(p, append(slices.Clone(opts), flash.WithTier(usual.Tier), flash.WithTuning(c))...)
 		if errors.Is(err, flash.ErrArgument) || errors.Is(err, flash.ErrUnsupported) {
 			continue // does not fit this device
 		}
 		if err != nil {
 			return nil, err
 		}
-		effect := other.Tuning()
-		named := tile(other.Kernel(), k.Name)
+		info := other.ForwardInfo()
+		effect := info.Tuning
+		named := tile(info.Kernel, k.Name)
 		if err := other.Close(); err != nil {
 			return nil, err
 		}

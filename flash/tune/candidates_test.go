@@ -21,11 +21,11 @@ func TestCandidates(t *testing.T) {
 	for _, c := range got {
 		require.Equal(t, "scalar_forward", c.Kernel)
 		plan := mustPlan(t, d, p, flash.WithTier(flash.TierScalar), flash.WithTuning(c.Tuning), flash.WithoutStoredTuning())
-		require.True(t, strings.HasSuffix(plan.Kernel(), c.Tile))
+		require.True(t, strings.HasSuffix(plan.ForwardInfo().Kernel, c.Tile))
 		for _, e := range effects {
-			require.NotEqual(t, e, plan.Tuning(), "no tiling twice")
+			require.NotEqual(t, e, plan.ForwardInfo().Tuning, "no tiling twice")
 		}
-		effects = append(effects, plan.Tuning())
+		effects = append(effects, plan.ForwardInfo().Tuning)
 	}
 	back, err := BackwardCandidates(d, p, flash.WithTier(flash.TierScalar))
 	require.NoError(t, err)
@@ -46,7 +46,7 @@ func TestDecodeCandidates(t *testing.T) {
 	d := testDevice(t)
 	p := flash.Problem{Batch: 1, Heads: 4, KeyHeads: 2, QueryLen: 1, KeyLen: 100, HeadDim: 16, DType: flash.F16}
 	plan := mustPlan(t, d, p, flash.WithTier(flash.TierScalar))
-	if plan.KernelName() != "scalar_decode" {
+	if plan.ForwardInfo().KernelName != "scalar_decode" {
 		t.Skip(plan)
 	}
 	got, err := Candidates(d, p, flash.WithTier(flash.TierScalar))

@@ -26,7 +26,7 @@ func TestStored(t *testing.T) {
 	require.Len(t, all, 1)
 	plan := mustPlan(t, d, few, flash.WithTier(flash.TierScalar))
 	require.True(t, plan.Tuned())
-	require.Equal(t, "scalar_forward 8x64", plan.Kernel())
+	require.Equal(t, "scalar_forward 8x64", plan.ForwardInfo().Kernel)
 	text, err := ExportTiles(d)
 	require.NoError(t, err)
 	require.Contains(t, text, "br=8")

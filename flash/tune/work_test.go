@@ -36,8 +36,8 @@ func TestEveryPlanCountsItsWork(t *testing.T) {
 			require.NoError(t, err)
 			least, err := LeastForwardBytes(p, flash.Flash)
 			require.NoError(t, err)
-			require.GreaterOrEqual(t, Total(steps).Bytes(), least, plan.Kernel())
-			require.Equal(t, steps, again(ForwardModel(plan), p, Call{LSE: true}), plan.Kernel())
+			require.GreaterOrEqual(t, Total(steps).Bytes(), least, plan.ForwardInfo().Kernel)
+			require.Equal(t, steps, again(ForwardModel(plan), p, Call{LSE: true}), plan.ForwardInfo().Kernel)
 			without, err := ForwardModel(plan).Work(p, Call{})
 			require.NoError(t, err)
 			require.Equal(t, 4*float64(plan.Problem().Batch*plan.Problem().Heads*plan.Problem().QueryLen),

@@ -7,6 +7,9 @@ const (
 	listsF16    = "scalar_decode_lists.f16"
 	ofLists     = "flash2/scalar/decode=1"
 
+	drawShader = "shaders/view/view_draw.comp"
+	viewRender = "./cmd/vkattn/internal/view/render"
+
 	invertShader  = "shaders/common/lists_invert.comp"
 	listsBackward = "shaders/scalar/scalar_backward_lists.comp"
 )
@@ -88,5 +91,23 @@ var listMutants = []Mutant{
 		Old: "min(item_key[u], last_key()));", New: "min(walk_length, last_key()));",
 		Breaks: "score functions of backward passes see another key",
 		Kill:   []Killer{conformance("lists/alibi/f16", ofLists)},
+	},
+	{
+		ID: "lists-marks-first-word", File: drawShader, Modules: "view_draw",
+		Old: "if (w == first.x / 32) bits &= ~0u << first.x % 32;", New: "",
+		Breaks: "cells are marked for keys before their first one, in the same word of bits",
+		Kill:   []Killer{in(viewRender, "TestMarkedPixels")},
+	},
+	{
+		ID: "lists-marks-view", File: drawShader, Modules: "view_draw",
+		Old: "last = uvec2(i.key, i.query) + (cell + 1) * length / n - 1;", New: "last = first;",
+		Breaks: "a cell of several pairs is marked by its first one",
+		Kill:   []Killer{in(viewRender, "TestMarkedPixels")},
+	},
+	{
+		ID: "lists-marks-heads", File: "cmd/vkattn/internal/lists/lists.go",
+		Old: "(head*l.Heads/heads*l.Queries+query)", New: "(head%l.Heads*l.Queries+query)",
+		Breaks: "query heads are given the lists of other key heads",
+		Kill:   []Killer{in("./cmd/vkattn/internal/lists", "TestParse")},
 	},
 }

@@ -101,7 +101,8 @@ func planned(ctx context.Context, dev *flash.Device, measurer *bench.Device, j r
 		return row, "", ctx.Err()
 	}
 	defer plan.Close()
-	row.Tier, row.Kernel, row.Fwd.Model = string(plan.Tier()), plan.Kernel(), tune.ForwardModel(plan)
+	forward := plan.ForwardInfo()
+	row.Tier, row.Kernel, row.Fwd.Model = string(forward.Tier), forward.Kernel, tune.ForwardModel(plan)
 	info, err := plan.BackwardInfo()
 	switch {
 	case err == nil:

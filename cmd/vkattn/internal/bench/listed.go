@@ -88,7 +88,8 @@ func (d *Device) List(ctx context.Context, j result.Job) (out []ListedPass, err 
 		return nil, err
 	}
 	if passes.Fwd {
-		pass := ListedPass{Case: j.Case, Kernel: p.plan.Kernel(), Tier: p.plan.Tier(), Workspace: p.plan.WorkspaceBytes()}
+		info := p.plan.ForwardInfo()
+		pass := ListedPass{Case: j.Case, Kernel: info.Kernel, Tier: info.Tier, Workspace: info.WorkspaceBytes}
 		if pass.Listing, err = d.list(p.plan, func(r *flash.Recording) error { return r.Forward(p.forward) }); err != nil {
 			return nil, err
 		}

@@ -72,7 +72,8 @@ func (s *deviceShape) measure(ctx context.Context, row *result.Row, j result.Job
 	// Workspace is allocated by recordings. Making the plan may have tried the kernel out, with tensors of its own.
 	s.d.dev.ResetPeak()
 	before := s.d.dev.Usage()
-	row.Tier, row.Kernel = string(plan.Tier()), plan.Kernel()
+	info := plan.ForwardInfo()
+	row.Tier, row.Kernel = string(info.Tier), info.Kernel
 
 	forward, backward := s.d.Limit, s.d.Limit
 	if passes.JVP && !s.passes.JVP {

@@ -58,7 +58,8 @@ func (d *Device) Plan(ctx context.Context, j result.Job, did func(backward bool,
 		return err
 	}
 	defer plan.Close()
-	if err := did(false, plan.Kernel(), plan.Tier()); err != nil || !j.Passes.OrDefault().Bwd {
+	forward := plan.ForwardInfo()
+	if err := did(false, forward.Kernel, forward.Tier); err != nil || !j.Passes.OrDefault().Bwd {
 		return err
 	}
 	info, err := plan.BackwardInfo()

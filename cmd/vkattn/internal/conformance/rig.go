@@ -58,8 +58,8 @@ func NewRig(dev *flash.Device, t Target, p flash.Problem, more, backward map[str
 	if err != nil {
 		return nil, err
 	}
-	if plan.Implementation() != t.Implementation || plan.Tier() != t.Tier {
-		return nil, errors.Join(fmt.Errorf("asked for %v, the plan is %v/%s", t, plan.Implementation(), plan.Tier()), plan.Close())
+	if tier := plan.ForwardInfo().Tier; plan.Implementation() != t.Implementation || tier != t.Tier {
+		return nil, errors.Join(fmt.Errorf("asked for %v, the plan is %v/%s", t, plan.Implementation(), tier), plan.Close())
 	}
 	r := &Rig{Slab: s, Plan: plan, target: t}
 	if r.weights, err = plan.NewWeights(); err != nil {
@@ -82,7 +82,7 @@ func (g *Rig) Run(ctx context.Context, c *Case, how How) (r Result) {
 	start := time.Now()
 	r = Result{
 		Case: c.Name, Implementation: g.target.Implementation, Tier: g.target.Tier, Target: g.target.String(),
-		DType: c.Problem.DType, Problem: c.Problem, Kernel: g.Plan.Kernel(),
+		DType: c.Problem.DType, Problem: c.Problem, Kernel: g.Plan.ForwardInfo().Kernel,
 	}
 	defer func() {
 		r.Duration = time.Since(start)

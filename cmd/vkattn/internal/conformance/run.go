@@ -303,9 +303,10 @@ func (c *Case) execute(ctx context.Context, dev *flash.Device, t Target, r *Resu
 		return err
 	}
 	defer func() { err = errors.Join(err, plan.Close()) }()
-	r.Kernel = plan.Kernel()
-	if plan.Implementation() != t.Implementation || plan.Tier() != t.Tier {
-		return fmt.Errorf("asked for %v, the plan is %v/%s", t, plan.Implementation(), plan.Tier())
+	info := plan.ForwardInfo()
+	r.Kernel = info.Kernel
+	if plan.Implementation() != t.Implementation || info.Tier != t.Tier {
+		return fmt.Errorf("asked for %v, the plan is %v/%s", t, plan.Implementation(), info.Tier)
 	}
 	p := c.Problem
 	var arenas [len(attn.ForwardOperands)]*arena

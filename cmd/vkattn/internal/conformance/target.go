@@ -187,7 +187,7 @@ func tunings(dev *flash.Device, t Target) map[string]int {
 		return nil
 	}
 	defer plan.Close()
-	return plan.Tuning()
+	return plan.ForwardInfo().Tuning
 }
 
 // onCPU tells drivers that run shaders on the CPU, where sizes must stay small.

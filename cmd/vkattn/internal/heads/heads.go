@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/lists"
 	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/internal/plainjson"
 	"github.com/vkattn/vkattn/internal/ref"
@@ -21,14 +22,15 @@ type Heads struct {
 	Q, K    []float32 // of Problem.QShape and KShape
 	Text    []string  // of each token, where the file says it: of keys, and of queries where there are as many
 	Masked  bool      // the file says which keys queries see
+	Lists   *lists.Lists
 }
 
-// Names are the tensors of a file.
-type Names struct{ Q, K string }
+// Names are the tensors of a file; Lists may be "", for none.
+type Names struct{ Q, K, Lists string }
 
 // Read reads a safetensors file with queries and keys of F32, F16 or BF16, both [batch, heads, tokens, dim], or fewer dimensions, which are
-// the last. Its metadata may say more: "causal" (none, bottom-right, top-left), "window" (left,right), "scale", "text" (a character for
-// each key), "title"; or "case", as files of test vectors have it.
+// the last, and lists of keys as lists.Parse takes them. Its metadata may say more: "causal" (none, bottom-right, top-left), "window"
+// (left,right), "scale", "text" (a character for each key), "title"; or "case", as files of test vectors have it.
 func Read(path string, names Names) (*Heads, error) {
 	tensors, metadata, err := ref.ReadSafetensors(path)
 	if err != nil {
@@ -80,7 +82,23 @@ func Parse(tensors map[string]ref.Stored, metadata map[string]string, names Name
 	if h.Problem, err = h.Problem.Normalize(); err != nil {
 		return nil, err
 	}
+	if names.Lists != "" {
+		return h, h.takeLists(tensors, names.Lists)
+	}
 	return h, nil
+}
+
+// takeLists takes the lists of keys that are in a file.
+func (h *Heads) takeLists(tensors map[string]ref.Stored, name string) (err error) {
+	of, ok := tensors[name]
+	if !ok {
+		return fmt.Errorf("it has no tensor %q of lists: it has %s", name, strings.Join(slices.Sorted(maps.Keys(tensors)), ", "))
+	}
+	if h.Problem.Batch != 1 {
+		return fmt.Errorf("tensor %q: lists are of one batch entry, and there are %d", name, h.Problem.Batch)
+	}
+	h.Lists, err = lists.Parse(name, of, h.Problem.KeyHeads, h.Problem.QueryLen, h.Problem.KeyLen)
+	return err
 }
 
 // tensor is one of a file's, in four dimensions; flag names it.

@@ -35,7 +35,7 @@ func file(t *testing.T, metadata map[string]string, shapes map[string][]int, dty
 
 func TestRead(t *testing.T) {
 	shapes := map[string][]int{"layer.q": {4, 3, 8}, "layer.k": {2, 5, 8}, "bias": {3, 5}}
-	names := Names{"layer.q", "layer.k"}
+	names := Names{Q: "layer.q", K: "layer.k"}
 	h, err := Read(file(t, map[string]string{"causal": "top-left", "window": "2,-1", "text": "añb c", "title": "T", "scale": "0.5"}, shapes,
 		"F16"), names)
 	require.NoError(t, err)

@@ -3,8 +3,10 @@ package heads
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/lists"
 	"github.com/vkattn/vkattn/flash"
 )
 
@@ -16,12 +18,30 @@ type Pictures struct {
 	Kernel        string
 }
 
+// Listed are problems with lists of keys: attention over the keys that are listed alone, and what its maps are of, for which a mask of
+// lists.Lists.Bits stands for the lists.
+func Listed(p flash.Problem, l *lists.Lists) (attending, mapped flash.Problem) {
+	attending, mapped = p, p
+	attending.Lists = flash.Lists{Keys: l.Longest, PerHead: l.Heads > 1}
+	mapped.Mask = flash.PerScore{DType: flash.Bit, Batch: 1, Heads: l.Shown(p.Heads), Queries: p.QueryLen, Keys: p.KeyLen}
+	return attending, mapped
+}
+
+// ListsShape is that of the tensor of numbers.
+func ListsShape(l *lists.Lists) [4]int { return [4]int{1, l.Heads, l.Queries, l.Longest} }
+
+// BitsLayout is the shape and the strides of the tensor of bits.
+func BitsLayout(l *lists.Lists, heads int) (shape, strides [4]int) {
+	row := 32 * l.Pitch()
+	return [4]int{1, l.Shown(heads), l.Queries, l.Keys}, [4]int{l.Shown(heads) * l.Queries * row, l.Queries * row, row, 1}
+}
+
 // Map computes maps of a batch entry's heads on a device; rows and columns are the most cells.
 func (h *Heads) Map(ctx context.Context, dev *flash.Device, of flash.Map, rows, columns int) (out *Pictures, err error) {
 	p := h.Problem
 	var owned []interface{ Close() error }
 	defer func() {
-		for _, x := range owned {
+		for _, x := range slices.Backward(owned) {
 			err = errors.Join(err, x.Close())
 		}
 	}()
@@ -36,15 +56,43 @@ func (h *Heads) Map(ctx context.Context, dev *flash.Device, of flash.Map, rows, 
 		err = errors.Join(err, e)
 		return x
 	}
-	plan, err := dev.Plan(p)
+	attending, mapped := p, p
+	if h.Lists != nil {
+		attending, mapped = Listed(p, h.Lists)
+	}
+	planned := func(p flash.Problem) *flash.Plan {
+		plan, e := dev.Plan(p)
+		if e == nil {
+			owned = append(owned, plan)
+		}
+		err = errors.Join(err, e)
+		return plan
+	}
+	plan := planned(mapped)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, plan.Close()) }()
 	f := flash.Forward{Q: tensor(p.DType, p.QShape(), h.Q), K: tensor(p.DType, p.KShape(), h.K), O: tensor(p.DType, p.OShape(), nil),
 		LSE: tensor(flash.F32, p.LSEShape(), nil)}
 	f.V = f.K // of the same shape; o is not looked at
 	of.Forward = f
+	forward := plan
+	if l := h.Lists; l != nil {
+		forward = planned(attending)
+		f.Lists = tensor(flash.Int32, ListsShape(l), l.Numbers)
+		bits := l.Bits(p.Heads)
+		whole := tensor(flash.Bool, [4]int{1, 1, 1, len(bits)}, nil)
+		if err != nil {
+			return nil, err
+		}
+		if err = whole.UploadBytes(ctx, bits); err != nil {
+			return nil, err
+		}
+		shape, strides := BitsLayout(l, p.Heads)
+		if of.Mask, err = whole.View(0, flash.Bit, shape, strides); err != nil {
+			return nil, err
+		}
+	}
 	fill := func(r *flash.Range, n int) int {
 		if *r == (flash.Range{}) {
 			r.End = n
@@ -59,7 +107,7 @@ func (h *Heads) Map(ctx context.Context, dev *flash.Device, of flash.Map, rows, 
 	if of.Out = tensor(flash.F32, [4]int{1, heads, out.Rows, out.Columns}, nil); err != nil {
 		return nil, err
 	}
-	if err = plan.Forward(ctx, f); err != nil {
+	if err = forward.Forward(ctx, f); err != nil {
 		return nil, err
 	}
 	rec, err := plan.NewMapRecording(flash.WithTimestamps())

@@ -57,8 +57,9 @@ type kernels struct{ forward, backward string }
 
 // kernelsOf names a plan's kernels with what tells their forms apart.
 func kernelsOf(p *flash.Plan, f *family) (kernels, error) {
-	k := kernels{forward: withForm(p.KernelName(), p.Tuning())}
-	if p.Tuning()["parts"] > 1 {
+	forward := p.ForwardInfo()
+	k := kernels{forward: withForm(forward.KernelName, forward.Tuning)}
+	if forward.Tuning["parts"] > 1 {
 		k.forward += ", parts"
 	}
 	if !f.gradients {

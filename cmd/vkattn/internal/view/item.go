@@ -29,10 +29,15 @@ type Item struct {
 	Peak          int // which of the peaks stands for the last colour
 	Decades       float64
 	Table         int // of the colours
+
+	// Of a Picture with lists: the word after that in which the bits of its head begin, 0 without lists, the words of a row of bits, and
+	// the pairs that the picture is of.
+	Marks, Pitch int
+	View         Rect
 }
 
 // ItemWords is the length of an item as the shader reads it.
-const ItemWords = 16
+const ItemWords = 17
 
 // tile is the side of the largest piece: what one workgroup draws.
 const tile = 64
@@ -49,7 +54,8 @@ func appendItem(words []uint32, i Item, width, height int) []uint32 {
 		for x := x0; x < x1; x += tile {
 			words = append(words, uint32(i.Kind), pair(x, y), pair(min(x+tile, x1)-x, min(y+tile, y1)-y), pair(i.Whole.X, i.Whole.Y),
 				pair(i.Whole.W, i.Whole.H), uint32(i.Color), uint32(i.At), pair(i.Columns, i.Rows),
-				uint32(i.Peak), math.Float32bits(float32(i.Decades)), uint32(i.Table), 0, 0, 0, 0, 0)
+				uint32(i.Peak), math.Float32bits(float32(i.Decades)), uint32(i.Table),
+				uint32(i.Marks), uint32(i.Pitch), uint32(i.View.Query), uint32(i.View.Key), uint32(i.View.Queries), uint32(i.View.Keys))
 		}
 	}
 	return words

@@ -44,6 +44,7 @@ var Bindings = []Binding{
 	{[]Key{'t', 'T'}, "t T", "temperature, lower and higher", stepping(3, 't')},
 	{[]Key{'b'}, "b", "block mask: off, local, strided", func(s *State, _ Key) { s.Options.Blocks = (s.Options.Blocks + 1) % blockMasks }},
 	{[]Key{'0'}, "0", "all of these as the model has them", func(s *State, _ Key) { s.Options = usualOptions(s.LayerShown()) }},
+	{[]Key{'i'}, "i", "lists of keys: marked, only these, off", func(s *State, _ Key) { s.Lists = (s.Lists + 1) % listModes }},
 	{[]Key{'l'}, "l", "logarithmic or linear colours", func(s *State, _ Key) { s.Log = !s.Log }},
 	{[]Key{'m'}, "m", "colour map", func(s *State, _ Key) { s.Colors = (s.Colors + 1) % len(picture.Scales) }},
 	{[]Key{'n'}, "n", "one scale for all heads, or each its own", func(s *State, _ Key) { s.Common = !s.Common }},

@@ -71,10 +71,14 @@ func (s *State) layoutPanel(l *Layout, at Box) {
 	cw, ch := f.Width, f.Height
 	line := ch + ch/4
 	y := at.Y
-	for i := range switches {
+	n := len(switches)
+	if !s.Subject.listed() {
+		n-- // the last is about lists
+	}
+	for i := range n {
 		l.Switches = append(l.Switches, Box{at.X + i%2*switchColumns*cw, y + i/2*line, (switchColumns - 1) * cw, ch})
 	}
-	y += (len(switches)+1)/2*line + l.Pad
+	y += (n+1)/2*line + l.Pad
 	for range sliders {
 		l.Sliders = append(l.Sliders, Box{at.X + sliderLabel*cw, y, at.W - sliderLabel*cw, ch})
 		y += line
@@ -132,5 +136,11 @@ var switches = []toggle{
 			return "all heads"
 		}
 		return "each head"
+	}},
+	{"lists", 'i', func(s *State) string {
+		if s.LayerShown().Lists == nil {
+			return "none"
+		}
+		return s.Lists.String()
 	}},
 }

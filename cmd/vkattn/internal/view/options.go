@@ -40,6 +40,20 @@ func (b Blocks) Sees(r, c int) bool {
 	return true
 }
 
+// Lists are what is shown of lists of keys.
+type Lists int
+
+// What lists do to the picture, in layers that have some.
+const (
+	MarkLists Lists = iota // weights of all keys, those of pairs that are not listed in grey
+	OnlyLists              // attention over the listed keys alone
+	NoLists                // as if there were none
+	listModes
+)
+
+// String returns the word for it.
+func (l Lists) String() string { return [...]string{"marked", "only", "off"}[l] }
+
 // BlockSize is the side of a block: 64, or less where there would be too few to see.
 func (l *Layer) BlockSize() int {
 	for size := 64; size > 8; size /= 2 {

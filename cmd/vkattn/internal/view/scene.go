@@ -91,9 +91,18 @@ func outline(to *[]Item, o Box, thick int, c Color) {
 		Item{Kind: Fill, Box: Box{o.X + o.W - thick, o.Y + thick, thick, o.H - 2*thick}, Color: c})
 }
 
-func (b *builder) picture(box Box, at, peak int, w MapWork) {
-	b.maps = append(b.maps, Item{Kind: Picture, Box: box, Color: Empty, At: at, Rows: w.Rows, Columns: w.Columns, Peak: peak,
-		Decades: b.s.Decades(), Table: b.s.Colors})
+func (b *builder) picture(box Box, head, at, peak int, w MapWork) {
+	i := Item{Kind: Picture, Box: box, Color: Empty, At: at, Rows: w.Rows, Columns: w.Columns, Peak: peak, Decades: b.s.Decades(),
+		Table: b.s.Colors}
+	if b.s.listing() == MarkLists {
+		l := b.s.LayerShown()
+		i.Pitch, i.View = l.Lists.Pitch(), w.View
+		if l.Lists.Shown(l.Heads) == 1 {
+			head = 0
+		}
+		i.Marks = 1 + head*l.Queries*i.Pitch
+	}
+	b.maps = append(b.maps, i)
 }
 
 func (b *builder) large() {
@@ -105,7 +114,7 @@ func (b *builder) large() {
 	if b.s.Joint() {
 		peak = b.facts.PeakOf(-1)
 	}
-	b.picture(b.l.Large, b.facts.LargeAt, peak, w.Large)
+	b.picture(b.l.Large, b.s.Head, b.facts.LargeAt, peak, w.Large)
 	if h, ok := b.s.Hover(); ok && h.Head == b.s.Head && b.l.Large.has(b.s.pointer.x, b.s.pointer.y) {
 		b.crosshair(h)
 	}
@@ -212,11 +221,19 @@ func (b *builder) bar() {
 	}
 	b.write(&b.text, box.X, y, box.W/2, faint, ends[0])
 	b.write(&b.text, box.X+box.W-len([]rune(ends[1]))*f.Width, y, box.W/2, faint, ends[1])
-	middle := b.s.Pool.String() + " weight of a cell's pairs"
+	marked := b.s.listing() == MarkLists
+	middle := b.s.Pool.String() + " weight of a cell"
+	if !marked {
+		middle += "'s pairs"
+	}
 	if w := b.s.Work().Large; w.Rows == w.View.Queries && w.Columns == w.View.Keys {
 		middle = "weight"
 	}
-	if n := len([]rune(middle)); n*f.Width < box.W-24*f.Width {
+	if marked {
+		middle += ", grey: not listed"
+	}
+	room := 2 * (max(len([]rune(ends[0])), len([]rune(ends[1]))) + 2)
+	if n := len([]rune(middle)); (n+room)*f.Width < box.W {
 		b.write(&b.text, box.X+(box.W-n*f.Width)/2, y, n*f.Width, faint, middle)
 	}
 }
@@ -272,7 +289,7 @@ func (b *builder) thumbs() {
 		if s.Common {
 			peak = b.facts.PeakOf(-1)
 		}
-		b.picture(box, b.facts.GridAt+h*w.Rows*w.Columns, peak, w)
+		b.picture(box, h, b.facts.GridAt+h*w.Rows*w.Columns, peak, w)
 		c := faint
 		if h == s.Head {
 			c = accent
@@ -305,7 +322,7 @@ func (b *builder) footer() {
 			pair += "   weight " + number(b.facts.Weight) + fmt.Sprintf("   the query's entropy %.3g, mean distance %.3g", b.facts.Entropy,
 				b.facts.Distance)
 		}
-		line(0, ink, pair)
+		line(0, ink, pair+b.listed(h))
 		if s.Subject.Text != nil {
 			b.context(h, at.Y+f.Height)
 		}
@@ -318,6 +335,24 @@ func (b *builder) footer() {
 		line(2, ink, b.times())
 	}
 	line(3, faint, b.facts.Device+" · "+b.facts.Kernel)
+}
+
+// listed says whether the query under the pointer lists the key.
+func (b *builder) listed(h Hover) string {
+	l := b.s.LayerShown()
+	if b.s.listing() == NoLists {
+		return ""
+	}
+	n, in := 0, "   not listed, "
+	for _, key := range l.Lists.Of(h.Head, l.Heads, h.Query) {
+		if key >= 0 {
+			n++
+		}
+		if int(key) == h.Key {
+			in = "   listed, "
+		}
+	}
+	return in + fmt.Sprintf("of %d", n)
 }
 
 // keyOf is the key at a query's own position.

@@ -34,6 +34,7 @@ type State struct {
 	Options Options
 	View    Rect // of the head that is shown large
 	Pool    Pool
+	Lists   Lists
 	Colors  int  // of picture.Scales
 	Log     bool // logarithmic colours
 	Common  bool // one scale for all heads
@@ -87,6 +88,14 @@ func (s *State) show(layer int) {
 	}
 }
 
+// listing is what is shown of the layer's lists.
+func (s *State) listing() Lists {
+	if s.LayerShown().Lists == nil {
+		return NoLists
+	}
+	return s.Lists
+}
+
 func (s *State) whole() Rect { l := s.LayerShown(); return Rect{0, 0, l.Queries, l.Keys} }
 
 // Resize notes the window's size in pixels and the display's scale.
@@ -134,6 +143,7 @@ type Work struct {
 type AttentionWork struct {
 	Layer   int
 	Options Options
+	Listed  bool // over the listed keys alone
 }
 
 // MapWork is what a map depends on besides.
@@ -154,7 +164,7 @@ type HoverWork struct {
 
 // Work says what is needed for the picture as it is now.
 func (s *State) Work() Work {
-	l, a := s.LayerShown(), AttentionWork{s.Layer, s.Options}
+	l, a := s.LayerShown(), AttentionWork{s.Layer, s.Options, s.listing() == OnlyLists}
 	lay := s.Layout()
 	w := Work{Attention: a}
 	if lay.Large.W > 0 {

@@ -5,6 +5,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/lists"
 )
 
 // subject has heads on one key head, of zeros: nothing here looks at numbers.
@@ -42,6 +44,57 @@ func TestBindings(t *testing.T) {
 	for _, sw := range switches {
 		require.True(t, seen[sw.key], sw.name)
 	}
+}
+
+// Lists of a layer are marked until i is pressed, and say whether a pair is listed; a subject without lists has no switch for them.
+func TestLists(t *testing.T) {
+	plain := newState(t, 6, 6, 2)
+	require.Len(t, plain.Layout().Switches, len(switches)-1)
+	require.False(t, plain.Work().Attention.Listed)
+
+	of := subject(2, 6, 6)
+	of.Layers[0].Lists = &lists.Lists{Heads: 1, Queries: 6, Keys: 6, Longest: 2,
+		Numbers: []float32{0, -1, 0, 1, 2, 0, 3, 1, 4, -1, 5, 0}}
+	of.Layers = append(of.Layers, subject(2, 6, 6).Layers[0])
+	s, err := New(of, 1280, 800)
+	require.NoError(t, err)
+	pictures := func() (marked int) {
+		scene := s.Scene(&Facts{PeakOf: func(int) int { return 0 }})
+		for _, i := range scene.Layers[1] {
+			if i.Kind == Picture && i.Marks > 0 {
+				marked++
+			}
+		}
+		return marked
+	}
+	sw := s.Layout().Switches
+	require.Len(t, sw, len(switches))
+	lay := s.Layout()
+	at := func(query, key int) string {
+		s.Move(lay.Large.X+(2*key+1)*lay.Large.W/12, lay.Large.Y+(2*query+1)*lay.Large.H/12, true)
+		h, ok := s.Hover()
+		require.True(t, ok)
+		b := builder{s: s}
+		return b.listed(h)
+	}
+	require.Equal(t, 3, pictures(), "the large map and two small ones")
+	require.Equal(t, "   listed, of 2", at(3, 1))
+	require.Equal(t, "   not listed, of 1", at(4, 0))
+	s.Press('i')
+	require.True(t, s.Work().Attention.Listed)
+	require.Zero(t, pictures())
+	s.Move(sw[len(sw)-1].X, sw[len(sw)-1].Y, true)
+	s.Button(true)
+	require.Equal(t, NoLists, s.Lists)
+	require.Empty(t, at(3, 1))
+	s.Press('i')
+	s.Press(']')
+	require.Zero(t, pictures(), "this layer has no lists")
+	require.Empty(t, at(3, 1))
+
+	of.Layers[0].Lists.Queries = 5
+	_, err = New(of, 1280, 800)
+	require.ErrorContains(t, err, "lists of 1 heads, 5 queries and 6 keys do not suit its shape")
 }
 
 // Whatever is pressed, dragged and turned: the view stays within the matrix and has something in it, the head is one of the layer's,

@@ -1,6 +1,11 @@
 package view
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/lists"
+)
 
 // Subject is what is looked at: queries and keys of one or more layers.
 type Subject struct {
@@ -15,10 +20,16 @@ type Layer struct {
 	Heads, KeyHeads int // KeyHeads divides Heads
 	Queries, Keys   int
 	Dim             int
-	Causal          bool      // as the model has it
-	Window          int       // likewise: keys to the left of a query's own; 0: none
-	Temperature     float64   // likewise: scores are q·k/√Dim over it; 0 means 1
-	Q, K            []float32 // [Heads, Queries, Dim] and [KeyHeads, Keys, Dim]
+	Causal          bool         // as the model has it
+	Window          int          // likewise: keys to the left of a query's own; 0: none
+	Temperature     float64      // likewise: scores are q·k/√Dim over it; 0 means 1
+	Q, K            []float32    // [Heads, Queries, Dim] and [KeyHeads, Keys, Dim]
+	Lists           *lists.Lists // which keys each query lists; nil: there are none
+}
+
+// listed says whether a layer has lists.
+func (s *Subject) listed() bool {
+	return slices.ContainsFunc(s.Layers, func(l Layer) bool { return l.Lists != nil })
 }
 
 // check says what is wrong with a subject.
@@ -34,6 +45,9 @@ func (s *Subject) check() error {
 			return fmt.Errorf("view: %s: %d queries, %d keys, head dimension %d: each must be at least 1", l.Name, l.Queries, l.Keys, l.Dim)
 		case len(l.Q) != l.Heads*l.Queries*l.Dim || len(l.K) != l.KeyHeads*l.Keys*l.Dim:
 			return fmt.Errorf("view: %s: %d numbers of q and %d of k do not suit its shape", l.Name, len(l.Q), len(l.K))
+		case l.Lists != nil && (l.Lists.Queries != l.Queries || l.Lists.Keys != l.Keys || l.KeyHeads%l.Lists.Heads != 0):
+			return fmt.Errorf("view: %s: lists of %d heads, %d queries and %d keys do not suit its shape", l.Name, l.Lists.Heads,
+				l.Lists.Queries, l.Lists.Keys)
 		}
 	}
 	return nil

@@ -131,7 +131,7 @@ func (r *run) steps(cpu bool, opts []flash.PlanOption) error {
 		return err
 	}
 	defer plan.Close()
-	if err := r.done(FirstPlan, plan, plan.Kernel(), began); err != nil {
+	if err := r.done(FirstPlan, plan, plan.ForwardInfo().Kernel, began); err != nil {
 		return err
 	}
 	f, b, err := r.tensors(plan.Problem())
@@ -142,7 +142,7 @@ func (r *run) steps(cpu bool, opts []flash.PlanOption) error {
 	if err := plan.Forward(r.ctx, f); err != nil {
 		return err
 	}
-	if err := r.done(FirstForward, plan, plan.Kernel(), began); err != nil {
+	if err := r.done(FirstForward, plan, plan.ForwardInfo().Kernel, began); err != nil {
 		return err
 	}
 	s := r.row
@@ -222,7 +222,7 @@ func (r *run) again(name string, opts []flash.PlanOption, problem func(i int) fl
 	}
 	slices.Sort(times)
 	s := r.row
-	s.Name, s.Problem, s.Kernel, s.N, s.Seconds = name, last.Problem().String(), last.Kernel(), often, times[often/2]
+	s.Name, s.Problem, s.Kernel, s.N, s.Seconds = name, last.Problem().String(), last.ForwardInfo().Kernel, often, times[often/2]
 	r.count(&s)
 	return r.report(s)
 }
@@ -243,7 +243,7 @@ func (r *run) eleven(cpu bool, opts []flash.PlanOption) error {
 		case err != nil:
 			return err
 		default:
-			s.Kernel = plan.Kernel()
+			s.Kernel = plan.ForwardInfo().Kernel
 			err = plan.Close()
 		}
 		all.Seconds, all.Compiling = all.Seconds+s.Seconds, all.Compiling+s.Compiling

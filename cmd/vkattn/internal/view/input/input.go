@@ -31,11 +31,12 @@ func Random(seed uint64, queryHeads, keyHeads, queries, keys, dim int) (*view.Su
 const (
 	queriesName = "q"
 	keysName    = "k"
+	listsName   = "lists"
 	windowName  = "window"
 )
 
 // Read reads a file of heads as heads.Read does, of several layers: tensors whose names end in q and k and are alike before that. A layer's
-// name and window, as layer0.window, stands for window.
+// name and window, as layer0.window, stands for window; its name and lists for lists of keys.
 func Read(path string) (*view.Subject, error) {
 	tensors, about, err := ref.ReadSafetensors(path)
 	if err != nil {
@@ -71,7 +72,11 @@ func parse(tensors map[string]ref.Stored, about map[string]string) (*view.Subjec
 		if window, ok := about[name+windowName]; ok {
 			own[windowName] = window
 		}
-		h, err := heads.Parse(tensors, own, heads.Names{Q: name + queriesName, K: name + keysName})
+		names := heads.Names{Q: name + queriesName, K: name + keysName}
+		if _, ok := tensors[name+listsName]; ok {
+			names.Lists = name + listsName
+		}
+		h, err := heads.Parse(tensors, own, names)
 		if err != nil {
 			return nil, err
 		}
@@ -94,7 +99,7 @@ func layer(name string, h *heads.Heads) (l view.Layer, err error) {
 		name = "layer"
 	}
 	l = view.Layer{Name: name, Heads: p.Heads, KeyHeads: p.KeyHeads, Queries: p.QueryLen, Keys: p.KeyLen, Dim: p.HeadDim, Q: h.Q, K: h.K,
-		Causal: !h.Masked || p.Causal != flash.CausalNone, Temperature: 1 / (math.Sqrt(float64(p.HeadDim)) * p.Scale)}
+		Lists: h.Lists, Causal: !h.Masked || p.Causal != flash.CausalNone, Temperature: 1 / (math.Sqrt(float64(p.HeadDim)) * p.Scale)}
 	left, right := p.Window.Reach()
 	switch {
 	case p.Batch != 1:

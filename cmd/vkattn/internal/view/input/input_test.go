@@ -31,6 +31,7 @@ func TestParse(t *testing.T) {
 	s, err := parse(map[string]ref.Stored{
 		"layer10.q": stored(4, 3, 2), "layer10.k": stored(2, 3, 2), "layer2.q": stored(1, 2, 3, 2), "layer2.k": stored(2, 3, 2),
 		"other": stored(1), "lonely.q": stored(1, 1, 1),
+		"layer10.lists": {DType: "I32", Shape: []int{2, 3, 1}, Data: []byte{23: 0}},
 	}, map[string]string{"text": "añ\n", "layer10.window": "5,5", "window": "-1,-1", "causal": "none"})
 	require.NoError(t, err)
 	require.Len(t, s.Layers, 2)
@@ -40,6 +41,8 @@ func TestParse(t *testing.T) {
 	require.False(t, l.Causal)
 	require.Equal(t, []rune("añ\n"), s.Text)
 	require.Equal(t, float32(23), l.Q[23])
+	require.Equal(t, []int{2, 1}, []int{l.Lists.Heads, l.Lists.Longest})
+	require.Nil(t, s.Layers[0].Lists)
 	_, err = view.New(s, 100, 100)
 	require.NoError(t, err)
 }
@@ -51,9 +54,13 @@ func TestParseRefusals(t *testing.T) {
 		change func(m map[string]ref.Stored)
 		about  map[string]string
 	}{
-		"no tensors of queries and keys": {func(m map[string]ref.Stored) { delete(m, "k") }, nil},
-		"of [batch, heads, tokens, dim]": {func(m map[string]ref.Stored) { m["q"] = stored(4) }, nil},
-		"with one batch and dim":         {func(m map[string]ref.Stored) { m["k"] = stored(2, 3, 5) }, nil},
+		"no tensors of queries and keys":  {func(m map[string]ref.Stored) { delete(m, "k") }, nil},
+		"of [batch, heads, tokens, dim]":  {func(m map[string]ref.Stored) { m["q"] = stored(4) }, nil},
+		"with one batch and dim":          {func(m map[string]ref.Stored) { m["k"] = stored(2, 3, 5) }, nil},
+		"tensor \"lists\" is F32 [2 3 1]": {func(m map[string]ref.Stored) { m["lists"] = stored(2, 3, 1) }, nil},
+		"3 queries, 1 or more keys": {func(m map[string]ref.Stored) {
+			m["lists"] = ref.Stored{DType: "I32", Shape: []int{4, 1}, Data: make([]byte, 16)}
+		}, nil},
 		"metadata text has 2 characters": {nil, map[string]string{"text": "ab"}},
 		"it must be none, bottom-right":  {nil, map[string]string{"causal": "perhaps"}},
 		"it must be two numbers of keys": {nil, map[string]string{"window": "-1"}},

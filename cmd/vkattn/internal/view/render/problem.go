@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/heads"
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/view"
 	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/flash/score"
@@ -15,10 +16,39 @@ import (
 type layer struct {
 	number       int
 	q, k, o, lse *flash.Tensor
+
+	// Of lists of keys, nil without: their numbers, a bit for each pair, and where those lie.
+	lists, listed *flash.Tensor
+	marks         *vk.Buffer
 }
 
 func (l *layer) close() error {
-	return errors.Join(l.q.Close(), l.k.Close(), l.o.Close(), l.lse.Close())
+	return errors.Join(l.q.Close(), l.k.Close(), l.o.Close(), l.lse.Close(), l.lists.Close(), l.listed.Close(), l.marks.Close())
+}
+
+// list puts the layer's lists on the device.
+func (r *Renderer) list(l *layer, of *view.Layer) (err error) {
+	n := heads.ListsShape(of.Lists)
+	if l.lists, err = r.attention.NewTensor(flash.Int32, n[0], n[1], n[2], n[3]); err != nil {
+		return err
+	}
+	if err := l.lists.Upload(context.Background(), of.Lists.Numbers); err != nil {
+		return err
+	}
+	bits := of.Lists.Bits(of.Heads)
+	if l.marks, err = r.dev.NewBuffer(uint64(len(bits)), vk.DeviceLocal); err != nil {
+		return err
+	}
+	raw, err := r.attention.TensorOn(ref(l.marks), 0, flash.Bool, [4]int{1, 1, 1, len(bits)}, [4]int{})
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(raw.UploadBytes(context.Background(), bits), raw.Close()); err != nil {
+		return err
+	}
+	shape, strides := heads.BitsLayout(of.Lists, of.Heads)
+	l.listed, err = r.attention.TensorOn(ref(l.marks), 0, flash.Bit, shape, strides)
+	return err
 }
 
 // load puts a layer of the subject on the device, in place of another.
@@ -60,6 +90,11 @@ func (r *Renderer) load(number int) (err error) {
 	if err := errors.Join(l.q.Upload(ctx, of.Q), l.k.Upload(ctx, of.K)); err != nil {
 		return err
 	}
+	if of.Lists != nil {
+		if err := r.list(l, of); err != nil {
+			return err
+		}
+	}
 	r.layer = l
 	return nil
 }
@@ -68,6 +103,7 @@ func (r *Renderer) load(number int) (err error) {
 type problem struct {
 	of       view.AttentionWork
 	plan     *flash.Plan
+	mapped   *flash.Plan // of maps
 	forward  *flash.Recording
 	maps     map[mapKey]*mapRecording
 	args     flash.Forward
@@ -117,6 +153,9 @@ func (p *problem) close() error {
 		err = errors.Join(err, m.close())
 	}
 	err = errors.Join(err, p.forward.Close(), p.blocks.Close(), p.plan.Close())
+	if p.mapped != p.plan {
+		err = errors.Join(err, p.mapped.Close())
+	}
 	for _, t := range p.captured {
 		err = errors.Join(err, t.Close())
 	}
@@ -185,14 +224,23 @@ func (r *Renderer) plan(w view.AttentionWork) (_ *problem, err error) {
 			err = errors.Join(err, p.close())
 		}
 	}()
+	mapped := desc
+	if w.Listed {
+		desc, mapped = heads.Listed(desc, r.subject.Layers[w.Layer].Lists)
+	}
 	if p.plan, err = r.attention.Plan(desc); err != nil {
 		return p, err
+	}
+	if p.mapped = p.plan; w.Listed {
+		if p.mapped, err = r.attention.Plan(mapped); err != nil {
+			return p, err
+		}
 	}
 	if p.forward, err = p.plan.NewRecording(); err != nil {
 		return p, err
 	}
 	for _, k := range []mapKey{largeMap, gridMap, hoverMap, rowMap} {
-		m, err := p.plan.NewMapRecording()
+		m, err := p.mapped.NewMapRecording()
 		if err != nil {
 			return p, err
 		}
@@ -209,7 +257,11 @@ func (r *Renderer) plan(w view.AttentionWork) (_ *problem, err error) {
 			return p, err
 		}
 	}
-	return p, p.forward.Forward(p.args)
+	forward := p.args
+	if w.Listed {
+		forward.Lists, p.args.Mask = r.layer.lists, r.layer.listed
+	}
+	return p, p.forward.Forward(forward)
 }
 
 // capture puts the numbers that functions capture on the device.

@@ -2,10 +2,12 @@ package render
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"image"
 	"math"
+	"math/rand/v2"
 	"os"
 	"slices"
 	"testing"
@@ -13,10 +15,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/lists"
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/picture"
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/view"
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/view/input"
 	"github.com/vkattn/vkattn/flash"
+	oracle "github.com/vkattn/vkattn/internal/ref"
 	"github.com/vkattn/vkattn/internal/vktest"
 	"github.com/vkattn/vkattn/shaders"
 	"github.com/vkattn/vkattn/vk"
@@ -88,6 +92,11 @@ func newRig(t *testing.T, subject *view.Subject, width, height int) *rig {
 
 // weights computes softmax of a layer's scores in float64, as the options change them, [heads][queries][keys].
 func weights(l *view.Layer, o view.Options) [][][]float64 {
+	return weightsOf(l, o, func(_, _, _ int) bool { return true })
+}
+
+// weightsOf computes them over the keys that each query of each head sees.
+func weightsOf(l *view.Layer, o view.Options, sees func(h, i, j int) bool) [][][]float64 {
 	all := make([][][]float64, l.Heads)
 	for h := range all {
 		slope := o.Slope * math.Exp2(-8*float64(h+1)/float64(l.Heads))
@@ -96,7 +105,7 @@ func weights(l *view.Layer, o view.Options) [][][]float64 {
 			row, sum, at := make([]float64, l.Keys), 0.0, i+l.Keys-l.Queries
 			for j := range row {
 				size := l.BlockSize()
-				if o.Causal && j > at || o.Window > 0 && (j < at-o.Window || j > at+o.Window) ||
+				if o.Causal && j > at || o.Window > 0 && (j < at-o.Window || j > at+o.Window) || !sees(h, i, j) ||
 					!o.Blocks.Sees(i/size+(l.Keys-l.Queries)/size, j/size) {
 					continue
 				}
@@ -218,6 +227,131 @@ func TestPixels(t *testing.T) {
 	}
 }
 
+// listed is a subject whose queries list six keys or fewer.
+func listed(t *testing.T, queryHeads, keyHeads, heads, queries, keys int) *view.Subject {
+	s := random(t, 9, queryHeads, keyHeads, queries, keys, 8)
+	rng := rand.New(rand.NewPCG(1, 2))
+	var data []byte
+	for range heads * queries {
+		for n, key := range rng.Perm(keys)[:6] {
+			if n == 5 && key%2 == 0 {
+				key = -1
+			}
+			data = binary.LittleEndian.AppendUint32(data, uint32(int32(key)))
+		}
+	}
+	l, err := lists.Parse("lists", oracle.Stored{DType: "I32", Shape: []int{heads, queries, 6}, Data: data}, keyHeads, queries, keys)
+	require.NoError(t, err)
+	s.Layers[0].Lists = l
+	return s
+}
+
+// Lists of keys: weights over the listed keys alone against softmax in float64, lists of key heads and lists for all; with lists marked
+// they are those over all keys.
+func TestLists(t *testing.T) {
+	for _, heads := range []int{1, 2} {
+		s := listed(t, 4, 2, heads, 60, 80)
+		g, l := newRig(t, s, 1000, 700), &s.Layers[0]
+		in := func(h, i, j int) bool { return slices.Contains(l.Lists.Of(h, 4, i), float32(j)) }
+		for _, c := range []struct {
+			keys string
+			want [][][]float64
+		}{{"", weights(l, g.state.Options)}, {"i", weightsOf(l, g.state.Options, in)}, {"i", weights(l, g.state.Options)}} {
+			for _, k := range c.keys {
+				require.True(t, g.state.Press(view.Key(k)))
+			}
+			lay := g.state.Layout()
+			g.state.Move(lay.Thumbs[3].X+lay.Thumbs[3].W/4, lay.Thumbs[3].Y+lay.Thumbs[3].H*3/4, true)
+			_, err := g.Draw(g.state)
+			require.NoError(t, err)
+			require.Empty(t, g.r.Facts().Note)
+			for h := range 4 {
+				cells, err := g.r.Cells(context.Background(), g.state.Work().Grid, true, h)
+				require.NoError(t, err)
+				for i, x := range cells {
+					require.InDelta(t, c.want[h][i/80][i%80], x, 2e-5, "%v, head %d, query %d, key %d", g.state.Lists, h, i/80, i%80)
+				}
+			}
+			hover, _ := g.state.Hover()
+			require.InDelta(t, c.want[3][hover.Query][hover.Key], g.r.Facts().Weight, 2e-5)
+		}
+		for _, c := range [][2]string{{"iib", "Problem.Lists"}, {"i", ""}, {"b", ""}} { // lists take no blocks beside them
+			for _, k := range c[0] {
+				g.state.Press(view.Key(k))
+			}
+			_, err := g.Draw(g.state)
+			require.NoError(t, err)
+			require.Contains(t, g.r.Facts().Note, c[1])
+			require.Equal(t, c[1] == "", g.r.Facts().Note == "")
+		}
+	}
+}
+
+// Where lists are marked, cells without a listed key are a third as light and grey, and a line runs round others that are large enough: in
+// a view that begins within a word of bits, with cells of one pair and of several.
+func TestMarkedPixels(t *testing.T) {
+	s := listed(t, 2, 2, 2, 300, 200)
+	l := &s.Layers[0]
+	for _, c := range []struct {
+		size [2]int
+		view view.Rect
+		line bool
+	}{
+		{[2]int{1000, 700}, view.Rect{Query: 37, Key: 21, Queries: 24, Keys: 40}, true},
+		{[2]int{333, 257}, view.Rect{Query: 3, Key: 5, Queries: 290, Keys: 190}, false},
+	} {
+		g := newRig(t, s, c.size[0], c.size[1])
+		g.state.Options.Causal, g.state.Head, g.state.View = false, 1, c.view
+		g.state.Press('m') // a scale without grey
+		plain, marked := g.picture(t, "ii"), g.picture(t, "i")
+		box, w := g.state.Layout().Large, g.state.Work().Large
+		in := func(x, y int) bool { // whether the cell of a pixel has a listed pair
+			row, column := y*w.Rows/box.H, x*w.Columns/box.W
+			for i := row * c.view.Queries / w.Rows; i < (row+1)*c.view.Queries/w.Rows; i++ {
+				for _, key := range l.Lists.Of(1, 2, c.view.Query+i) {
+					if j := int(key) - c.view.Key; j >= column*c.view.Keys/w.Columns && j < (column+1)*c.view.Keys/w.Columns {
+						return true
+					}
+				}
+			}
+			return false
+		}
+		lines, listed := 0, 0
+		for i := range box.W * box.H {
+			x, y := i%box.W, i/box.W
+			was, got := colorAt(plain, box.X+x, box.Y+y), colorAt(marked, box.X+x, box.Y+y)
+			want := was
+			if !in(x, y) {
+				want = (was>>16*54 + was>>8&255*183 + was&255*19) / 768 * 0x010101
+			} else if listed++; c.line && (x > 0 && !in(x-1, y) || x+1 < box.W && !in(x+1, y) || y > 0 && !in(x, y-1) ||
+				y+1 < box.H && !in(x, y+1)) {
+				want = 0xffb454
+				lines++
+			}
+			if got != want {
+				t.Fatalf("%v: pixel (%d, %d) is %06x, and without lists %06x: want %06x", c.view, x, y, got, was, want)
+			}
+		}
+		require.Equal(t, c.line, lines > 0)
+		require.NotZero(t, listed)
+		require.Less(t, listed, box.W*box.H)
+	}
+}
+
+// picture draws after some keys were pressed.
+func (g *rig) picture(t *testing.T, keys string) *image.RGBA {
+	t.Helper()
+	for _, k := range keys {
+		require.True(t, g.state.Press(view.Key(k)))
+	}
+	_, err := g.Draw(g.state)
+	require.NoError(t, err)
+	require.Empty(t, g.r.Facts().Note)
+	p, err := g.Picture(g.state)
+	require.NoError(t, err)
+	return p
+}
+
 // The same state gives the same picture, whatever was drawn before.
 func TestSamePicture(t *testing.T) {
 	g := newRig(t, random(t, 6, 3, 1, 130, 130, 8), 800, 600)
@@ -284,7 +418,7 @@ func TestNote(t *testing.T) {
 func TestFaults(t *testing.T) {
 	f := vk.NewFaults()
 	owner := vktest.Device(t).External() // not a new one each time, which a GPU's driver takes long to open
-	subject := random(t, 5, 2, 1, 16, 16, 8)
+	subject := listed(t, 2, 1, 1, 16, 16)
 	draw := func() (err error) {
 		dev, err := vk.AttachWithFaults(owner, f)
 		if err != nil {
@@ -313,6 +447,7 @@ func TestFaults(t *testing.T) {
 				return fmt.Errorf("%s", note)
 			}
 			s.Press('+')
+			s.Press('i')
 		}
 		return nil
 	}

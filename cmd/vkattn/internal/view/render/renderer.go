@@ -88,7 +88,7 @@ var modules = [...]struct {
 	name     string
 	bindings int
 	push     int // bytes
-}{{"view_draw", 6, 16}, {"view_peak", 2, 20}}
+}{{"view_draw", 7, 16}, {"view_peak", 2, 20}}
 
 // bytesOf gives words as bytes of the host's order, which is the device's.
 func bytesOf[T uint32 | float32](words []T) []byte {
@@ -223,7 +223,7 @@ func (r *Renderer) prepare(s *view.State) (view.Work, error) {
 			}
 		}
 		r.problem = p
-		r.facts.FLOPs, r.facts.Kernel = p.flops, p.plan.KernelName()
+		r.facts.FLOPs, r.facts.Kernel = p.flops, p.plan.ForwardInfo().KernelName
 		r.facts.Attention, r.facts.Map = 0, 0 // not of this one
 	}
 	r.failed, r.note = view.AttentionWork{}, ""

@@ -57,7 +57,7 @@ func (r *Renderer) NewSlot() (_ *Slot, err error) {
 	if s.fence, err = r.dev.NewFence(false); err != nil {
 		return nil, err
 	}
-	if s.pool, err = r.dev.NewDescriptorPool(2, 8); err != nil {
+	if s.pool, err = r.dev.NewDescriptorPool(2, 9); err != nil {
 		return nil, err
 	}
 	if s.back, err = r.dev.NewBuffer(16, vk.Readback); err != nil {
@@ -260,7 +260,11 @@ func (s *Slot) recordPicture(state *view.State, bgra, large, grid bool, done vie
 	if err != nil {
 		return err
 	}
-	draw, err := s.bind(r.draw, s.items, r.cells, r.peaks, r.tables, r.letters, s.Pixels)
+	marks := r.tables // any buffer will do where nothing is marked
+	if r.layer != nil && r.layer.marks != nil {
+		marks = r.layer.marks
+	}
+	draw, err := s.bind(r.draw, s.items, r.cells, r.peaks, r.tables, r.letters, s.Pixels, marks)
 	if err != nil {
 		return err
 	}
