@@ -44,6 +44,37 @@ func TestKeysInValues(t *testing.T) {
 	s.check(t, plan, f)
 }
 
+// TestFloat8InKeys: values that are the first columns of keys of a byte are read with them; their scale is their own.
+func TestFloat8InKeys(t *testing.T) {
+	d := matrixDecodeDevice(t)
+	for _, dtype := range []DType{F8E4M3, F8E5M2} {
+		p := Problem{Batch: 2, Heads: 12, KeyHeads: 1, QueryLen: 1, KeyLen: 43, HeadDim: 264, ValueDim: 40, DType: F16,
+			KeyType: dtype, ValueType: dtype}
+		s := newSample(t, p)
+		rows := stored(dtype, s.k, p.HeadDim)
+		s.k = rows
+		for row := range p.Batch * p.KeyLen {
+			for c := range p.ValueDim {
+				s.v[row*p.ValueDim+c] = 2 * rows[row*p.HeadDim+c]
+			}
+		}
+		s.answer(t)
+		plan := mustPlan(t, d, p, WithTier(TierMatrix), WithTuning(map[string]int{"decode": 1}))
+		require.Equal(t, "matrix_latent", plan.kernel.Name)
+		f := s.tensors(t, d, plainly(t, d))
+		f.K, f.KeyScales, f.ValueScales = mustTensor(t, d, dtype, p.KShape()), mustTensor(t, d, F32, [4]int{1, 1, p.Batch, 1}),
+			mustTensor(t, d, F32, [4]int{1, 1, p.Batch, 1})
+		require.NoError(t, f.K.Upload(bg, rows))
+		require.NoError(t, f.KeyScales.Upload(bg, []float32{1, 1}))
+		require.NoError(t, f.ValueScales.Upload(bg, []float32{2, 2}))
+		var err error
+		f.V, err = f.K.View(0, dtype, p.VShape(), f.K.Strides())
+		require.NoError(t, err)
+		require.NoError(t, plan.Forward(bg, f))
+		s.check(t, plan, f)
+	}
+}
+
 // TestLatentTiles: many rows on few wide keys on matrices, whatever the rows, their parts and those of keys and columns; values apart, and
 // in the keys.
 func TestLatentTiles(t *testing.T) {

@@ -19,9 +19,10 @@ const latentRows = 9
 // mostLatentRows is the most: 128 query heads of 8 queries. More were not timed, and are no decoding.
 const mostLatentRows = 1024
 
-// mayLieInKeys says whether values can be the first columns of keys, as they are stored: none that are wider, nor of a scale of their own.
+// mayLieInKeys says whether values can be the first columns of keys, as they are stored: none that are wider or of another type, nor of
+// blocks, whose scales keys are multiplied by as scores.
 func mayLieInKeys(p *attn.Problem) bool {
-	return p.ValueDim <= p.HeadDim && !p.KeyType.Quantised() && !p.ValueType.Quantised()
+	return p.ValueDim <= p.HeadDim && p.KeyType == p.ValueType && p.KeyType.Block() == 1
 }
 
 // likelyInKeys says whether they may well be, which a plan does not know: as many query heads read one key head as in multi-head latent
@@ -113,7 +114,7 @@ func (t LatentTile) fused(p *attn.Problem, l *kernel.FragmentLayout) *pass.Fused
 	return &pass.Fused{Label: latentKernel, Module: kernel.CacheModule(latentKernel, p) + "." + p.DType.Suffix(), Tile: t.String(),
 		Parts: t.Parts, Groups: t.Groups, Rows: t.blocks, FLOPs: p.ForwardFLOPs(), Pace: kernel.MatrixPace,
 		Moves: traffic.QueriesOutside{Label: latentKernel, Rows: t.Rows, Keys: 1, Batch: t.Keys, Packed: true, NoneUnseen: true,
-			InKeys: true, Parts: t.Parts, Combine: kernel.CombineLabel(t.Parts)},
+			InKeys: mayLieInKeys(p), Parts: t.Parts, Combine: kernel.CombineLabel(t.Parts)},
 		Buffers: pass.Views, Made: t.Fragment.Subgroups(), InKeys: mayLieInKeys(p),
 		Constants: func(p *attn.Problem, v kernel.Variant) kernel.Constants { return t.Constants(p, l, v) },
 		SelfCheck: func(p *attn.Problem) attn.Problem { return pass.SelfCheckOfFew(p, t.Keys, t.Parts) }}
