@@ -16,8 +16,8 @@ import (
 // to dk and dv of another goes home in the storage type, rounded once, and is summed there in fp32, by step. The order depends on the rank
 // and the number of ranks alone.
 //
-// DSinks, and DBias of a bias that queries share or that is of packed sequences, are the whole gradient, of every rank: all give them, or
-// none.
+// DSinks, and DBias of a bias that queries share or that is of packed sequences, or over heads one that these share, are the whole
+// gradient, of every rank: all give them, or none.
 //
 // Half of what a rank computes with its own block waits until the end, where it hides the way home of the last gradients. Context and
 // errors are those of Forward.

@@ -18,7 +18,8 @@ import (
 // Packed sequences may begin and end anywhere in a rank's rows, and be longer than these: QueryStarts and KeyStarts, and QueryLengths and
 // KeyLengths where the problem has them, are those of the whole, the same of every rank, which ranks compare before any work
 // ([*ShardError]). Sinks are the same of every rank, and counted once. Bias and Mask have the rows of the rank's own queries and all keys
-// of the whole (Plan.BiasShape, Plan.MaskShape); of packed sequences, whose places they are by, every rank has the problem's.
+// of the whole (Plan.BiasShape, Plan.MaskShape); of packed sequences, whose places they are by, every rank has the problem's, and over
+// heads those of its heads, for all queries.
 //
 // The context bounds the whole pass, and with it how long ranks wait for one that does not come. After an error the plan, and the
 // communicator, cannot be used any more: ranks no longer agree on what was said.

@@ -14,6 +14,7 @@ func (p *Plan) overHeads() bool { return p.shard.Over == Heads && p.ring.Size() 
 func (p *Plan) ownHeads() flash.Problem {
 	l, ranks := p.problem, p.ring.Size()
 	l.Heads, l.KeyHeads = l.Heads/ranks, l.KeyHeads/ranks
+	l.Bias, l.Mask = ofHeads(l.Bias, ranks), ofHeads(l.Mask, ranks)
 	if p.sched.positional { // whatever positions are: sequences have their own
 		l.Within = flash.Within{Queries: l.QueryLen, Keys: l.KeyLen, Head: p.ring.Rank() * l.Heads, Heads: p.problem.Heads}
 	}
@@ -173,14 +174,59 @@ func (w *pass) backwardHeads(b *flash.Backward) error {
 			return err
 		}
 	}
+	if g.DBias, err = w.ownBiasGradient(b); err != nil {
+		return err
+	}
 	l := launch{problem: w.ownHeads()}
 	if err := w.gradients(&l, g); err != nil {
 		return err
 	}
-	if err := w.cross(&out); err != nil || !w.problem.Sinks {
+	if err := w.cross(&out); err != nil {
 		return err
 	}
-	return w.reduce("DSinks", dsinks, b.DSinks, b.Accumulate)
+	if w.problem.Sinks {
+		if err := w.reduce("DSinks", dsinks, b.DSinks, b.Accumulate); err != nil {
+			return err
+		}
+	}
+	return w.giveBiasGradient(b, g.DBias)
+}
+
+// headsShareBias says whether heads share the bias, so that the gradient with respect to it is a sum over ranks that have heads.
+func headsShareBias(p *flash.Problem) bool {
+	return p.Bias != flash.PerScore{} && p.Bias.Heads == 1 && p.Heads > 1
+}
+
+// ownBiasGradient is where the rank's heads' gradient with respect to the bias is written: in place where nothing is added to it.
+func (w *pass) ownBiasGradient(b *flash.Backward) (*flash.Tensor, error) {
+	if b.DBias == nil || !b.Accumulate && !headsShareBias(&w.problem) {
+		return b.DBias, nil
+	}
+	shape := w.BiasShape()
+	return w.tensor("part.dbias", b.DBias.DType(), shape, shape[2])
+}
+
+// giveBiasGradient brings it to the caller.
+func (w *pass) giveBiasGradient(b *flash.Backward, own *flash.Tensor) (err error) {
+	shared := headsShareBias(&w.problem)
+	if !shared && own == b.DBias {
+		return nil
+	}
+	var sum *flash.Tensor
+	if own != nil {
+		if sum, err = w.tensor("sum.dbias", flash.F32, own.Shape(), own.Shape()[2]); err != nil {
+			return err
+		}
+	}
+	if !shared {
+		return w.addTo(b.DBias, own, sum)
+	}
+	if own != nil {
+		if err := w.copies(own, sum); err != nil {
+			return err
+		}
+	}
+	return w.reduce("DBias", sum, b.DBias, b.Accumulate)
 }
 
 // ownSinks are the rank's heads' of sinks; nil of nil.

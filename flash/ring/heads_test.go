@@ -38,6 +38,14 @@ var headCases = []struct {
 		MaskFunction:  score.Dilated(3, -1)}, Shard{Over: Heads}},
 	{"functions by head fp16", flash.Problem{Batch: 2, Heads: 8, KeyHeads: 4, QueryLen: 90, HeadDim: 8, DType: flash.F16,
 		Causal: flash.CausalTopLeft, ScoreFunction: slopes()}, Shard{Over: Heads}},
+	{"bias of each head, mask", flash.Problem{Batch: 2, Heads: 4, QueryLen: 61, KeyLen: 83, HeadDim: 16, DType: flash.F32,
+		Bias: flash.PerScore{DType: flash.F32, Batch: 1, Heads: 4, Queries: 61, Keys: 83},
+		Mask: flash.PerScore{DType: flash.Bool, Batch: 2, Heads: 1, Queries: 61, Keys: 83}}, Shard{Over: Heads}},
+	{"shared bias, bits of each head fp16", flash.Problem{Batch: 2, Heads: 8, KeyHeads: 4, QueryLen: 75, HeadDim: 8, DType: flash.F16,
+		Causal: flash.CausalBottomRight, Dropout: 0.2, Bias: flash.PerScore{DType: flash.F16, Batch: 2, Heads: 1, Queries: 75, Keys: 75},
+		Mask: flash.PerScore{DType: flash.Bit, Batch: 1, Heads: 8, Queries: 1, Keys: 75}}, Shard{Over: Heads, Order: Zigzag}},
+	{"bias of keys", flash.Problem{Batch: 2, Heads: 4, QueryLen: 40, HeadDim: 8, DType: flash.F32, Sinks: true,
+		Bias: flash.PerScore{DType: flash.F32, Batch: 2, Heads: 4, Queries: 1, Keys: 40}}, Shard{Over: Heads}},
 }
 
 // slopes differ from head to head, and much.

@@ -43,6 +43,19 @@ func (s *sample) randomPerScore(r *rand.Rand) {
 	}
 }
 
+// headsOf is what the heads of a rank have of a tensor by score.
+func headsOf(t ref.Tensor, p *Plan) ref.Tensor {
+	if t.H == 1 {
+		return t
+	}
+	n := t.H / p.ring.Size()
+	out := ref.NewTensor(t.B, n, t.N, t.D)
+	for b := range t.B {
+		copy(out.Data[b*n*t.N*t.D:], t.Data[(b*t.H+p.ring.Rank()*n)*t.N*t.D:][:n*t.N*t.D])
+	}
+	return out
+}
+
 // poison is what outputs hold before a pass.
 const poison = 12345
 
@@ -63,6 +76,10 @@ func (s *sample) placeMore(ctx context.Context, d *flash.Device, p *Plan) (x mor
 		}
 	}
 	own := func(t *ref.Tensor) ([4]int, []float32) {
+		if p.overHeads() {
+			part := headsOf(*t, p)
+			return [4]int{part.B, part.H, part.N, part.D}, part.Data
+		}
 		if t.N == 1 || s.queryStarts != nil {
 			return [4]int{t.B, t.H, t.N, t.D}, t.Data
 		}
@@ -125,12 +142,21 @@ func (x *more) download(ctx context.Context, p *Plan, to *results) error {
 	if err := x.dbias.Download(ctx, values); err != nil {
 		return err
 	}
-	spans := p.Queries()
-	if to.dbias.N == 1 || p.sched.packed != nil { // the whole, of every rank
-		spans = []Span{{0, to.dbias.N}}
-	}
 	pasting.Lock()
 	defer pasting.Unlock()
+	if p.overHeads() && to.dbias.H > 1 {
+		heads := p.BiasShape()[1]
+		for b := range to.dbias.B {
+			for i, x := range values[b*len(values)/to.dbias.B : (b+1)*len(values)/to.dbias.B] {
+				to.dbias.Data[(b*to.dbias.H+p.ring.Rank()*heads)*to.dbias.N*to.dbias.D+i] = float64(x)
+			}
+		}
+		return nil
+	}
+	spans := p.Queries()
+	if p.overHeads() || to.dbias.N == 1 || p.sched.packed != nil { // the whole, of every rank
+		spans = []Span{{0, to.dbias.N}}
+	}
 	paste(to.dbias, spans, values)
 	return nil
 }
@@ -268,6 +294,11 @@ var packedCases = []struct {
 		Packed: flash.Packed{Queries: 260, Keys: 260},
 		Bias:   flash.PerScore{DType: flash.F32, Batch: 3, Heads: 2, Queries: 150, Keys: 150}}, []int32{0, 100, 120, 260}, nil, Shard{},
 		false, nil, nil},
+	{"heads, bias and bits of sequences", flash.Problem{Batch: 4, Heads: 4, QueryLen: 100, HeadDim: 16, DType: flash.F32,
+		Causal: flash.CausalBottomRight, Dropout: 0.25, Packed: flash.Packed{Queries: 150, Keys: 150},
+		Bias: flash.PerScore{DType: flash.F32, Batch: 4, Heads: 4, Queries: 1, Keys: 100},
+		Mask: flash.PerScore{DType: flash.Bit, Batch: 1, Heads: 1, Queries: 100, Keys: 100}}, []int32{0, 40, 41, 141, 145}, nil,
+		Shard{Over: Heads}, true, nil, nil},
 	{"lengths, heads, sinks", flash.Problem{Batch: 4, Heads: 4, QueryLen: 100, HeadDim: 16, DType: flash.F32,
 		Causal: flash.CausalBottomRight, Sinks: true,
 		Packed: flash.Packed{Queries: 150, Keys: 150}, QueryLengths: true, KeyLengths: true}, []int32{0, 40, 41, 141, 145}, nil,

@@ -7,21 +7,23 @@ import (
 	"github.com/vkattn/vkattn/flash"
 )
 
-// Over says what goes from rank to rank. A rank's tensors are the same with either: its tokens, of all heads.
+// Over says what goes from rank to rank. A rank's tensors are the same with either, its tokens, of all heads, but for Bias and Mask
+// (Plan.BiasShape).
 type Over uint8
 
 const (
 	// Either is Heads where [Shard].Speeds are measured, heads divide, and a forward and a backward pass together are predicted to be
 	// faster with it, by [Model.Forward] and [Model.Backward]; with Speeds.Backward zero, a forward pass alone. It is Keys otherwise, and
 	// where both take as long. Bytes alone do not decide: what goes around a ring is hidden behind kernels, and the exchanges of heads are
-	// not. [Model.Moved] counts them.
+	// not. [Model.Moved] counts them. It is Keys of a problem with Bias or Mask too: what a rank gives of these would differ.
 	Either Over = iota
 	// Keys sends keys and values around the ring, and gradients with respect to them home (Liu, Zaharia and Abbeel, "Ring Attention",
 	// 2023).
 	Keys
 	// Heads gives each rank all tokens of its share of the heads in one exchange of all with all, and brings results back in another
 	// (Jacobs et al., "DeepSpeed Ulysses", 2023, section 3). In between attention is that of one device. Rank r of W has query heads
-	// r·Heads/W up to (r+1)·Heads/W and the key heads that they read: KeyHeads must be a multiple of W.
+	// r·Heads/W up to (r+1)·Heads/W and the key heads that they read: KeyHeads must be a multiple of W. A bias or a mask tensor does not
+	// travel: a rank gives what its heads have of it, for all queries and keys, and all of one that heads share.
 	Heads
 	overs
 )
@@ -42,10 +44,6 @@ func (s Shard) checkOver(p *flash.Problem, ranks int) error {
 	if s.Over == Heads && p.KeyHeads%ranks != 0 {
 		return badArgument("Problem.KeyHeads", p.KeyHeads, "must be a multiple of %d, the number of ranks, with Shard.Over = Heads; Keys "+
 			"takes any", ranks)
-	}
-	if s.Over == Heads && (p.Bias != flash.PerScore{} || p.Mask != flash.PerScore{}) {
-		return badArgument("Shard.Over", s.Over, "must be Keys with Problem.Bias or Mask, which go with a rank's own queries, and not "+
-			"with heads that it has of all")
 	}
 	v := s.Speeds
 	for _, x := range [...]float64{v.Forward, v.Backward, v.Link, v.Latency} {
@@ -111,7 +109,7 @@ type Moved struct {
 // Moved counts what a rank sends and receives.
 func (m *Model) Moved(rank int) (b Moved) {
 	s := m.sched
-	b.ForwardGathered, b.BackwardGathered = s.gathered(false), s.gathered(true)
+	b.ForwardGathered, b.BackwardGathered = m.gathered(false), m.gathered(true)
 	if m.overHeads() {
 		b.BackwardGathered += float64(s.ranks - 1) // whether there is DLSE
 		for other := range s.ranks {
@@ -134,8 +132,9 @@ func (m *Model) Moved(rank int) (b Moved) {
 }
 
 // gathered is the bytes that a rank gets in gatherings of a pass.
-func (s *schedule) gathered(backward bool) float64 {
-	p, numbers := &s.problem, 0
+func (m *Model) gathered(backward bool) float64 {
+	s, numbers := m.sched, 0
+	p := &s.problem
 	if s.packed != nil {
 		numbers += 2 * (p.Batch + 1)
 		for _, has := range []bool{p.QueryLengths, p.KeyLengths} {
@@ -147,7 +146,7 @@ func (s *schedule) gathered(backward bool) float64 {
 	if backward && p.Sinks {
 		numbers += p.Heads
 	}
-	if backward && s.sharedBias() {
+	if backward && (!m.overHeads() && s.sharedBias() || m.overHeads() && headsShareBias(p)) {
 		numbers += p.Bias.Batch * p.Bias.Heads * p.Bias.Queries * p.Bias.Keys
 	}
 	return 4 * float64(numbers) * float64(s.ranks-1)

@@ -255,12 +255,20 @@ func TestBiasAccumulate(t *testing.T) {
 		p, err := p.Normalize()
 		require.NoError(t, err)
 		s := newInputs(rand.New(rand.NewPCG(3, 9)), p)
-		one, ranks := passesOn(t, sharedDevices(t, 1), s, Shard{}, none, true)[0],
-			passesOn(t, sharedDevices(t, 3), s, Shard{}, none, true)[0]
-		near(t, ranks.dbias.Data, one.dbias.Data, "dbias of %d queries", queries)
-		near(t, ranks.dk.Data, one.dk.Data, "dk")
-		for _, values := range ranks.dsinks {
-			require.InDeltaSlice(t, one.dsinks[0], values, 4e-3)
+		for _, shard := range []Shard{{}, {Over: Heads}} {
+			for heads := range min(2, 1+int(shard.Over)) { // over heads that have a bias each, and that share one
+				if heads > 0 {
+					p.Bias.Heads = 1
+					s = newInputs(rand.New(rand.NewPCG(3, 9)), p)
+				}
+				one, ranks := passesOn(t, sharedDevices(t, 1), s, shard, none, true)[0],
+					passesOn(t, sharedDevices(t, 3-int(shard.Over)/2), s, shard, none, true)[0]
+				near(t, ranks.dbias.Data, one.dbias.Data, "dbias of %d queries, %v", queries, shard)
+				near(t, ranks.dk.Data, one.dk.Data, "dk")
+				for _, values := range ranks.dsinks {
+					require.InDeltaSlice(t, one.dsinks[0], values, 4e-3)
+				}
+			}
 		}
 	}
 }
@@ -339,7 +347,6 @@ func TestStartsAgree(t *testing.T) {
 
 // TestWhatCannotBeSpread is found when planning, by every rank.
 func TestWhatCannotBeSpread(t *testing.T) {
-	bias := flash.PerScore{DType: flash.F32, Batch: 1, Heads: 1, Queries: 20, Keys: 20}
 	for name, c := range map[string]struct {
 		p        flash.Problem
 		shard    Shard
@@ -353,12 +360,8 @@ func TestWhatCannotBeSpread(t *testing.T) {
 		"packed with a mask and dropout": {flash.Problem{Batch: 2, Heads: 2, QueryLen: 20, HeadDim: 8, Dropout: 0.5,
 			Mask:   flash.PerScore{DType: flash.Bool, Batch: 1, Heads: 1, Queries: 1, Keys: 20},
 			Packed: flash.Packed{Queries: 30, Keys: 30}}, Shard{}, "Problem.Mask"},
-		"packed with bias over heads": {flash.Problem{Batch: 2, Heads: 2, QueryLen: 20, HeadDim: 8, Bias: bias,
-			Packed: flash.Packed{Queries: 30, Keys: 30}}, Shard{Over: Heads}, "Shard.Over"},
 		"few packed rows": {flash.Problem{Batch: 2, Heads: 2, QueryLen: 20, HeadDim: 8,
 			Packed: flash.Packed{Queries: 3, Keys: 30}}, Shard{Order: Zigzag}, "Problem.Packed.Queries"},
-		"bias with heads": {flash.Problem{Batch: 1, Heads: 2, QueryLen: 20, HeadDim: 8, Bias: bias}, Shard{Over: Heads},
-			"Shard.Over"},
 		"bits that begin inside": {flash.Problem{Batch: 1, Heads: 2, QueryLen: 20, HeadDim: 8,
 			Mask: flash.PerScore{DType: flash.Bit, Batch: 1, Heads: 1, Queries: 1, Keys: 20}}, Shard{}, "Problem.Mask"},
 		"lengths of a batch": {flash.Problem{Batch: 1, Heads: 2, QueryLen: 20, HeadDim: 8, KeyLengths: true}, Shard{},

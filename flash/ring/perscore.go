@@ -3,21 +3,33 @@ package ring
 import "github.com/vkattn/vkattn/flash"
 
 // Tensors by score, biases and masks. A rank has the rows of its own queries and all keys, and a launch takes its part. Those of packed
-// sequences are by places in a sequence, whatever rows these are: every rank has all of them.
+// sequences are by places in a sequence, whatever rows these are: every rank has all of them. Over heads a rank has its heads', of all
+// queries and keys.
 
 // BiasShape is the shape of the rank's Forward.Bias and Backward.DBias: of its own queries, where the bias has numbers for each, in the
-// order of its tensors, and of all keys of the whole, in the order of the whole. Of packed sequences it is that of the problem's. It is
-// zero where the problem has none.
+// order of its tensors, and of all keys of the whole, in the order of the whole. Of packed sequences it is that of the problem's. With
+// [Heads] it is that of the problem's, of as many heads as the rank has, where the bias has numbers for each: those from head
+// Rank·Heads/Size on. It is zero where the problem has none.
 func (p *Plan) BiasShape() [4]int { return p.perScore(p.problem.Bias) }
 
 // MaskShape is that of Forward.Mask likewise.
 func (p *Plan) MaskShape() [4]int { return p.perScore(p.problem.Mask) }
 
 func (p *Plan) perScore(of flash.PerScore) [4]int {
-	if of.Queries > 1 && p.sched.packed == nil {
+	if p.overHeads() {
+		of = ofHeads(of, p.ring.Size())
+	} else if of.Queries > 1 && p.sched.packed == nil {
 		of.Queries = p.sched.queries.rows(p.ring.Rank())
 	}
 	return [4]int{of.Batch, of.Heads, of.Queries, of.Keys}
+}
+
+// ofHeads is a rank's part of a tensor by score where heads are over so many ranks.
+func ofHeads(of flash.PerScore, ranks int) flash.PerScore {
+	if of.Heads > 1 {
+		of.Heads /= ranks
+	}
+	return of
 }
 
 // partOf is the part of a tensor by score that some queries and keys have.

@@ -70,8 +70,8 @@ type Plan struct {
 //
 // Dropout drops the weights that it drops on one device, and functions see the places of the whole; of packed sequences those of each
 // sequence. A problem has no Pages, Blocks or MaskBlocks, and KeyLengths and QueryLengths only with Packed. With Packed its keys are packed
-// too, and a Mask is of type Bool, beside no Dropout; with Bias or Mask the ring moves keys ([Keys]); with a Mask of bits it has 64 keys or
-// more for each chunk.
+// too. Where keys are moved ([Keys]), a Mask beside Packed is of type Bool, without Dropout, and one of bits has 64 keys or more for each
+// chunk.
 func (r *Ring) Plan(ctx context.Context, problem flash.Problem, shard Shard) (_ *Plan, err error) {
 	problem, bad := problem.Normalize()
 	if bad == nil {

@@ -154,7 +154,7 @@ func (s Shard) check(p *flash.Problem, ranks int) error {
 		return badArgument("Problem.KeyLen", p.KeyLen, "must be at least %d with Dropout, whose draws serve %d keys: one lot for each of "+
 			"%d chunks", granule*parts, granule, parts)
 	}
-	if ranks == 1 {
+	if ranks == 1 || s.Over == Heads { // nothing is cut
 		return nil
 	}
 	if p.Mask.DType == flash.Bit && p.Mask.Keys > 1 && p.KeyLen < granule*parts && p.Packed == (flash.Packed{}) {
