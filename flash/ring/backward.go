@@ -136,7 +136,7 @@ type gradients struct {
 	dq                *flash.Tensor
 	own               pair
 	dqParts, ownParts []int         // how many parts each segment has
-	dbias             *flash.Tensor // where queries share a bias: its gradient, in fp32
+	dbias             *flash.Tensor // where launches share a bias: its gradient, in fp32
 }
 
 func spansOf(of []Span) (out []Span) {
@@ -154,8 +154,8 @@ func (w *pass) newGradients(b *flash.Backward, keys bool) (g *gradients, err err
 	g = &gradients{b: b}
 	g.queries = w.sched.ownQueries(rank, w.steps)
 	g.dqParts = make([]int, len(g.queries))
-	n := b.Q.Shape()[2]
-	if g.dq, err = w.tensor("sum.dq", flash.F32, [4]int{entries(p), p.Heads, n, p.HeadDim}, n); err != nil {
+	n := w.sched.queries.rows(rank)
+	if g.dq, err = w.tensor("sum.dq", flash.F32, [4]int{w.sched.entries(), p.Heads, n, p.HeadDim}, n); err != nil {
 		return nil, err
 	}
 	if keys {
@@ -184,11 +184,11 @@ func (w *pass) newGradients(b *flash.Backward, keys bool) (g *gradients, err err
 
 // begin starts a sum with rows of a tensor of the caller's.
 func (g *gradients) begin(w *pass, from *flash.Tensor, at Span, to *flash.Tensor, parts *int) error {
-	x, err := rows(from, at)
+	x, err := w.rows(from, at)
 	if err != nil {
 		return err
 	}
-	y, err := rows(to, at)
+	y, err := w.rows(to, at)
 	if err != nil {
 		return err
 	}
@@ -201,7 +201,7 @@ func (w *pass) statistics(name string, t *flash.Tensor, at Span) (*flash.Tensor,
 	if t == nil {
 		return nil, nil
 	}
-	from, err := rows(t, at)
+	from, err := w.rows(t, at)
 	if err != nil || from == t {
 		return from, err
 	}
@@ -251,7 +251,7 @@ func (w *pass) gradientsOf(g *gradients, l *launch, block pair) (in flash.Backwa
 	}
 	in.K, in.V = keys.k, keys.v
 	for _, x := range [][2]**flash.Tensor{{&in.Q, &b.Q}, {&in.O, &b.O}, {&in.DO, &b.DO}} {
-		if *x[0], err = rows(*x[1], l.queries); err != nil {
+		if *x[0], err = w.rows(*x[1], l.queries); err != nil {
 			return in, err
 		}
 	}
@@ -436,7 +436,7 @@ func (g *gradients) finish(w *pass) error {
 	for _, s := range sums {
 		for i := range s.of {
 			for k, at := range s.segments {
-				to, err := rows(s.to[i], at)
+				to, err := w.rows(s.to[i], at)
 				if err != nil {
 					return err
 				}

@@ -15,11 +15,13 @@ import (
 // While the device computes with one block, the next one arrives. What a launch gives is rounded to the storage type once, and sums over
 // launches are fp32, in an order that depends on the rank and the number of ranks alone: the same inputs give the same bits.
 //
+// Of a padded batch a rank has its rows of every entry, used or not: QueryLengths and KeyLengths are those of the whole, the same of every
+// rank, which ranks compare before any work ([*ShardError]).
+//
 // Packed sequences may begin and end anywhere in a rank's rows, and be longer than these: QueryStarts and KeyStarts, and QueryLengths and
-// KeyLengths where the problem has them, are those of the whole, the same of every rank, which ranks compare before any work
-// ([*ShardError]). Sinks are the same of every rank, and counted once. Bias and Mask have the rows of the rank's own queries and all keys
-// of the whole (Plan.BiasShape, Plan.MaskShape); of packed sequences, whose places they are by, every rank has the problem's, and over
-// heads those of its heads, for all queries.
+// KeyLengths where the problem has them, are those of the whole likewise. Sinks are the same of every rank, and counted once. Bias and Mask
+// have the rows of the rank's own queries and all keys of the whole (Plan.BiasShape, Plan.MaskShape); of packed sequences, whose places
+// they are by, every rank has the problem's, and over heads those of its heads, for all queries.
 //
 // The context bounds the whole pass, and with it how long ranks wait for one that does not come. After an error the plan, and the
 // communicator, cannot be used any more: ranks no longer agree on what was said.
@@ -112,11 +114,11 @@ func (w *pass) newOutputs(f *flash.Forward) (s *outputs, err error) {
 	s.segments = w.sched.ownQueries(rank, w.steps)
 	s.joins = make([]int, len(s.segments))
 	n := w.sched.queries.rows(rank)
-	if s.o, err = w.tensor("sum.o", flash.F32, [4]int{entries(&w.problem), w.problem.Heads, n, w.problem.ValueDim}, n); err != nil {
+	if s.o, err = w.tensor("sum.o", flash.F32, [4]int{w.sched.entries(), w.problem.Heads, n, w.problem.ValueDim}, n); err != nil {
 		return nil, err
 	}
 	for turn := range s.lse {
-		if s.lse[turn], err = w.tensor(fmt.Sprint("sum.lse", turn), flash.F32, [4]int{entries(&w.problem), w.problem.Heads, n, 1},
+		if s.lse[turn], err = w.tensor(fmt.Sprint("sum.lse", turn), flash.F32, [4]int{w.sched.entries(), w.problem.Heads, n, 1},
 			n); err != nil {
 			return nil, err
 		}
@@ -139,7 +141,7 @@ func (s *outputs) statistics(turn int, at Span) (*flash.Tensor, error) {
 // forwardOf is the inputs of a launch with a block.
 func (w *pass) forwardOf(l *launch, f *flash.Forward, block pair) (in flash.Forward, err error) {
 	in = flash.Forward{Captured: w.of.captured, Seed: w.of.seed, Offset: w.of.offset}
-	if in.Q, err = rows(f.Q, l.queries); err != nil {
+	if in.Q, err = w.rows(f.Q, l.queries); err != nil {
 		return in, err
 	}
 	keys, err := w.keysOf(l, block)
@@ -233,13 +235,13 @@ func (s *outputs) join(w *pass, i int, at Span, l *launch, o, lse *flash.Tensor)
 // finish writes the caller's tensors. Queries that see no key of any rank are told so.
 func (s *outputs) finish(w *pass, f *flash.Forward) error {
 	for i, at := range s.segments {
-		o, err := rows(f.O, at)
+		o, err := w.rows(f.O, at)
 		if err != nil {
 			return err
 		}
 		var lse *flash.Tensor
 		if f.LSE != nil {
-			if lse, err = rows(f.LSE, at); err != nil {
+			if lse, err = w.rows(f.LSE, at); err != nil {
 				return err
 			}
 		}

@@ -66,7 +66,7 @@ func (s *schedule) shape(c cargo, rows int) (flash.DType, [4]int) {
 	if c.row {
 		dtype, columns = flash.F32, 1
 	}
-	return dtype, [4]int{entries(p), heads / s.ranks, rows, columns}
+	return dtype, [4]int{s.entries(), heads / s.ranks, rows, columns}
 }
 
 func (s *schedule) cargoBytes(c cargo, rows int) int {

@@ -23,7 +23,8 @@ func NewModel(problem flash.Problem, shard Shard, ranks int) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Model{newSchedule(problem, shard, ranks), shard.over(&problem, ranks)}, nil
+	shard.Over = shard.over(&problem, ranks)
+	return &Model{newSchedule(problem, shard, ranks), shard.Over}, nil
 }
 
 // Sequences is the model of packed sequences that start there, as Forward.QueryStarts and KeyStarts say. A model of a problem with Packed
@@ -31,7 +32,7 @@ func NewModel(problem flash.Problem, shard Shard, ranks int) (*Model, error) {
 // the problem has no packed sequences, or has another number of them.
 func (m *Model) Sequences(queryStarts, keyStarts []int32) (*Model, error) {
 	s := *m.sched
-	if s.packed == nil {
+	if s.packed == nil || s.padded {
 		return nil, badArgument("Problem.Packed", s.problem.Packed, "must be set: without it there are no sequences")
 	}
 	for name, starts := range map[string][]int32{"queryStarts": queryStarts, "keyStarts": keyStarts} {
@@ -43,10 +44,10 @@ func (m *Model) Sequences(queryStarts, keyStarts []int32) (*Model, error) {
 	return &Model{&s, m.over}, nil
 }
 
-// Lengths is the model of the same packed sequences that use so many rows of their slots, as Forward.QueryLengths and KeyLengths say; nil
-// of a problem without QueryLengths or KeyLengths. What travels is what it was but for blocks that nobody sees then: rows that are not used
-// go with those around them. The error is an [*flash.ArgumentError] of lengths that the problem does not have, or of another number of
-// them.
+// Lengths is the model of the same packed sequences that use so many rows of their slots, or of a padded batch whose entries do, as
+// Forward.QueryLengths and KeyLengths say; nil of a problem without QueryLengths or KeyLengths. What travels is what it was but for blocks
+// that nobody sees then: rows that are not used go with those around them. The error is an [*flash.ArgumentError] of lengths that the
+// problem does not have, or of another number of them.
 func (m *Model) Lengths(queryLengths, keyLengths []int32) (*Model, error) {
 	s := *m.sched
 	for _, x := range []struct {
@@ -62,7 +63,7 @@ func (m *Model) Lengths(queryLengths, keyLengths []int32) (*Model, error) {
 			return nil, badArgument("len("+x.name+")", len(x.of), "must be %d: Problem.Batch where the problem has them, else 0", want)
 		}
 	}
-	if s.packed != nil { // which a problem with lengths has
+	if s.packed != nil { // which a problem with lengths has, but over heads
 		s.packed = s.packed.using(queryLengths, keyLengths)
 	}
 	return &Model{&s, m.over}, nil
@@ -91,7 +92,7 @@ func (m *Model) Steps(rank int) []Step {
 		x := Step{Number: n}
 		launches := s.launches(rank, owner)
 		for _, l := range launches {
-			x.Pairs += l.pairs * float64(entries(&s.problem)*s.problem.Heads)
+			x.Pairs += l.pairs * float64(s.entries()*s.problem.Heads)
 		}
 		if n > 0 && len(launches) > 0 {
 			rows := hull(launches)
@@ -111,7 +112,7 @@ func (m *Model) Steps(rank int) []Step {
 // bytes is keys and values of so many tokens.
 func (s *schedule) bytes(tokens int) float64 {
 	p := &s.problem
-	return float64(entries(p)*p.KeyHeads*tokens) * float64((p.HeadDim+p.ValueDim)*p.DType.Size())
+	return float64(s.entries()*p.KeyHeads*tokens) * float64((p.HeadDim+p.ValueDim)*p.DType.Size())
 }
 
 // Memory is the bytes that the rank with most tokens holds on its device for both passes: its tensors, blocks of others on their way, and
@@ -119,7 +120,7 @@ func (s *schedule) bytes(tokens int) float64 {
 func (m *Model) Memory() float64 {
 	s, p := m.sched, &m.sched.problem
 	nq, nk := float64(s.queries.most()), s.keys.most()
-	row := func(columns, size int) float64 { return nq * float64(entries(p)*p.Heads) * float64(columns*size) }
+	row := func(columns, size int) float64 { return nq * float64(s.entries()*p.Heads) * float64(columns*size) }
 	tensors := 2*row(p.HeadDim, p.DType.Size()) + 2*row(p.ValueDim, p.DType.Size()) + row(1, 4) + 2*s.bytes(nk)
 	if s.ranks == 1 {
 		return tensors

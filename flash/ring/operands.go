@@ -115,7 +115,7 @@ func (w *pass) maskOf(l *launch) (*flash.Tensor, error) {
 
 // keysOf is a launch's keys and values of a block, with zeros before them where it wants such.
 func (w *pass) keysOf(l *launch, block pair) (out pair, err error) {
-	if out, err = block.rows(l.keys); err != nil || l.pad == 0 {
+	if out, err = w.pairRows(block, l.keys); err != nil || l.pad == 0 {
 		return out, err
 	}
 	padded, err := w.pair("pad", w.problem.DType, l.problem.KeyLen)
@@ -138,7 +138,15 @@ func (w *pass) keysOf(l *launch, block pair) (out pair, err error) {
 	return padded, w.copies(out.k, behind.k, out.v, behind.v)
 }
 
-// rows is some rows of both.
+// pairRows is some rows of both, of the caller's or of the rank's own.
+func (w *pass) pairRows(p pair, of Span) (out pair, err error) {
+	if out.k, err = w.rows(p.k, of); err == nil {
+		out.v, err = w.rows(p.v, of)
+	}
+	return out, err
+}
+
+// rows is some rows of both, of the rank's own.
 func (p pair) rows(of Span) (out pair, err error) {
 	if out.k, err = rows(p.k, of); err == nil {
 		out.v, err = rows(p.v, of)

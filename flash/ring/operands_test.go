@@ -154,7 +154,7 @@ func (x *more) download(ctx context.Context, p *Plan, to *results) error {
 		return nil
 	}
 	spans := p.Queries()
-	if p.overHeads() || to.dbias.N == 1 || p.sched.packed != nil { // the whole, of every rank
+	if p.overHeads() || to.dbias.N == 1 || p.problem.Packed != (flash.Packed{}) { // the whole, of every rank
 		spans = []Span{{0, to.dbias.N}}
 	}
 	paste(to.dbias, spans, values)

@@ -77,9 +77,9 @@ func (s Shard) over(p *flash.Problem, ranks int) Over {
 	if s.Speeds == (Speeds{}) || ranks == 1 || p.KeyHeads%ranks != 0 || (p.Bias != flash.PerScore{} || p.Mask != flash.PerScore{}) {
 		return Keys
 	}
-	sched := newSchedule(*p, s, ranks)
 	time := func(o Over) float64 {
-		m := Model{sched, o}
+		s.Over = o
+		m := Model{newSchedule(*p, s, ranks), o}
 		t := m.Forward(s.Speeds).Ranks
 		if s.Speeds.Backward > 0 {
 			t += m.Backward(s.Speeds).Ranks
@@ -135,12 +135,12 @@ func (m *Model) Moved(rank int) (b Moved) {
 func (m *Model) gathered(backward bool) float64 {
 	s, numbers := m.sched, 0
 	p := &s.problem
-	if s.packed != nil {
+	if p.Packed != (flash.Packed{}) {
 		numbers += 2 * (p.Batch + 1)
-		for _, has := range []bool{p.QueryLengths, p.KeyLengths} {
-			if has {
-				numbers += p.Batch
-			}
+	}
+	for _, has := range []bool{p.QueryLengths, p.KeyLengths} {
+		if has {
+			numbers += p.Batch
 		}
 	}
 	if backward && p.Sinks {

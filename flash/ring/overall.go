@@ -14,7 +14,12 @@ import (
 // sharedBias says whether queries share the bias, so that its gradient is a sum over launches, and ranks.
 func (s *schedule) sharedBias() bool {
 	b := s.problem.Bias
-	return b != flash.PerScore{} && (b.Queries == 1 && s.problem.QueryLen > 1 || s.packed != nil)
+	return b != flash.PerScore{} && (b.Queries == 1 && s.problem.QueryLen > 1 || s.packed != nil && !s.padded)
+}
+
+// summedBias says whether launches share numbers of the bias: those of sharedBias, or of entries that have launches of their own.
+func (s *schedule) summedBias() bool {
+	return s.sharedBias() || s.padded && s.problem.Bias != flash.PerScore{}
 }
 
 // beginBias begins the gradient with respect to the bias: where queries share it a sum, else 0 wherever no launch writes.
@@ -22,7 +27,7 @@ func (g *gradients) beginBias(w *pass) (err error) {
 	if g.b.DBias == nil {
 		return nil
 	}
-	if w.sched.sharedBias() {
+	if w.sched.summedBias() {
 		if g.dbias, err = w.tensor("sum.dbias", flash.F32, w.BiasShape(), w.BiasShape()[2]); err != nil {
 			return err
 		}
@@ -59,7 +64,7 @@ func (w *pass) biasGradient(g *gradients, l *launch) (*flash.Tensor, error) {
 		return nil, nil
 	}
 	to, err := slice(g.b.DBias, l.problem.Bias, l)
-	if err != nil || !g.b.Accumulate && !w.sched.sharedBias() {
+	if err != nil || !g.b.Accumulate && !w.sched.summedBias() {
 		return to, err
 	}
 	return w.likeBias("part.dbias", to.DType(), to.Shape())
@@ -84,7 +89,7 @@ func (w *pass) addBias(g *gradients, l *launch, part *flash.Tensor) error {
 	switch {
 	case part == nil:
 		return nil
-	case w.sched.sharedBias():
+	case w.sched.summedBias():
 		sum, err := slice(g.dbias, l.problem.Bias, l)
 		if err != nil {
 			return err
@@ -129,10 +134,19 @@ func (w *pass) overAllQueries(g *gradients) error {
 			return err
 		}
 	}
-	if w.sched.sharedBias() {
+	switch {
+	case w.sched.sharedBias():
 		return w.reduce("DBias", g.dbias, g.b.DBias, g.b.Accumulate)
+	case g.dbias == nil:
+		return nil
+	case !g.b.Accumulate:
+		return w.copies(g.dbias, g.b.DBias)
 	}
-	return nil
+	sum, err := w.tensor("all.DBias", flash.F32, g.dbias.Shape(), g.dbias.Shape()[2])
+	if err != nil {
+		return err
+	}
+	return w.addTo(g.b.DBias, g.dbias, sum)
 }
 
 // reduce sums a tensor over ranks and writes it where the caller wants it; nil of every rank: nobody wants it.

@@ -364,8 +364,6 @@ func TestWhatCannotBeSpread(t *testing.T) {
 			Packed: flash.Packed{Queries: 3, Keys: 30}}, Shard{Order: Zigzag}, "Problem.Packed.Queries"},
 		"bits that begin inside": {flash.Problem{Batch: 1, Heads: 2, QueryLen: 20, HeadDim: 8,
 			Mask: flash.PerScore{DType: flash.Bit, Batch: 1, Heads: 1, Queries: 1, Keys: 20}}, Shard{}, "Problem.Mask"},
-		"lengths of a batch": {flash.Problem{Batch: 1, Heads: 2, QueryLen: 20, HeadDim: 8, KeyLengths: true}, Shard{},
-			"Problem.KeyLengths"},
 	} {
 		_, ranks := rings(t, 2)
 		for _, err := range each(ranks, func(_ int, r *Ring) error {

@@ -18,8 +18,8 @@ func (p *Plan) MaskShape() [4]int { return p.perScore(p.problem.Mask) }
 func (p *Plan) perScore(of flash.PerScore) [4]int {
 	if p.overHeads() {
 		of = ofHeads(of, p.ring.Size())
-	} else if of.Queries > 1 && p.sched.packed == nil {
-		of.Queries = p.sched.queries.rows(p.ring.Rank())
+	} else if of.Queries > 1 && (p.sched.packed == nil || p.sched.padded) {
+		of.Queries = p.sched.entryQueries.rows(p.ring.Rank())
 	}
 	return [4]int{of.Batch, of.Heads, of.Queries, of.Keys}
 }

@@ -69,9 +69,10 @@ type Plan struct {
 // come is an error of the others then.
 //
 // Dropout drops the weights that it drops on one device, and functions see the places of the whole; of packed sequences those of each
-// sequence. A problem has no Pages, Blocks or MaskBlocks, and KeyLengths and QueryLengths only with Packed. With Packed its keys are packed
-// too. Where keys are moved ([Keys]), a Mask beside Packed is of type Bool, without Dropout, and one of bits has 64 keys or more for each
-// chunk.
+// sequence. Of a padded batch, with KeyLengths or QueryLengths, ranks cut all entries at the same places: who has what is beyond a short
+// one's end has little to do, where sequences packed one behind the other are cut evenly. A problem has no Pages, Blocks or MaskBlocks.
+// With Packed its keys are packed too. Where keys are moved ([Keys]), a Mask beside Packed is of type Bool, without Dropout, and one of
+// bits has 64 keys or more for each chunk.
 func (r *Ring) Plan(ctx context.Context, problem flash.Problem, shard Shard) (_ *Plan, err error) {
 	problem, bad := problem.Normalize()
 	if bad == nil {
@@ -141,16 +142,6 @@ func supported(p *flash.Problem) error {
 		return badArgument("Problem.Packed.Keys", 0, "must be the rows of all keys: packed queries beside a batch of keys are not spread "+
 			"over ranks")
 	}
-	for _, x := range []struct {
-		name string
-		set  bool
-	}{{"KeyLengths", p.KeyLengths}, {"QueryLengths", p.QueryLengths}} {
-		if x.set && p.Packed == (flash.Packed{}) {
-			return badArgument("Problem."+x.name, true, "must be false without Problem.Packed: ranks cut all entries of a batch at the "+
-				"same places, and those beyond a short one's end "+
-				"would have nothing to do; sequences packed one behind the other are cut evenly")
-		}
-	}
 	other := *p // less what can be
 	other.Batch, other.Heads, other.KeyHeads, other.QueryLen, other.KeyLen, other.HeadDim, other.ValueDim, other.DType = 0, 0, 0,
 		0, 0, 0, 0, 0
@@ -183,16 +174,18 @@ func (p *Plan) Over() Over { return p.shard.Over }
 
 // Queries are the positions of the rank's queries in the whole sequence, or their rows among all packed ones, in the order in which its
 // tensors have them: up to two spans.
-func (p *Plan) Queries() []Span { return append([]Span(nil), p.sched.queries.spans[p.ring.Rank()]...) }
+func (p *Plan) Queries() []Span {
+	return append([]Span(nil), p.sched.entryQueries.spans[p.ring.Rank()]...)
+}
 
 // Keys are those of its keys and values.
-func (p *Plan) Keys() []Span { return append([]Span(nil), p.sched.keys.spans[p.ring.Rank()]...) }
+func (p *Plan) Keys() []Span { return append([]Span(nil), p.sched.entryKeys.spans[p.ring.Rank()]...) }
 
 // Local is the problem of the rank's own tensors: QueryLen and KeyLen, or those of Packed, are its numbers of queries and keys, so that
 // [flash.Problem].QShape and its like are the shapes of its tensors. Those of Bias and Mask are Plan.BiasShape and Plan.MaskShape.
 func (p *Plan) Local() flash.Problem {
 	l := p.problem
-	queries, keys := p.sched.queries.rows(p.ring.Rank()), p.sched.keys.rows(p.ring.Rank())
+	queries, keys := p.sched.entryQueries.rows(p.ring.Rank()), p.sched.entryKeys.rows(p.ring.Rank())
 	if l.Packed != (flash.Packed{}) {
 		l.Packed = flash.Packed{Queries: queries, Keys: keys}
 		return l

@@ -136,6 +136,7 @@ func newPackedSample(t testing.TB, r *rand.Rand, p flash.Problem, of sequencesOf
 		s.packedReference(t)
 		return s
 	}
+	s.useLengths()
 	s.o, s.lse, err = ref.Forward(s.in)
 	require.NoError(t, err)
 	s.plainO, _, err = ref.PlainForward(s.in, dtype)
@@ -144,6 +145,7 @@ func newPackedSample(t testing.TB, r *rand.Rand, p flash.Problem, of sequencesOf
 	require.NoError(t, err)
 	s.plainGrad, err = ref.PlainBackward(s.in, dtype, s.do, s.dlse)
 	require.NoError(t, err)
+	s.spoilPadding()
 	return s
 }
 

@@ -13,14 +13,17 @@ import (
 // to its gradients goes home likewise. That is as many bytes as when blocks are handed on from neighbour to neighbour, and where some see
 // no block in between it is fewer.
 type schedule struct {
-	problem  flash.Problem // of all tokens, normalized
-	whole    attn.Mask
-	packed   *sequences // of packed sequences; nil
-	ranks    int
-	order    Order
-	queries  layout
-	keys     layout
-	streamed bool // queries are all rank 0's; blocks are of other "ranks", and come from the host (streamed.go)
+	problem flash.Problem // of all tokens, normalized
+	whole   attn.Mask
+	packed  *sequences // of packed sequences, or of the entries of a padded batch (padded.go); nil
+	padded  bool
+	ranks   int
+	order   Order
+	queries layout
+	keys    layout
+	// Those of one entry of a batch: they differ from queries and keys where entries lie one behind the other, in a padded batch.
+	entryQueries, entryKeys layout
+	streamed                bool // queries are all rank 0's; blocks are of other "ranks", and come from the host (streamed.go)
 	// positional says that what becomes of a pair depends on more than the distance of its positions: launches are of neighbours in the
 	// sequence then.
 	positional bool
@@ -30,9 +33,12 @@ func newSchedule(p flash.Problem, shard Shard, ranks int) *schedule {
 	s := &schedule{problem: p, ranks: ranks, order: shard.order(&p)}
 	queries, keys := tokens(&p)
 	s.queries, s.keys = newLayout(queries, ranks, s.order), newLayout(keys, ranks, s.order)
+	s.entryQueries, s.entryKeys = s.queries, s.keys
 	s.positional = positional(&p)
 	if p.Packed != (flash.Packed{}) {
 		s.packed = assumedSequences(&p)
+	} else if hasLengths(&p) && shard.Over != Heads {
+		s.pad()
 	}
 	s.whole = byPosition(&p, p.QueryLen, p.KeyLen)
 	return s
@@ -46,12 +52,12 @@ func tokens(p *flash.Problem) (queries, keys int) {
 	return p.QueryLen, p.KeyLen
 }
 
-// entries is the first length of tensors of the whole: packed sequences lie in one.
-func entries(p *flash.Problem) int {
-	if p.Packed != (flash.Packed{}) {
+// entries is the first length of a rank's own buffers: packed sequences lie in one, and so do entries of a padded batch.
+func (s *schedule) entries() int {
+	if s.packed != nil {
 		return 1
 	}
-	return p.Batch
+	return s.problem.Batch
 }
 
 // pairs are all that are seen, of all heads.

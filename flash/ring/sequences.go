@@ -108,6 +108,9 @@ func meet(a, b Span) Span {
 
 // packedLaunches are those of packed sequences, for each pair of chunks.
 func (s *schedule) packedLaunches(rank, owner int) (out []launch) {
+	if s.padded {
+		return s.paddedLaunches(rank, owner)
+	}
 	for i, q := range spansOf(s.queries.spans[rank]) {
 		for j, k := range spansOf(s.keys.spans[owner]) {
 			c := chunks2{s.queries.spans[rank][i], s.keys.spans[owner][j], q, k}

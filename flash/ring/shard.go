@@ -97,7 +97,7 @@ func newLayout(n, ranks int, order Order) layout {
 	return l
 }
 
-// rows is the number of tokens of a rank.
+// rows is the number of rows of a rank.
 func (l *layout) rows(rank int) (n int) {
 	for _, s := range l.spans[rank] {
 		n += s.Len()

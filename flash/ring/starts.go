@@ -24,10 +24,10 @@ func (o *operands) sequenceTensors() (names [4]string, of [4]*flash.Tensor) {
 		o.keyLengths}
 }
 
-// takeSequences reads the starts and lengths of packed sequences, which every rank was given, compares them with those of other ranks, and
-// derives the pass's steps.
+// takeSequences reads the starts and lengths of packed sequences, or the lengths of a padded batch, which every rank was given,
+// compares them with those of other ranks, and derives the pass's steps.
 func (w *pass) takeSequences(call string) error {
-	if w.sched.packed == nil {
+	if w.sched.packed == nil && !hasLengths(&w.problem) {
 		return nil
 	}
 	names, of := w.of.sequenceTensors()
@@ -50,12 +50,16 @@ func (w *pass) takeSequences(call string) error {
 		}
 		raw = append(raw, one...)
 	}
-	if err := w.sameSequences(raw); err != nil {
+	if err := w.sameSequences(raw); err != nil || w.sched.packed == nil { // over heads, lengths are the kernels' business
 		return err
 	}
 	if w.seen.sched == nil || !slices.Equal(w.seen.numbers, raw) {
 		w.seen.sched = nil
-		if err := w.derive(newSequences(&w.problem, each[0], each[1]).using(each[2], each[3])); err != nil {
+		all := paddedSequences(&w.problem)
+		if !w.sched.padded {
+			all = newSequences(&w.problem, each[0], each[1])
+		}
+		if err := w.derive(all.using(each[2], each[3])); err != nil {
 			return err
 		}
 		w.seen.numbers = raw

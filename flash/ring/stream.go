@@ -26,7 +26,7 @@ type StreamForward struct {
 
 	Bias, Mask, Sinks        *flash.Tensor
 	QueryStarts, KeyStarts   *flash.Tensor  // of Problem.Packed
-	QueryLengths, KeyLengths *flash.Tensor  // beside them
+	QueryLengths, KeyLengths *flash.Tensor  // of a padded batch, or beside these
 	Captured                 flash.Captured // by Problem.ScoreFunction and MaskFunction
 	Seed                     uint64
 	Offset                   uint32
@@ -70,7 +70,8 @@ func NewStream(dev *flash.Device, problem flash.Problem, block int) (_ *Stream, 
 		return nil, badArgument("block", block, "must be a number of tokens, or 0")
 	}
 	if block == 0 {
-		token := entries(&problem) * problem.KeyHeads * (problem.HeadDim + problem.ValueDim) * problem.DType.Size()
+		k := problem.KShape() // of all keys, whatever a tensor's first length
+		token := k[0] * problem.KeyHeads * (problem.HeadDim + problem.ValueDim) * problem.DType.Size()
 		block = max(granule, (256<<20)/token/granule*granule)
 	}
 	_, keys := tokens(&problem)

@@ -37,6 +37,9 @@ func streamedCases() (all []streamed) {
 	for _, c := range operandCases {
 		all = append(all, streamed{c.name, c.problem, sequencesOf{}})
 	}
+	for _, c := range paddedCases {
+		all = append(all, streamed{"padded " + c.name, c.problem, sequencesOf{queryLengths: c.queries, keyLengths: c.keys}})
+	}
 	for _, c := range packedCases {
 		if c.heads {
 			continue
@@ -129,7 +132,7 @@ func TestStreamBadInput(t *testing.T) {
 	_, err := NewStream(d, small, -1)
 	require.ErrorIs(t, err, flash.ErrArgument)
 	p := small
-	p.KeyLengths = true
+	p.Pages = flash.Pages{Count: 4, Size: 16, PerSequence: 4}
 	_, err = NewStream(d, p, 0)
 	require.ErrorIs(t, err, flash.ErrArgument)
 	s, err := NewStream(d, small, 0)

@@ -14,6 +14,9 @@ func newStreamed(p flash.Problem, blocks int) *schedule {
 	}
 	s.queries = layout{blocks, make([][]Span, blocks)}
 	s.queries.spans[0] = chunks(queries, parts)
+	if s.entryQueries, s.entryKeys = s.queries, s.keys; s.padded {
+		s.pad()
+	}
 	return s
 }
 
