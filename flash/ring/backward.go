@@ -265,7 +265,7 @@ func (w *pass) gradientsOf(g *gradients, l *launch, block pair) (in flash.Backwa
 		return in, err
 	}
 	in.QueryLengths, in.KeyLengths = w.lengthsOf(l)
-	if in.Bias, err = slice(w.of.bias, l.problem.Bias, l); err != nil {
+	if in.Bias, err = w.biasOf(l); err != nil {
 		return in, err
 	}
 	if in.Mask, err = w.maskOf(l); err != nil {

@@ -153,7 +153,7 @@ func (w *pass) forwardOf(l *launch, f *flash.Forward, block pair) (in flash.Forw
 		return in, err
 	}
 	in.QueryLengths, in.KeyLengths = w.lengthsOf(l)
-	if in.Bias, err = slice(w.of.bias, l.problem.Bias, l); err != nil {
+	if in.Bias, err = w.biasOf(l); err != nil {
 		return in, err
 	}
 	in.Mask, err = w.maskOf(l)

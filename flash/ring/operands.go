@@ -3,6 +3,7 @@ package ring
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"reflect"
 	"slices"
 
@@ -99,9 +100,10 @@ func undeclared(name string, field any) error {
 	return nil
 }
 
-// maskOf is a launch's mask: a part of the caller's, or of keys that begin with rows of zeros, what leaves these out.
+// maskOf is a launch's mask: a part of the caller's, or of keys that begin with rows of zeros, what leaves these out where the caller has
+// none.
 func (w *pass) maskOf(l *launch) (*flash.Tensor, error) {
-	if l.pad == 0 {
+	if l.pad == 0 || w.of.mask != nil {
 		return slice(w.of.mask, l.problem.Mask, l)
 	}
 	t, err := w.constant("pad.mask", flash.Bool, 2*granule, func(t *flash.Tensor) error {
@@ -111,6 +113,45 @@ func (w *pass) maskOf(l *launch) (*flash.Tensor, error) {
 		return nil, err
 	}
 	return t.View(t.Offset()+uint64(granule-l.pad), flash.Bool, [4]int{1, 1, 1, l.problem.KeyLen}, [4]int{})
+}
+
+// biasOf is a launch's bias: a part of the caller's, with −∞ for rows of zeros before the keys where a mask does not leave them out.
+func (w *pass) biasOf(l *launch) (*flash.Tensor, error) {
+	of := l.problem.Bias
+	if l.pad == 0 || w.of.mask == nil {
+		return slice(w.of.bias, of, l)
+	}
+	if w.of.bias == nil {
+		t, err := w.constant("pad.bias", flash.F32, 2*granule, func(t *flash.Tensor) error {
+			values := make([]float32, 2*granule)
+			for i := range granule {
+				values[i] = float32(math.Inf(-1))
+			}
+			return t.Upload(w.ctx, values)
+		})
+		if err != nil {
+			return nil, err
+		}
+		return t.View(uint64(4*(granule-l.pad)), flash.F32, [4]int{1, 1, 1, of.Keys}, [4]int{})
+	}
+	shape := [4]int{of.Batch, of.Heads, of.Queries, of.Keys}
+	t, err := w.likeBias("pad.bias", of.DType, shape)
+	if err != nil {
+		return nil, err
+	}
+	part, err := slice(w.of.bias, of, l)
+	if err != nil {
+		return nil, err
+	}
+	if err := w.copies(part, t); err != nil {
+		return nil, err
+	}
+	shape[3] = l.pad
+	hidden, err := t.View(t.Offset(), of.DType, shape, t.Strides())
+	if err != nil {
+		return nil, err
+	}
+	return t, w.fill(hidden, float32(math.Inf(-1)))
 }
 
 // keysOf is a launch's keys and values of a block, with zeros before them where it wants such.

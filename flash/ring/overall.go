@@ -63,11 +63,10 @@ func (w *pass) biasGradient(g *gradients, l *launch) (*flash.Tensor, error) {
 	if g.b.DBias == nil {
 		return nil, nil
 	}
-	to, err := slice(g.b.DBias, l.problem.Bias, l)
-	if err != nil || !g.b.Accumulate && !w.sched.summedBias() {
-		return to, err
+	if of := l.problem.Bias; g.b.Accumulate || w.sched.summedBias() {
+		return w.likeBias("part.dbias", of.DType, [4]int{of.Batch, of.Heads, of.Queries, of.Keys})
 	}
-	return w.likeBias("part.dbias", to.DType(), to.Shape())
+	return slice(g.b.DBias, l.problem.Bias, l)
 }
 
 // likeBias is a tensor for a launch's part of what has the shape of the bias.

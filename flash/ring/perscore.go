@@ -64,19 +64,3 @@ func slice(t *flash.Tensor, part flash.PerScore, l *launch) (*flash.Tensor, erro
 	}
 	return t.View(t.Offset()+uint64(at*t.DType().Size()), t.DType(), shape, strides)
 }
-
-// checkCut says which mask of packed sequences cannot be cut where an end of a rank's rows, or of a block, cuts a sequence.
-func checkCut(p *flash.Problem) error {
-	switch {
-	case p.Packed == flash.Packed{} || p.Mask == flash.PerScore{}:
-		return nil
-	case p.Mask.DType == flash.Bit && p.Mask.Keys > 1:
-		return badArgument("Problem.Mask", p.Mask.DType, "must be Bool beside Packed: where a sequence is cut, its keys may begin within "+
-			"a byte of bits")
-	case p.Dropout != 0:
-		return badArgument("Problem.Mask", p.Mask.DType, "must be zero beside Packed and Dropout: keys of a sequence that is cut where "+
-			"no draws begin are computed behind others, which "+
-			"only a mask of the launch's own leaves out; Problem.MaskFunction may be a function, which captures the mask")
-	}
-	return nil
-}

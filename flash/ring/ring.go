@@ -71,8 +71,8 @@ type Plan struct {
 // Dropout drops the weights that it drops on one device, and functions see the places of the whole; of packed sequences those of each
 // sequence. Of a padded batch, with KeyLengths or QueryLengths, ranks cut all entries at the same places: who has what is beyond a short
 // one's end has little to do, where sequences packed one behind the other are cut evenly. A problem has no Pages, Blocks or MaskBlocks.
-// With Packed its keys are packed too. Where keys are moved ([Keys]), a Mask beside Packed is of type Bool, without Dropout, and one of
-// bits has 64 keys or more for each chunk.
+// With Packed its keys are packed too. Where keys are moved ([Keys]), a Mask of bits has 64 keys or more for each chunk, but
+// beside Packed.
 func (r *Ring) Plan(ctx context.Context, problem flash.Problem, shard Shard) (_ *Plan, err error) {
 	problem, bad := problem.Normalize()
 	if bad == nil {

@@ -157,9 +157,9 @@ func (s Shard) check(p *flash.Problem, ranks int) error {
 	if ranks == 1 || s.Over == Heads { // nothing is cut
 		return nil
 	}
-	if p.Mask.DType == flash.Bit && p.Mask.Keys > 1 && p.KeyLen < granule*parts && p.Packed == (flash.Packed{}) {
+	if byBits(p) && p.KeyLen < granule*parts && p.Packed == (flash.Packed{}) {
 		return badArgument("Problem.Mask", p.Mask.DType, "must be Bool, or KeyLen at least %d: chunks of keys begin where bytes of bits "+
 			"do then", granule*parts)
 	}
-	return checkCut(p)
+	return nil
 }

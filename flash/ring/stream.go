@@ -76,13 +76,8 @@ func NewStream(dev *flash.Device, problem flash.Problem, block int) (_ *Stream, 
 	}
 	_, keys := tokens(&problem)
 	n := (keys + block - 1) / block
-	if problem.Packed == (flash.Packed{}) && (problem.Dropout != 0 || problem.Mask.DType == flash.Bit && problem.Mask.Keys > 1) {
+	if problem.Packed == (flash.Packed{}) && (problem.Dropout != 0 || byBits(&problem)) {
 		n = max(1, min(n, keys/granule)) // blocks begin where draws, and bytes of bits, do
-	}
-	if n > 1 {
-		if err := checkCut(&problem); err != nil {
-			return nil, err
-		}
 	}
 	comms, err := Local(1)
 	if err != nil {
