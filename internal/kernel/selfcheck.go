@@ -392,7 +392,7 @@ func (e *Env) TryBackward(p *attn.Problem, v GradientVariant, forward Program, s
 	if err = t.captured(p, in, &g.Captured); err != nil {
 		return "", err
 	}
-	captured, err := t.capturedGradient(p, v.Captured, &g)
+	captured, err := t.capturedGradient(p, v.Captured, &g, want)
 	if err != nil {
 		return "", err
 	}
