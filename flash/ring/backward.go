@@ -16,8 +16,8 @@ import (
 // to dk and dv of another goes home in the storage type, rounded once, and is summed there in fp32, by step. The order depends on the rank
 // and the number of ranks alone.
 //
-// DSinks, and DBias of a bias that queries share or that is of packed sequences, or over heads one that these share, are the whole
-// gradient, of every rank: all give them, or none.
+// DSinks, DCaptured, and DBias of a bias that queries share or that is of packed sequences, or over heads one that these share, are the
+// whole gradient, of every rank: all give them, or none.
 //
 // Half of what a rank computes with its own block waits until the end, where it hides the way home of the last gradients. Context and
 // errors are those of Forward.
@@ -34,6 +34,9 @@ func (w *pass) backward(b *flash.Backward) error {
 		wanted{"DK", b.DK, local.KShape()}, wanted{"DV", b.DV, local.VShape()})
 	w.of = ofForward(&b.Forward)
 	if err := w.check("Backward", append(all, w.of.wanted(w.Plan)...)); err != nil {
+		return err
+	}
+	if err := w.checkCaptured("Backward", b.DCaptured); err != nil {
 		return err
 	}
 	if w.ring.Size() == 1 {
@@ -137,6 +140,7 @@ type gradients struct {
 	own               pair
 	dqParts, ownParts []int         // how many parts each segment has
 	dbias             *flash.Tensor // where launches share a bias: its gradient, in fp32
+	dcaptured         flash.Captured
 }
 
 func spansOf(of []Span) (out []Span) {
@@ -178,6 +182,9 @@ func (w *pass) newGradients(b *flash.Backward, keys bool) (g *gradients, err err
 				}
 			}
 		}
+	}
+	if err := g.beginCaptured(w); err != nil {
+		return nil, err
 	}
 	return g, g.beginBias(w)
 }
@@ -271,6 +278,9 @@ func (w *pass) gradientsOf(g *gradients, l *launch, block pair) (in flash.Backwa
 	if in.Mask, err = w.maskOf(l); err != nil {
 		return in, err
 	}
+	if in.DCaptured, err = w.likeCaptured("part", b.DCaptured); err != nil {
+		return in, err
+	}
 	in.DBias, err = w.biasGradient(g, l)
 	return in, err
 }
@@ -319,6 +329,9 @@ func (w *pass) launchGradients(g *gradients, l *launch, block, to pair, arrived 
 		if err := w.copies(from.k, to.k, from.v, to.v); err != nil {
 			return err
 		}
+	}
+	if err := w.addCaptured(g, in.DCaptured); err != nil {
+		return err
 	}
 	if err := w.addBias(g, l, in.DBias); err != nil {
 		return err

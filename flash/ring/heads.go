@@ -177,6 +177,9 @@ func (w *pass) backwardHeads(b *flash.Backward) error {
 	if g.DBias, err = w.ownBiasGradient(b); err != nil {
 		return err
 	}
+	if g.DCaptured, err = w.likeCaptured("part", b.DCaptured); err != nil {
+		return err
+	}
 	l := launch{problem: w.ownHeads()}
 	if err := w.gradients(&l, g); err != nil {
 		return err
@@ -188,6 +191,9 @@ func (w *pass) backwardHeads(b *flash.Backward) error {
 		if err := w.reduce("DSinks", dsinks, b.DSinks, b.Accumulate); err != nil {
 			return err
 		}
+	}
+	if err := w.reduceCaptured(b, g.DCaptured); err != nil {
+		return err
 	}
 	return w.giveBiasGradient(b, g.DBias)
 }

@@ -44,6 +44,8 @@ var headCases = []struct {
 	{"shared bias, bits of each head fp16", flash.Problem{Batch: 2, Heads: 8, KeyHeads: 4, QueryLen: 75, HeadDim: 8, DType: flash.F16,
 		Causal: flash.CausalBottomRight, Dropout: 0.2, Bias: flash.PerScore{DType: flash.F16, Batch: 2, Heads: 1, Queries: 75, Keys: 75},
 		Mask: flash.PerScore{DType: flash.Bit, Batch: 1, Heads: 8, Queries: 1, Keys: 75}}, Shard{Over: Heads, Order: Zigzag}},
+	{"captured", flash.Problem{Batch: 2, Heads: 4, QueryLen: 40, HeadDim: 8, DType: flash.F32, ScoreFunction: relative(4)},
+		Shard{Over: Heads}},
 	{"bias of keys", flash.Problem{Batch: 2, Heads: 4, QueryLen: 40, HeadDim: 8, DType: flash.F32, Sinks: true,
 		Bias: flash.PerScore{DType: flash.F32, Batch: 2, Heads: 4, Queries: 1, Keys: 40}}, Shard{Over: Heads}},
 }

@@ -58,6 +58,8 @@ func has(g *flash.Problem, field string) bool {
 		return g.QueryLengths
 	case "KeyLengths":
 		return g.KeyLengths
+	case "DCaptured":
+		return len(g.Captures()) > 0
 	}
 	return slices.Contains([]string{"Q", "K", "V", "O", "LSE", "DO", "DLSE", "DQ", "DK", "DV", "Accumulate", "Captured", "Seed", "Offset"},
 		field)
@@ -74,8 +76,6 @@ func (w *pass) refuse(call string, in any) error {
 			if err := undeclared(call+"."+f.Name, field.Interface()); err != nil {
 				return err
 			}
-		case f.Name == "DCaptured":
-			return badArgument(call+"."+f.Name, "given", "must be nil: gradients by captured tensors are not summed over ranks")
 		default:
 			return badArgument(call+"."+f.Name, "given", "must be nil: the problem has none")
 		}

@@ -18,7 +18,22 @@ import (
 )
 
 // more is a rank's tensors besides queries, keys and values; nil where a problem has none.
-type more struct{ queryStarts, keyStarts, queryLengths, keyLengths, sinks, dsinks, bias, dbias, mask *flash.Tensor }
+type more struct {
+	queryStarts, keyStarts, queryLengths, keyLengths, sinks, dsinks, bias, dbias, mask *flash.Tensor
+	captured, dcaptured                                                                flash.Captured
+}
+
+// randomCaptured draws what the problem's functions capture.
+func (s *sample) randomCaptured(r *rand.Rand) {
+	s.in.Captured = score.Data{}
+	for _, t := range s.problem.Captures() {
+		values := make([]float32, t.Elements())
+		for i := range values {
+			values[i] = float32(r.NormFloat64())
+		}
+		s.in.Captured[t.Name] = values
+	}
+}
 
 // randomPerScore draws the problem's bias and mask.
 func (s *sample) randomPerScore(r *rand.Rand) {
@@ -111,6 +126,11 @@ func (s *sample) placeMore(ctx context.Context, d *flash.Device, p *Plan) (x mor
 		put(&x.bias, s.problem.Bias.DType, shape, values)
 		put(&x.dbias, s.problem.Bias.DType, shape, none(len(values)))
 	}
+	for i, t := range s.problem.Captures() {
+		values := s.in.Captured[t.Name].([]float32)
+		put(&x.captured[i], flash.F32, capturedShape(&t), values)
+		put(&x.dcaptured[i], flash.F32, capturedShape(&t), none(len(values)))
+	}
 	if s.mask != nil {
 		shape, values := own(s.mask)
 		put(&x.mask, s.problem.Mask.DType, shape, values)
@@ -119,8 +139,8 @@ func (s *sample) placeMore(ctx context.Context, d *flash.Device, p *Plan) (x mor
 }
 
 func (x *more) close() (err error) {
-	for _, t := range []*flash.Tensor{x.queryStarts, x.keyStarts, x.queryLengths, x.keyLengths, x.sinks, x.dsinks, x.bias,
-		x.dbias, x.mask} {
+	all := append(x.captured[:], x.dcaptured[:]...)
+	for _, t := range append(all, x.queryStarts, x.keyStarts, x.queryLengths, x.keyLengths, x.sinks, x.dsinks, x.bias, x.dbias, x.mask) {
 		err = errors.Join(err, t.Close())
 	}
 	return err
@@ -135,6 +155,17 @@ func (x *more) download(ctx context.Context, p *Plan, to *results) error {
 		}
 		to.dsinks[p.ring.Rank()] = values
 	}
+	var captured [][]float32
+	for _, t := range x.dcaptured {
+		if t != nil {
+			values := make([]float32, t.Elements())
+			if err := t.Download(ctx, values); err != nil {
+				return err
+			}
+			captured = append(captured, values)
+		}
+	}
+	to.dcaptured[p.ring.Rank()] = captured
 	if x.dbias == nil {
 		return nil
 	}
@@ -166,12 +197,16 @@ func (s *sample) judgeMore(t *testing.T, got *results) {
 	t.Helper()
 	if s.in.Sinks != nil {
 		for rank, values := range got.dsinks {
-			wide := make([]float64, len(values))
-			for i, x := range values {
-				wide[i] = float64(x)
-			}
-			if v := ref.CheckGradient(wide, s.grad.DSinks, s.plainGrad.DSinks, refTypes[s.problem.DType]); !v.OK {
+			if v := ref.CheckGradient(widened(values), s.grad.DSinks, s.plainGrad.DSinks, refTypes[s.problem.DType]); !v.OK {
 				t.Errorf("dsinks of rank %d: %v", rank, v)
+			}
+		}
+	}
+	for i, x := range s.problem.Captures() {
+		for rank, values := range got.dcaptured {
+			if v := ref.CheckGradient(widened(values[i]), s.grad.DCaptured[x.Name], s.plainGrad.DCaptured[x.Name],
+				refTypes[s.problem.DType]); !v.OK {
+				t.Errorf("dcaptured %s of rank %d: %v", x.Name, rank, v)
 			}
 		}
 	}
@@ -180,6 +215,14 @@ func (s *sample) judgeMore(t *testing.T, got *results) {
 			t.Errorf("dbias: %v", v)
 		}
 	}
+}
+
+func widened(values []float32) []float64 {
+	wide := make([]float64, len(values))
+	for i, x := range values {
+		wide[i] = float64(x)
+	}
+	return wide
 }
 
 // operandCases are problems with tensors besides queries, keys and values.
@@ -199,8 +242,32 @@ var operandCases = []struct {
 	{"bias and mask fp16", flash.Problem{Batch: 2, Heads: 8, QueryLen: 90, KeyLen: 75, HeadDim: 16, DType: flash.F16, Sinks: true,
 		Bias: flash.PerScore{DType: flash.F16, Batch: 2, Heads: 1, Queries: 1, Keys: 75}, Mask: flash.PerScore{DType: flash.Bool, Batch: 2,
 			Heads: 1, Queries: 90, Keys: 75}}, Shard{}},
+	{"captured", flash.Problem{Batch: 2, Heads: 2, QueryLen: 101, KeyLen: 120, HeadDim: 16, DType: flash.F32,
+		Causal: flash.CausalBottomRight, ScoreFunction: relative(2)}, Shard{}},
+	{"captured, padded fp16", flash.Problem{Batch: 3, Heads: 4, QueryLen: 70, HeadDim: 16, DType: flash.F16, ScoreFunction: relative(4),
+		KeyLengths: true}, Shard{Order: Zigzag}},
 	{"mask of bits", flash.Problem{Batch: 1, Heads: 2, QueryLen: 530, HeadDim: 8, DType: flash.F32, Causal: flash.CausalBottomRight,
 		Mask: flash.PerScore{DType: flash.Bit, Batch: 1, Heads: 1, Queries: 530, Keys: 530}}, Shard{}},
+}
+
+// someLengths are lengths of a padded batch, where the problem has such.
+func someLengths(p *flash.Problem) (of sequencesOf) {
+	for b := range p.Batch {
+		if p.KeyLengths && p.Packed == (flash.Packed{}) {
+			of.keyLengths = append(of.keyLengths, int32(max(p.KeyLen, p.QueryLen)-20*b))
+		}
+	}
+	return of
+}
+
+// relative is a learned bias by distance and head, from a captured tensor, then capped.
+func relative(heads int) score.Function {
+	distance := score.Key().Sub(score.Position()).Add(score.ConstInt(4))
+	f, err := score.Compose(score.RelativeBias(score.Capture("table", 9, heads), distance), score.Softcap(2))
+	if err != nil {
+		panic(err)
+	}
+	return f
 }
 
 // runsOn says whether case i of a list runs on a number of ranks: the first on one, all on two of 2, 3 and 4, with -short on one of these.
@@ -222,13 +289,16 @@ func TestOperandRanks(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/%d", c.name, ranks), func(t *testing.T) {
 				devices := sharedDevices(t, ranks)
 				groupBytes = i % 2 << 30
-				s := newSample(t, rand.New(rand.NewPCG(uint64(i), uint64(ranks))), c.problem)
+				s := newPackedSample(t, rand.New(rand.NewPCG(uint64(i), uint64(ranks))), c.problem, someLengths(&c.problem))
 				comms, err := Local(ranks)
 				require.NoError(t, err)
 				got, err := s.run(soon(t), devices, comms, c.shard, 2, nil)
 				require.NoError(t, err)
 				s.judge(t, &got[0])
 				require.Equal(t, got[0], got[1], "the second run")
+				if ranks == 3 {
+					require.Equal(t, got[0], requireModelOfBytes(t, s, devices, c.shard, ranks), "over messages")
+				}
 			})
 		}
 	}
@@ -280,6 +350,8 @@ var packedCases = []struct {
 		Causal: flash.CausalTopLeft, Window: flash.SlidingWindow(40, -1), Sinks: true,
 		Packed: flash.Packed{Queries: 200, Keys: 200}, QueryLengths: true}, []int32{0, 60, 61, 150, 198}, nil, Shard{Order: Zigzag}, false,
 		[]int32{33, 1, 50, 20}, nil},
+	{"captured", flash.Problem{Batch: 4, Heads: 2, QueryLen: 100, HeadDim: 16, DType: flash.F32, ScoreFunction: relative(2),
+		Packed: flash.Packed{Queries: 150, Keys: 150}}, []int32{0, 40, 41, 141, 150}, nil, Shard{}, false, nil, nil},
 	{"bias, lengths", flash.Problem{Batch: 5, Heads: 2, QueryLen: 90, KeyLen: 100, HeadDim: 16, DType: flash.F32,
 		Causal: flash.CausalBottomRight, Packed: flash.Packed{Queries: 200, Keys: 220},
 		Bias: flash.PerScore{DType: flash.F32, Batch: 1, Heads: 2, Queries: 90, Keys: 100}, KeyLengths: true},

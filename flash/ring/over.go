@@ -101,8 +101,8 @@ func (m *Model) overHeads() bool { return m.over == Heads && m.sched.ranks > 1 }
 type Moved struct {
 	ForwardSent, ForwardReceived   float64
 	BackwardSent, BackwardReceived float64 // without DLSE; with it heads over devices move as much again as for LSE
-	// What it gets from all others besides, and gives to each: where packed sequences lie, and gradients with respect to sinks and biases
-	// that ranks sum, where all are asked for.
+	// What it gets from all others besides, and gives to each: where packed sequences lie, and gradients with respect to sinks, biases and
+	// captured tensors that ranks sum, where all are asked for.
 	ForwardGathered, BackwardGathered float64
 }
 
@@ -148,6 +148,13 @@ func (m *Model) gathered(backward bool) float64 {
 	}
 	if backward && (!m.overHeads() && s.sharedBias() || m.overHeads() && headsShareBias(p)) {
 		numbers += p.Bias.Batch * p.Bias.Heads * p.Bias.Queries * p.Bias.Keys
+	}
+	if all, has := hasGradients(p); backward {
+		for i := range all {
+			if has[i] {
+				numbers += all[i].Elements()
+			}
+		}
 	}
 	return 4 * float64(numbers) * float64(s.ranks-1)
 }

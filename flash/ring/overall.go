@@ -133,6 +133,9 @@ func (w *pass) overAllQueries(g *gradients) error {
 			return err
 		}
 	}
+	if err := w.reduceCaptured(g.b, g.dcaptured); err != nil {
+		return err
+	}
 	switch {
 	case w.sched.sharedBias():
 		return w.reduce("DBias", g.dbias, g.b.DBias, g.b.Accumulate)

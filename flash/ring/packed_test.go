@@ -243,12 +243,13 @@ func near(t *testing.T, got, want []float64, what string, a ...any) {
 	}
 }
 
-// TestBiasAccumulate: gradients with respect to a bias and to sinks are added to what there is.
+// TestBiasAccumulate: gradients with respect to a bias, to sinks and to captured tensors are added to what there is.
 func TestBiasAccumulate(t *testing.T) {
 	bias := func(queries int) flash.PerScore {
 		return flash.PerScore{DType: flash.F32, Batch: 1, Heads: 2, Queries: queries, Keys: 50}
 	}
-	plain := flash.Problem{Batch: 2, Heads: 2, QueryLen: 50, HeadDim: 8, DType: flash.F32, Causal: flash.CausalBottomRight, Sinks: true}
+	plain := flash.Problem{Batch: 2, Heads: 2, QueryLen: 50, HeadDim: 8, DType: flash.F32, Causal: flash.CausalBottomRight, Sinks: true,
+		ScoreFunction: relative(2)}
 	for _, queries := range []int{50, 1, -50} { // packed
 		if queries != 1 && testing.Short() {
 			continue
@@ -271,8 +272,9 @@ func TestBiasAccumulate(t *testing.T) {
 					passesOn(t, sharedDevices(t, 3-int(shard.Over)/2), s, shard, none, true)[0]
 				near(t, ranks.dbias.Data, one.dbias.Data, "dbias of %d queries, %v", queries, shard)
 				near(t, ranks.dk.Data, one.dk.Data, "dk")
-				for _, values := range ranks.dsinks {
+				for rank, values := range ranks.dsinks {
 					require.InDeltaSlice(t, one.dsinks[0], values, 4e-3)
+					require.InDeltaSlice(t, one.dcaptured[0][0], ranks.dcaptured[rank][0], 4e-3)
 				}
 			}
 		}

@@ -179,6 +179,7 @@ func newInputs(r *rand.Rand, p flash.Problem) *sample {
 		}
 	}
 	s.randomPerScore(r)
+	s.randomCaptured(r)
 	s.do = fill(p.OShape())
 	s.dlse = fill(p.LSEShape()).Data
 	return s
@@ -226,7 +227,8 @@ type tensors struct {
 type results struct {
 	o, lse, dq, dk, dv ref.Array
 	dbias              ref.Array
-	dsinks             [][]float32 // of each rank
+	dsinks             [][]float32   // of each rank
+	dcaptured          [][][]float32 // of each rank, by captured tensor
 }
 
 // place uploads what a rank has. Outputs are poisoned.
@@ -274,7 +276,7 @@ func (x *tensors) close() error {
 func newResults(p *flash.Problem, ranks int) results {
 	array := func(shape [4]int) ref.Array { return ref.NewArray(shape[0], shape[1], shape[2], shape[3]) }
 	out := results{o: array(p.OShape()), lse: array(p.LSEShape()), dq: array(p.QShape()), dk: array(p.KShape()), dv: array(p.VShape()),
-		dsinks: make([][]float32, ranks)}
+		dsinks: make([][]float32, ranks), dcaptured: make([][][]float32, ranks)}
 	if b := p.Bias; b != (flash.PerScore{}) {
 		out.dbias = array([4]int{b.Batch, b.Heads, b.Queries, b.Keys})
 	}
@@ -335,12 +337,13 @@ func (s *sample) once(ctx context.Context, d *flash.Device, plan *Plan, out *res
 // passes computes both passes of a rank, and puts its part into results.
 func (s *sample) passes(ctx context.Context, plan *Plan, x *tensors, out *results, accumulate bool) error {
 	f := flash.Forward{Q: x.q, K: x.k, V: x.v, O: x.o, LSE: x.lse, Seed: s.seed, Offset: s.dropOffset, QueryStarts: x.queryStarts,
-		KeyStarts: x.keyStarts, QueryLengths: x.queryLengths, KeyLengths: x.keyLengths, Sinks: x.sinks, Bias: x.bias, Mask: x.mask}
+		KeyStarts: x.keyStarts, QueryLengths: x.queryLengths, KeyLengths: x.keyLengths, Sinks: x.sinks, Bias: x.bias, Mask: x.mask,
+		Captured: x.captured}
 	if err := plan.Forward(ctx, f); err != nil {
 		return fmt.Errorf("forward: %w", err)
 	}
 	if err := plan.Backward(ctx, flash.Backward{Forward: f, DO: x.do, DLSE: x.dlse, DQ: x.dq, DK: x.dk, DV: x.dv, DSinks: x.dsinks,
-		DBias: x.dbias, Accumulate: accumulate}); err != nil {
+		DBias: x.dbias, DCaptured: x.dcaptured, Accumulate: accumulate}); err != nil {
 		return fmt.Errorf("backward: %w", err)
 	}
 	for _, f := range []struct {

@@ -40,6 +40,7 @@ type StreamBackward struct {
 	DO, DLSE, DQ  *flash.Tensor // DLSE may be nil
 	DK, DV        *hostmem.Memory
 	DBias, DSinks *flash.Tensor // may be nil
+	DCaptured     flash.Captured
 }
 
 // forward is the pass as of a device, without keys and values.
@@ -51,7 +52,8 @@ func (f *StreamForward) forward() *flash.Forward {
 
 // backward is the pass as of a device, without keys and values.
 func (b *StreamBackward) backward() *flash.Backward {
-	return &flash.Backward{Forward: *b.forward(), DO: b.DO, DLSE: b.DLSE, DQ: b.DQ, DBias: b.DBias, DSinks: b.DSinks}
+	return &flash.Backward{Forward: *b.forward(), DO: b.DO, DLSE: b.DLSE, DQ: b.DQ, DBias: b.DBias, DSinks: b.DSinks,
+		DCaptured: b.DCaptured}
 }
 
 // NewStream plans attention whose keys and values come in blocks of that many tokens, of which the device holds four with their gradients;
@@ -146,6 +148,9 @@ func (s *Stream) Backward(ctx context.Context, b StreamBackward) error {
 			return err
 		}
 		if err := w.checkHost(call, hostPair{b.K, b.V}, "K", "V"); err != nil {
+			return err
+		}
+		if err := w.checkCaptured(call, b.DCaptured); err != nil {
 			return err
 		}
 		if err := w.checkHost(call, hostPair{b.DK, b.DV}, "DK", "DV"); err != nil {

@@ -35,7 +35,7 @@ func streamedCases() (all []streamed) {
 		all = append(all, streamed{c.name, c.problem, sequencesOf{}})
 	}
 	for _, c := range operandCases {
-		all = append(all, streamed{c.name, c.problem, sequencesOf{}})
+		all = append(all, streamed{c.name, c.problem, someLengths(&c.problem)})
 	}
 	for _, c := range paddedCases {
 		all = append(all, streamed{"padded " + c.name, c.problem, sequencesOf{queryLengths: c.queries, keyLengths: c.keys}})
@@ -100,10 +100,11 @@ func (s *sample) stream(t *testing.T, d *flash.Device, block, times int) (runs [
 	defer x.close()
 	for range times {
 		f := StreamForward{Q: x.q, O: x.o, LSE: x.lse, K: k, V: v, Seed: s.seed, Offset: s.dropOffset, Bias: x.bias, Mask: x.mask,
-			Sinks: x.sinks, QueryStarts: x.queryStarts, KeyStarts: x.keyStarts, QueryLengths: x.queryLengths, KeyLengths: x.keyLengths}
+			Sinks: x.sinks, QueryStarts: x.queryStarts, KeyStarts: x.keyStarts, QueryLengths: x.queryLengths, KeyLengths: x.keyLengths,
+			Captured: x.captured}
 		require.NoError(t, stream.Forward(ctx, f))
 		require.NoError(t, stream.Backward(ctx, StreamBackward{StreamForward: f, DO: x.do, DLSE: x.dlse, DQ: x.dq, DK: dk, DV: dv,
-			DBias: x.dbias, DSinks: x.dsinks}))
+			DBias: x.dbias, DSinks: x.dsinks, DCaptured: x.dcaptured}))
 		one := newResults(p, 1)
 		for _, f := range []struct {
 			to   ref.Array
