@@ -1,10 +1,77 @@
 package flash
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/vkattn/vkattn/flash/score"
 )
+
+// TestWithinBlocks: queries of a part that begins a block have the rows of the whole, whose causal mask and dropout count from its first
+// query; bits come back as they were given.
+func TestWithinBlocks(t *testing.T) {
+	d := testDevice(t)
+	for _, tier := range []Tier{TierScalar, TierMatrix} {
+		for _, dropout := range []float64{0, 0.25} {
+			p, err := narrowed(Problem{Batch: 1, Heads: 2, QueryLen: 160, KeyLen: 192, HeadDim: 16, DType: F16, Causal: CausalBottomRight,
+				Dropout: dropout, Blocks: Blocks{Queries: 32, Keys: 64, PerHead: true}}).Normalize()
+			require.NoError(t, err)
+			plan, err := d.Plan(p, WithTier(tier))
+			if tier == TierMatrix && errors.Is(err, ErrUnsupported) {
+				t.Log(err)
+				continue
+			}
+			require.NoError(t, err)
+			bits := make([]bool, 2*5*3)
+			for i := range bits {
+				bits[i] = i%4 != 1
+			}
+			run := func(plan *Plan, first int, bits []bool) (o, lse []float32) {
+				part := plan.Problem()
+				mask, err := d.NewBlockMask(bg, part, bits)
+				require.NoError(t, err)
+				back, err := mask.Bits(bg)
+				require.NoError(t, err)
+				require.Equal(t, bits, back)
+				require.Equal(t, p.Blocks, mask.Blocks())
+				s := newSample(t, p) // the same of every call
+				n := part.QueryLen
+				var q []float32
+				for h := range p.Heads {
+					q = append(q, s.q[(h*p.QueryLen+first)*p.HeadDim:(h*p.QueryLen+first+n)*p.HeadDim]...)
+				}
+				s.p, s.q = part, q
+				f := s.tensors(t, d, plainly(t, d))
+				f.Blocks, f.Seed = mask, 7
+				require.NoError(t, plan.Forward(bg, f))
+				require.NoError(t, mask.Close())
+				require.NoError(t, plan.Close())
+				return download(t, f.O), download(t, f.LSE)
+			}
+			o, lse := run(plan, 0, bits)
+			const first, n = 64, 96
+			part := p
+			part.QueryLen, part.Within = n, Within{Queries: 160, Keys: 192, Query: first}
+			plan, err = d.Plan(part, WithTier(tier))
+			require.NoError(t, err)
+			someO, someLSE := run(plan, first, append(append([]bool(nil), bits[2*3:5*3]...), bits[7*3:10*3]...))
+			for h := range p.Heads {
+				require.InDeltaSlice(t, o[(h*160+first)*16:(h+1)*160*16], someO[h*n*16:(h+1)*n*16], 2e-3)
+				require.InDeltaSlice(t, finite(lse[h*160+first:(h+1)*160]), finite(someLSE[h*n:(h+1)*n]), 1e-3)
+			}
+		}
+	}
+}
+
+// finite has numbers in place of −∞.
+func finite(values []float32) []float32 {
+	for i, x := range values {
+		values[i] = max(x, -1e4)
+	}
+	return values
+}
 
 // TestWithinBadInput: parts that lie outside the whole, or whose entries have positions of their own, are errors that say so.
 func TestWithinBadInput(t *testing.T) {
@@ -27,6 +94,13 @@ func TestWithinBadInput(t *testing.T) {
 		}, ""},
 		"packed, of some queries": {func(p *Problem) {
 			p.Packed, p.Within = Packed{Queries: 50, Keys: 50}, Within{Queries: 30, Keys: 20, Query: 1}
+		}, "Problem.Within"},
+		"some blocks": {func(p *Problem) {
+			p.Blocks, p.Within = Blocks{Queries: 16, Keys: 16}, Within{Queries: 30, Keys: 40, Query: 10, Key: 20}
+		}, ""},
+		"classes of blocks": {func(p *Problem) {
+			p.MaskFunction, p.MaskBlocks = score.Dilated(3, -1), Blocks{Queries: 16, Keys: 16}
+			p.Within = Within{Queries: 30, Keys: 40, Query: 10, Key: 20}
 		}, "Problem.Within"},
 		"lengths, of some keys": {func(p *Problem) { p.KeyLengths, p.Within = true, Within{Queries: 20, Keys: 30} }, "Problem.Within"},
 	} {
