@@ -275,6 +275,9 @@ func (w *pass) gradientsOf(g *gradients, l *launch, block pair) (in flash.Backwa
 	if in.Bias, err = w.biasOf(l); err != nil {
 		return in, err
 	}
+	if in.Blocks, err = w.blocksOf(l); err != nil {
+		return in, err
+	}
 	if in.Mask, err = w.maskOf(l); err != nil {
 		return in, err
 	}

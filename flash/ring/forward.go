@@ -23,6 +23,9 @@ import (
 // have the rows of the rank's own queries and all keys of the whole (Plan.BiasShape, Plan.MaskShape); of packed sequences, whose places
 // they are by, every rank has the problem's, and over heads those of its heads, for all queries.
 //
+// Blocks is the block mask of the whole, of [Plan.Problem], the same of every rank, which ranks compare likewise: pairs of chunks without a
+// block are left out.
+//
 // The context bounds the whole pass, and with it how long ranks wait for one that does not come. After an error the plan, and the
 // communicator, cannot be used any more: ranks no longer agree on what was said.
 func (p *Plan) Forward(ctx context.Context, f flash.Forward) error {
@@ -154,6 +157,9 @@ func (w *pass) forwardOf(l *launch, f *flash.Forward, block pair) (in flash.Forw
 	}
 	in.QueryLengths, in.KeyLengths = w.lengthsOf(l)
 	if in.Bias, err = w.biasOf(l); err != nil {
+		return in, err
+	}
+	if in.Blocks, err = w.blocksOf(l); err != nil {
 		return in, err
 	}
 	in.Mask, err = w.maskOf(l)

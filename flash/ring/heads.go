@@ -21,6 +21,14 @@ func (p *Plan) ownHeads() flash.Problem {
 	return l
 }
 
+// headsLaunch is its launch.
+func (w *pass) headsLaunch() launch {
+	l, n := launch{problem: w.ownHeads()}, w.problem.Heads/w.ring.Size()
+	l.blocks = wholePart(&w.problem, Span{0, w.problem.QueryLen}, Span{0, w.problem.KeyLen})
+	l.blocks.heads = Span{w.ring.Rank() * n, (w.ring.Rank() + 1) * n}
+	return l
+}
+
 // cargo is one tensor of an exchange.
 type cargo struct {
 	name  string
@@ -113,7 +121,7 @@ func (w *pass) forwardHeads(f *flash.Forward) error {
 	if err := w.cross(&in); err != nil {
 		return err
 	}
-	l := launch{problem: w.ownHeads()}
+	l := w.headsLaunch()
 	sinks, err := w.ownSinks(w.of.sinks)
 	if err != nil {
 		return err
@@ -122,6 +130,9 @@ func (w *pass) forwardHeads(f *flash.Forward) error {
 	whole.Q, whole.K, whole.V, whole.O, whole.LSE = in.cargo[0].whole, in.cargo[1].whole, in.cargo[2].whole, out.cargo[0].whole,
 		out.cargo[1].whole
 	whole.Sinks = sinks
+	if whole.Blocks, err = w.blocksOf(&l); err != nil {
+		return err
+	}
 	if err := w.attend(&l, whole); err != nil {
 		return err
 	}
@@ -180,7 +191,10 @@ func (w *pass) backwardHeads(b *flash.Backward) error {
 	if g.DCaptured, err = w.likeCaptured("part", b.DCaptured); err != nil {
 		return err
 	}
-	l := launch{problem: w.ownHeads()}
+	l := w.headsLaunch()
+	if g.Blocks, err = w.blocksOf(&l); err != nil {
+		return err
+	}
 	if err := w.gradients(&l, g); err != nil {
 		return err
 	}

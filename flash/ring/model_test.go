@@ -41,6 +41,10 @@ func requireModelOfBytes(t *testing.T, s *sample, devices []*flash.Device, shard
 		m, err = m.Lengths(s.queryLengths, s.keyLengths)
 		require.NoError(t, err)
 	}
+	if s.blockBits != nil {
+		m, err = m.BlockMask(s.blockBits)
+		require.NoError(t, err)
+	}
 	comms, err := Local(ranks)
 	require.NoError(t, err)
 	recorders, wrapped := make([]*Recorder, ranks), make([]Comm, ranks)

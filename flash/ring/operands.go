@@ -18,6 +18,7 @@ type operands struct {
 
 	queryLengths, keyLengths *flash.Tensor
 
+	blocks   *flash.BlockMask // of the whole
 	captured flash.Captured
 	seed     uint64
 	offset   uint32
@@ -26,7 +27,7 @@ type operands struct {
 func ofForward(f *flash.Forward) operands {
 	return operands{bias: f.Bias, mask: f.Mask, sinks: f.Sinks, queryStarts: f.QueryStarts, keyStarts: f.KeyStarts,
 		queryLengths: f.QueryLengths, keyLengths: f.KeyLengths,
-		captured: f.Captured, seed: f.Seed, offset: f.Offset}
+		blocks: f.Blocks, captured: f.Captured, seed: f.Seed, offset: f.Offset}
 }
 
 // wanted lists those that the problem has.
@@ -58,6 +59,8 @@ func has(g *flash.Problem, field string) bool {
 		return g.QueryLengths
 	case "KeyLengths":
 		return g.KeyLengths
+	case "Blocks":
+		return g.Blocks != flash.Blocks{}
 	case "DCaptured":
 		return len(g.Captures()) > 0
 	}

@@ -21,6 +21,37 @@ import (
 type more struct {
 	queryStarts, keyStarts, queryLengths, keyLengths, sinks, dsinks, bias, dbias, mask *flash.Tensor
 	captured, dcaptured                                                                flash.Captured
+	blocks                                                                             *flash.BlockMask
+}
+
+// randomBlocks draws the problem's block mask: half of the blocks, none of those of the last third of keys with the first half of queries,
+// and all of the first quarter of keys with the last quarter of queries.
+func (s *sample) randomBlocks(r *rand.Rand) {
+	p := &s.problem
+	shape := p.MaskShape()
+	for range shape[0] {
+		for row := range shape[1] {
+			for column := range shape[2] {
+				bit := r.IntN(2) == 0
+				switch {
+				case 3*column >= 2*shape[2] && 2*row < shape[1]:
+					bit = false
+				case 4*column < shape[2] && 4*row >= 3*shape[1]:
+					bit = true
+				}
+				s.blockBits = append(s.blockBits, bit)
+			}
+		}
+	}
+	if s.blockBits == nil {
+		return
+	}
+	batch := 1
+	if p.Blocks.PerBatch {
+		batch = p.Batch
+	}
+	s.in.Blocks = &ref.BlockMask{B: batch, H: shape[0] / batch, Rows: shape[1], Cols: shape[2], BQ: p.Blocks.Queries, BK: p.Blocks.Keys,
+		Data: s.blockBits}
 }
 
 // randomCaptured draws what the problem's functions capture.
@@ -116,6 +147,11 @@ func (s *sample) placeMore(ctx context.Context, d *flash.Device, p *Plan) (x mor
 		}
 		return out
 	}
+	if s.blockBits != nil {
+		if x.blocks, err = d.NewBlockMask(ctx, s.problem, s.blockBits); err != nil {
+			return x, err
+		}
+	}
 	if s.in.Sinks != nil {
 		shape := [4]int{1, 1, 1, len(s.in.Sinks)}
 		put(&x.sinks, flash.F32, shape, s.in.Sinks)
@@ -143,7 +179,7 @@ func (x *more) close() (err error) {
 	for _, t := range append(all, x.queryStarts, x.keyStarts, x.queryLengths, x.keyLengths, x.sinks, x.dsinks, x.bias, x.dbias, x.mask) {
 		err = errors.Join(err, t.Close())
 	}
-	return err
+	return errors.Join(err, x.blocks.Close())
 }
 
 // download takes a rank's gradients with respect to sinks and bias.

@@ -143,6 +143,9 @@ func (m *Model) gathered(backward bool) float64 {
 			numbers += p.Batch
 		}
 	}
+	if p.Blocks != (flash.Blocks{}) {
+		numbers += 8 // of a sum over its bits
+	}
 	if backward && p.Sinks {
 		numbers += p.Heads
 	}

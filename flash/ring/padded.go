@@ -51,6 +51,11 @@ func (s *schedule) paddedLaunches(rank, owner int) (out []launch) {
 			for j := b * nk; j < (b+1)*nk; j++ {
 				c := chunks2{s.queries.spans[rank][i], s.keys.spans[owner][j], queries[i], keys[j]}
 				for _, l := range s.cutSequence(&c, b) {
+					q, k := l.scores.query, l.scores.key
+					if !s.masked(&l, blockPart{Span{b, b + 1}, Span{0, s.problem.Heads}, Span{q, q + l.queries.Len()},
+						Span{k, k + l.keys.Len()}}) {
+						continue
+					}
 					l.scores.query = l.queries.Begin - b*s.entryQueries.rows(rank) // a rank's own, as of any batch
 					out = append(out, l)
 				}

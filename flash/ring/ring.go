@@ -70,7 +70,8 @@ type Plan struct {
 //
 // Dropout drops the weights that it drops on one device, and functions see the places of the whole; of packed sequences those of each
 // sequence. Of a padded batch, with KeyLengths or QueryLengths, ranks cut all entries at the same places: who has what is beyond a short
-// one's end has little to do, where sequences packed one behind the other are cut evenly. A problem has no Pages, Blocks or MaskBlocks.
+// one's end has little to do, where sequences packed one behind the other are cut evenly. Chunks begin
+// where blocks of a block mask do, of which there are one or more in each. A problem has no Pages, Lists or MaskBlocks.
 // With Packed its keys are packed too. Where keys are moved ([Keys]), a Mask of bits has 64 keys or more for each chunk, but
 // beside Packed.
 func (r *Ring) Plan(ctx context.Context, problem flash.Problem, shard Shard) (_ *Plan, err error) {
@@ -147,7 +148,7 @@ func supported(p *flash.Problem) error {
 		0, 0, 0, 0, 0
 	other.Scale, other.Dropout, other.ScoreFunction, other.MaskFunction = 0, 0, score.Function{}, score.MaskFunction{}
 	other.Packed, other.Bias, other.Mask, other.Sinks = flash.Packed{}, flash.PerScore{}, flash.PerScore{}, false
-	other.KeyLengths, other.QueryLengths = false, false
+	other.KeyLengths, other.QueryLengths, other.Blocks = false, false, flash.Blocks{}
 	unmask(&other)
 	if p.KeyType == p.DType {
 		other.KeyType = 0
@@ -251,7 +252,7 @@ func (p *Plan) Close() error {
 	for _, m := range p.host {
 		err = errors.Join(err, m.Close())
 	}
-	err = errors.Join(err, p.seen.tensor.Close(), p.mover.Close())
+	err = errors.Join(err, p.seen.tensor.Close(), p.seen.blocks.close(), p.mover.Close())
 	p.launches, p.sums, p.buffers, p.host = nil, nil, nil, nil
 	if p.broken == nil {
 		p.broken = fmt.Errorf("%w: ring.Plan", flash.ErrClosed)

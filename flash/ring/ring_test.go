@@ -115,6 +115,7 @@ type sample struct {
 
 	sequencesOf             // packed ones
 	bias, mask  *ref.Tensor // of all queries and keys; the mask 0 or 1
+	blockBits   []bool
 }
 
 var refTypes = map[flash.DType]ref.DType{flash.F32: ref.F32, flash.F16: ref.F16, flash.BF16: ref.BF16}
@@ -180,6 +181,7 @@ func newInputs(r *rand.Rand, p flash.Problem) *sample {
 	}
 	s.randomPerScore(r)
 	s.randomCaptured(r)
+	s.randomBlocks(r)
 	s.do = fill(p.OShape())
 	s.dlse = fill(p.LSEShape()).Data
 	return s
@@ -338,7 +340,7 @@ func (s *sample) once(ctx context.Context, d *flash.Device, plan *Plan, out *res
 func (s *sample) passes(ctx context.Context, plan *Plan, x *tensors, out *results, accumulate bool) error {
 	f := flash.Forward{Q: x.q, K: x.k, V: x.v, O: x.o, LSE: x.lse, Seed: s.seed, Offset: s.dropOffset, QueryStarts: x.queryStarts,
 		KeyStarts: x.keyStarts, QueryLengths: x.queryLengths, KeyLengths: x.keyLengths, Sinks: x.sinks, Bias: x.bias, Mask: x.mask,
-		Captured: x.captured}
+		Captured: x.captured, Blocks: x.blocks}
 	if err := plan.Forward(ctx, f); err != nil {
 		return fmt.Errorf("forward: %w", err)
 	}

@@ -17,6 +17,7 @@ type schedule struct {
 	whole   attn.Mask
 	packed  *sequences // of packed sequences, or of the entries of a padded batch (padded.go); nil
 	padded  bool
+	blocks  *blockBits // of the block mask, where there is one and it is known; nil
 	ranks   int
 	order   Order
 	queries layout
@@ -32,7 +33,7 @@ type schedule struct {
 func newSchedule(p flash.Problem, shard Shard, ranks int) *schedule {
 	s := &schedule{problem: p, ranks: ranks, order: shard.order(&p)}
 	queries, keys := tokens(&p)
-	s.queries, s.keys = newLayout(queries, ranks, s.order), newLayout(keys, ranks, s.order)
+	s.queries, s.keys = newLayout(queries, ranks, s.order, p.Blocks.Queries), newLayout(keys, ranks, s.order, p.Blocks.Keys)
 	s.entryQueries, s.entryKeys = s.queries, s.keys
 	s.positional = positional(&p)
 	if p.Packed != (flash.Packed{}) {
@@ -63,7 +64,12 @@ func (s *schedule) entries() int {
 // pairs are all that are seen, of all heads.
 func (s *schedule) pairs() (n float64) {
 	if s.packed == nil {
-		return s.whole.Pairs() * float64(s.problem.Batch*s.problem.Heads)
+		n = s.whole.Pairs() * float64(s.problem.Batch*s.problem.Heads)
+		if s.blocks != nil {
+			set, all := s.blocks.count(&s.problem, wholePart(&s.problem, Span{0, s.problem.QueryLen}, Span{0, s.problem.KeyLen}))
+			n *= float64(set) / float64(all)
+		}
+		return n
 	}
 	for b := range s.problem.Batch {
 		n += s.packed.pairs(&s.problem, b)
@@ -78,6 +84,7 @@ type launch struct {
 	problem             flash.Problem
 	pairs               float64 // of a head
 	scores              corner
+	blocks              blockPart // where the problem has a block mask
 
 	packed    bool   // it is over packed sequences
 	sequences Span   // which
@@ -151,6 +158,9 @@ type band struct {
 
 // band gives that of a pair of chunks.
 func (s *schedule) band(q, k Span) band {
+	if !s.attended(q, k) {
+		return band{}
+	}
 	return bandOf(s.whole.Part(q.Begin, q.Len(), k.Begin, k.Len()))
 }
 
@@ -223,7 +233,9 @@ func (s *schedule) withUnseen(rank, owner int, out []launch) []launch {
 			}
 		}
 		if !seen {
-			out = append(out, s.make(rank, owner, Span{i, i + 1}, Span{0, 1}))
+			none := s.make(rank, owner, Span{i, i + 1}, Span{0, 1})
+			none.pairs = 0
+			out = append(out, none)
 		}
 	}
 	return out
@@ -290,10 +302,10 @@ func (s *schedule) launch(rank, owner int, qs, ks Span) (_ launch, empty, ok boo
 		if !s.positional {
 			l.problem.Within = flash.Within{}
 		}
-		l.pairs = float64(l.queries.Len()) * float64(l.keys.Len())
+		l.pairs *= float64(l.queries.Len()) * float64(l.keys.Len())
 		return l, false, true
 	case qs.Len() == 1 && ks.Len() == 1:
-		l.pairs = s.whole.Part(l.problem.Within.Query, l.queries.Len(), l.problem.Within.Key, l.keys.Len()).Pairs()
+		l.pairs *= s.whole.Part(l.problem.Within.Query, l.queries.Len(), l.problem.Within.Key, l.keys.Len()).Pairs()
 		return l, false, true
 	}
 	ok = !pairs(func(i, j int) bool { // the diagonals of one pair, taken for all of them
@@ -343,5 +355,9 @@ func (s *schedule) make(rank, owner int, qs, ks Span) launch {
 	l.problem.QueryLen, l.problem.KeyLen = l.queries.Len(), l.keys.Len()
 	l.problem.Within = flash.Within{Queries: s.problem.QueryLen, Keys: s.problem.KeyLen,
 		Query: s.queries.spans[rank][qs.Begin].Begin, Key: s.keys.spans[owner][ks.Begin].Begin}
+	l.pairs = 1 // of those that the band has, the share that blocks leave
+	if w := l.problem.Within; s.problem.Blocks != (flash.Blocks{}) {
+		s.masked(&l, wholePart(&s.problem, Span{w.Query, w.Query + l.queries.Len()}, Span{w.Key, w.Key + l.keys.Len()}))
+	}
 	return l
 }

@@ -56,12 +56,9 @@ func (s Span) from(of Span) Span { return Span{s.Begin - of.Begin, s.End - of.Be
 // granule is what chunks are multiples of in long sequences: dropout's draws, and tiles of kernels, begin there.
 const granule = 64
 
-// chunks cuts n tokens into parts that differ by one granule at most.
-func chunks(n, parts int) []Span {
-	unit := granule
-	if n < parts*granule {
-		unit = 1
-	}
+// chunks cuts n tokens into parts that differ by one granule at most, or where there are blocks, of so many, by one of these.
+func chunks(n, parts, block int) []Span {
+	unit := blocksBetween(n, parts, block)
 	units := (n + unit - 1) / unit
 	out := make([]Span, parts)
 	for i := range out {
@@ -76,11 +73,11 @@ type layout struct {
 	spans [][]Span // of each rank, in the order in which its tensors have them
 }
 
-func newLayout(n, ranks int, order Order) layout {
+func newLayout(n, ranks int, order Order, block int) layout {
 	l := layout{ranks: ranks, spans: make([][]Span, ranks)}
 	switch order {
 	case Zigzag:
-		all := chunks(n, 2*ranks)
+		all := chunks(n, 2*ranks, block)
 		for r := range ranks {
 			first, second := all[r], all[2*ranks-1-r]
 			if ranks == 1 || first.End == second.Begin { // one behind the other: those of the last rank
@@ -90,7 +87,7 @@ func newLayout(n, ranks int, order Order) layout {
 			l.spans[r] = []Span{first, second}
 		}
 	default:
-		for r, c := range chunks(n, ranks) {
+		for r, c := range chunks(n, ranks, block) {
 			l.spans[r] = []Span{c}
 		}
 	}
@@ -156,6 +153,9 @@ func (s Shard) check(p *flash.Problem, ranks int) error {
 	}
 	if ranks == 1 || s.Over == Heads { // nothing is cut
 		return nil
+	}
+	if err := checkBlocks(p, parts, parts); err != nil {
+		return err
 	}
 	if byBits(p) && p.KeyLen < granule*parts && p.Packed == (flash.Packed{}) {
 		return badArgument("Problem.Mask", p.Mask.DType, "must be Bool, or KeyLen at least %d: chunks of keys begin where bytes of bits "+

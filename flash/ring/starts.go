@@ -8,13 +8,14 @@ import (
 	"github.com/vkattn/vkattn/flash"
 )
 
-// seen is what a plan derived from the starts, and lengths, of packed sequences that it saw last.
+// seen is what a plan derived from the starts, lengths and block mask that it saw last.
 type seen struct {
 	numbers []byte
 	sched   *schedule
 	steps   []step
 	tensor  *flash.Tensor // starts of launches, one behind the other; nil where there are none
 	sinksAt int           // where the numbers of sinks alone stand in it
+	blocks  seenBlocks
 }
 
 // sequenceTensors are what tells where packed sequences lie, in the order in which ranks show them to one another; nil: the problem has
@@ -24,11 +25,14 @@ func (o *operands) sequenceTensors() (names [4]string, of [4]*flash.Tensor) {
 		o.keyLengths}
 }
 
-// takeSequences reads the starts and lengths of packed sequences, or the lengths of a padded batch, which every rank was given,
-// compares them with those of other ranks, and derives the pass's steps.
+// takeSequences reads the starts and lengths of packed sequences, or the lengths of a padded batch, and the block mask, which every rank
+// was given, compares them with those of other ranks, and derives the pass's steps.
 func (w *pass) takeSequences(call string) error {
-	if w.sched.packed == nil && !hasLengths(&w.problem) {
+	if w.sched.packed == nil && !hasLengths(&w.problem) && w.problem.Blocks == (flash.Blocks{}) {
 		return nil
+	}
+	if err := w.takeBlocks(call); err != nil {
+		return err
 	}
 	names, of := w.of.sequenceTensors()
 	var raw []byte
@@ -50,16 +54,20 @@ func (w *pass) takeSequences(call string) error {
 		}
 		raw = append(raw, one...)
 	}
-	if err := w.sameSequences(raw); err != nil || w.sched.packed == nil { // over heads, lengths are the kernels' business
+	raw = append(raw, w.seen.blocks.sum...)
+	if err := w.sameSequences(raw); err != nil || w.overHeads() && w.problem.Packed == (flash.Packed{}) { // lengths are the kernels' then
 		return err
 	}
 	if w.seen.sched == nil || !slices.Equal(w.seen.numbers, raw) {
 		w.seen.sched = nil
-		all := paddedSequences(&w.problem)
-		if !w.sched.padded {
-			all = newSequences(&w.problem, each[0], each[1])
+		var all *sequences
+		switch {
+		case w.sched.padded:
+			all = paddedSequences(&w.problem).using(each[2], each[3])
+		case w.sched.packed != nil:
+			all = newSequences(&w.problem, each[0], each[1]).using(each[2], each[3])
 		}
-		if err := w.derive(all.using(each[2], each[3])); err != nil {
+		if err := w.derive(all); err != nil {
 			return err
 		}
 		w.seen.numbers = raw
@@ -107,13 +115,13 @@ func (o *operands) sequenceNumber(i int) string {
 		}
 		i -= t.Elements()
 	}
-	return "a number of no tensor"
+	return "Blocks, by a sum over its bits"
 }
 
-// derive makes the schedule of such sequences.
+// derive makes the schedule of such sequences, and of the block mask.
 func (w *pass) derive(of *sequences) error {
 	sched := *w.sched
-	sched.packed = of
+	sched.packed, sched.blocks = of, w.seen.blocks.bits
 	steps := sched.steps(w.ring.Rank())
 	var all []byte
 	for _, s := range steps {
@@ -128,7 +136,7 @@ func (w *pass) derive(of *sequences) error {
 			}
 		}
 	}
-	if w.problem.Sinks && !w.overHeads() {
+	if w.problem.Sinks && of != nil && !w.overHeads() {
 		w.seen.sinksAt = len(all) / 4
 		for _, x := range sched.sinkNumbers(w.ring.Rank()) {
 			all = binary.NativeEndian.AppendUint32(all, uint32(x))

@@ -25,9 +25,10 @@ type StreamForward struct {
 	K, V      *hostmem.Memory
 
 	Bias, Mask, Sinks        *flash.Tensor
-	QueryStarts, KeyStarts   *flash.Tensor  // of Problem.Packed
-	QueryLengths, KeyLengths *flash.Tensor  // of a padded batch, or beside these
-	Captured                 flash.Captured // by Problem.ScoreFunction and MaskFunction
+	QueryStarts, KeyStarts   *flash.Tensor    // of Problem.Packed
+	QueryLengths, KeyLengths *flash.Tensor    // of a padded batch, or beside these
+	Blocks                   *flash.BlockMask // of Problem.Blocks
+	Captured                 flash.Captured   // by Problem.ScoreFunction and MaskFunction
 	Seed                     uint64
 	Offset                   uint32
 }
@@ -47,7 +48,7 @@ type StreamBackward struct {
 func (f *StreamForward) forward() *flash.Forward {
 	return &flash.Forward{Q: f.Q, O: f.O, LSE: f.LSE, Bias: f.Bias, Mask: f.Mask, Sinks: f.Sinks, QueryStarts: f.QueryStarts,
 		KeyStarts:    f.KeyStarts,
-		QueryLengths: f.QueryLengths, KeyLengths: f.KeyLengths, Captured: f.Captured, Seed: f.Seed, Offset: f.Offset}
+		QueryLengths: f.QueryLengths, KeyLengths: f.KeyLengths, Blocks: f.Blocks, Captured: f.Captured, Seed: f.Seed, Offset: f.Offset}
 }
 
 // backward is the pass as of a device, without keys and values.
@@ -79,8 +80,9 @@ func NewStream(dev *flash.Device, problem flash.Problem, block int) (_ *Stream, 
 	_, keys := tokens(&problem)
 	n := (keys + block - 1) / block
 	if problem.Packed == (flash.Packed{}) && (problem.Dropout != 0 || byBits(&problem)) {
-		n = max(1, min(n, keys/granule)) // blocks begin where draws, and bytes of bits, do
+		n = max(1, min(n, keys/lcm(granule, max(1, problem.Blocks.Keys)))) // blocks begin where draws, and bytes of bits, do
 	}
+	n = max(1, min(n, keys/max(1, problem.Blocks.Keys)))
 	comms, err := Local(1)
 	if err != nil {
 		return nil, err
@@ -95,7 +97,7 @@ func NewStream(dev *flash.Device, problem flash.Problem, block int) (_ *Stream, 
 	if err := p.prepare(); err != nil {
 		return nil, err
 	}
-	return &Stream{p, chunks(keys, n)}, nil
+	return &Stream{p, chunks(keys, n, problem.Blocks.Keys)}, nil
 }
 
 // Blocks is how many blocks keys and values come in.

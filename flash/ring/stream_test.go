@@ -37,6 +37,9 @@ func streamedCases() (all []streamed) {
 	for _, c := range operandCases {
 		all = append(all, streamed{c.name, c.problem, someLengths(&c.problem)})
 	}
+	for _, c := range blockCases {
+		all = append(all, streamed{"blocks " + c.name, c.problem, someLengths(&c.problem)})
+	}
 	for _, c := range paddedCases {
 		all = append(all, streamed{"padded " + c.name, c.problem, sequencesOf{queryLengths: c.queries, keyLengths: c.keys}})
 	}
@@ -62,6 +65,9 @@ func TestStream(t *testing.T) {
 			}
 			t.Run(fmt.Sprintf("%s/%d", c.name, block), func(t *testing.T) {
 				s := newPackedSample(t, rand.New(rand.NewPCG(uint64(i), 21)), c.problem, c.of)
+				if block > 0 {
+					block = max(block, c.problem.Blocks.Keys) // a block of keys has a whole one of the mask
+				}
 				got := s.stream(t, sharedDevices(t, 1)[0], block, 2)
 				s.judge(t, &got[0])
 				require.Equal(t, got[0], got[1])
@@ -101,7 +107,7 @@ func (s *sample) stream(t *testing.T, d *flash.Device, block, times int) (runs [
 	for range times {
 		f := StreamForward{Q: x.q, O: x.o, LSE: x.lse, K: k, V: v, Seed: s.seed, Offset: s.dropOffset, Bias: x.bias, Mask: x.mask,
 			Sinks: x.sinks, QueryStarts: x.queryStarts, KeyStarts: x.keyStarts, QueryLengths: x.queryLengths, KeyLengths: x.keyLengths,
-			Captured: x.captured}
+			Captured: x.captured, Blocks: x.blocks}
 		require.NoError(t, stream.Forward(ctx, f))
 		require.NoError(t, stream.Backward(ctx, StreamBackward{StreamForward: f, DO: x.do, DLSE: x.dlse, DQ: x.dq, DK: dk, DV: dv,
 			DBias: x.dbias, DSinks: x.dsinks, DCaptured: x.dcaptured}))
