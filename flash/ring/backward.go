@@ -73,7 +73,7 @@ func (w *pass) backward(b *flash.Backward) error {
 		if err := home.addUpTo(s.number-slots, w, g); err != nil {
 			return err
 		}
-		if err := w.giveStep(g, s, i, e, out); err != nil {
+		if err := w.giveStep(g, s, i, e, nil, out); err != nil {
 			return err
 		}
 	}
@@ -374,8 +374,8 @@ func (w *pass) gradientStep(g *gradients, s step, block pair) error {
 }
 
 // giveStep is step s of a backward pass, remote step i, with the block that e brings: once there is room for what it gives, its launches
-// are submitted, and out is handed their gradients.
-func (w *pass) giveStep(g *gradients, s step, i int, e *exchange, out *delivery) error {
+// are submitted, and out is handed their gradients, added to those that held brings; nil: to none.
+func (w *pass) giveStep(g *gradients, s step, i int, e, held *exchange, out *delivery) error {
 	if i >= slots {
 		if err := w.arrival(out.sent[i-slots]); err != nil {
 			return err
@@ -387,10 +387,37 @@ func (w *pass) giveStep(g *gradients, s step, i int, e *exchange, out *delivery)
 	if err != nil {
 		return err
 	}
+	if held != nil {
+		if err := w.addHeld(gave, held.blocks[i], hull(s.launches), held.arrived[i][0]); err != nil {
+			return err
+		}
+	}
 	if err := out.give(w, i, gave, w.jobs[before:]); err != nil {
 		return err
 	}
-	return w.passed(e, i, before)
+	if held == nil {
+		return w.passed(i, before, e)
+	}
+	return w.passed(i, before, e, held)
+}
+
+// addHeld adds what some rows of a block held to a step's gradients.
+func (w *pass) addHeld(gave, block pair, at Span, arrived ready) error {
+	if err := w.arrival(arrived); err != nil {
+		return err
+	}
+	have, err := block.rows(at)
+	if err != nil {
+		return err
+	}
+	sums, err := w.pair("sum.give", flash.F32, at.Len())
+	if err != nil {
+		return err
+	}
+	if err := w.addTo(gave.k, have.k, sums.k); err != nil {
+		return err
+	}
+	return w.addTo(gave.v, have.v, sums.v)
 }
 
 // remoteStep submits launches with the block of another rank, and gives the gradients that go home: of the rows that the step is about.

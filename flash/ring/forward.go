@@ -84,7 +84,7 @@ func (w *pass) forwardOver(e *exchange, f *flash.Forward) error {
 		if err := w.attendStep(sums, f, s, e.blocks[i], e.arrived[i]); err != nil {
 			return err
 		}
-		if err := w.passed(e, i, before); err != nil {
+		if err := w.passed(i, before, e); err != nil {
 			return err
 		}
 	}

@@ -34,7 +34,7 @@ type StreamForward struct {
 }
 
 // StreamBackward is the backward pass of a StreamForward: of [flash.Backward], with K and V, and the gradients with respect to them, in
-// memory of the host. Every row of DK and DV is overwritten, of packed sequences those that these have.
+// memory of the host. Every row of DK and DV is overwritten, of packed sequences those that these have, or with Accumulate added to.
 type StreamBackward struct {
 	StreamForward
 
@@ -42,6 +42,9 @@ type StreamBackward struct {
 	DK, DV        *hostmem.Memory
 	DBias, DSinks *flash.Tensor // may be nil
 	DCaptured     flash.Captured
+	// Accumulate adds to what all gradients hold, in fp32, rounded once more. Blocks of DK and DV come to the device beside those of K and V
+	// then, and the device holds six.
+	Accumulate bool
 }
 
 // forward is the pass as of a device, without keys and values.
@@ -54,7 +57,7 @@ func (f *StreamForward) forward() *flash.Forward {
 // backward is the pass as of a device, without keys and values.
 func (b *StreamBackward) backward() *flash.Backward {
 	return &flash.Backward{Forward: *b.forward(), DO: b.DO, DLSE: b.DLSE, DQ: b.DQ, DBias: b.DBias, DSinks: b.DSinks,
-		DCaptured: b.DCaptured}
+		DCaptured: b.DCaptured, Accumulate: b.Accumulate}
 }
 
 // NewStream plans attention whose keys and values come in blocks of that many tokens, of which the device holds four with their gradients;
@@ -129,7 +132,7 @@ func (s *Stream) Forward(ctx context.Context, f StreamForward) error {
 		if err := w.takeSequences(call); err != nil {
 			return err
 		}
-		e, err := w.fromHost(s, hostPair{f.K, f.V})
+		e, err := w.fromHost(s, "block", hostPair{f.K, f.V})
 		if err != nil {
 			return err
 		}
@@ -161,17 +164,23 @@ func (s *Stream) Backward(ctx context.Context, b StreamBackward) error {
 		if err := w.takeSequences(call); err != nil {
 			return err
 		}
-		e, err := w.fromHost(s, hostPair{b.K, b.V})
+		e, err := w.fromHost(s, "block", hostPair{b.K, b.V})
 		if err != nil {
 			return err
+		}
+		var held *exchange
+		if b.Accumulate {
+			if held, err = w.fromHost(s, "held", hostPair{b.DK, b.DV}); err != nil {
+				return err
+			}
 		}
 		g, err := w.newGradients(in, false)
 		if err != nil {
 			return err
 		}
-		out := w.toHost(s, hostPair{b.DK, b.DV})
+		out := w.toHost(s, hostPair{b.DK, b.DV}, b.Accumulate)
 		for i, st := range w.remote() {
-			if err := w.giveStep(g, st, i, e, out); err != nil {
+			if err := w.giveStep(g, st, i, e, held, out); err != nil {
 				return err
 			}
 		}

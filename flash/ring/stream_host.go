@@ -69,13 +69,13 @@ func (w *pass) entryRuns(entry int, of, keys Span, on pair, first int, host host
 	return nil
 }
 
-// fromHost brings blocks, one after the other.
-func (w *pass) fromHost(s *Stream, host hostPair) (*exchange, error) {
+// fromHost brings blocks to buffers of a name, one after the other.
+func (w *pass) fromHost(s *Stream, name string, host hostPair) (*exchange, error) {
 	steps := w.remote()
 	e := newExchange(len(steps), 1)
 	for i, st := range steps {
 		var err error
-		if e.blocks[i], err = w.pair(fmt.Sprint("block", i%slots), w.problem.DType, w.sched.keys.rows(st.owner)); err != nil {
+		if e.blocks[i], err = w.pair(fmt.Sprint(name, i%slots), w.problem.DType, w.sched.keys.rows(st.owner)); err != nil {
 			return nil, err
 		}
 	}
@@ -109,8 +109,8 @@ func (w *pass) fromHost(s *Stream, host hostPair) (*exchange, error) {
 }
 
 // toHost takes gradients of blocks as they are computed. Each block's are complete then: every query is on the device. What no step
-// computes is 0.
-func (w *pass) toHost(s *Stream, host hostPair) *delivery {
+// computes is 0, or stays as it is where they are added to what there is.
+func (w *pass) toHost(s *Stream, host hostPair, add bool) *delivery {
 	steps := w.remote()
 	d := &delivery{sent: readies(len(steps)), given: make(chan given, len(steps))}
 	launches := make([][]launch, len(s.blocks))
@@ -150,6 +150,9 @@ func (w *pass) toHost(s *Stream, host hostPair) *delivery {
 		}
 		for b, block := range s.blocks {
 			_, unseen := w.sched.written(b, launches[b])
+			if add {
+				unseen = nil
+			}
 			for _, part := range unseen {
 				_ = w.runs(part, block, pair{}, 0, host, func(_ *flash.Tensor, _ uint64, h *hostmem.Memory, at, n uint64) error {
 					clear(h.Bytes()[at : at+n])
