@@ -18,7 +18,8 @@ var blockCases = []struct {
 	problem flash.Problem
 	shard   Shard
 }{
-	{"causal", flash.Problem{Batch: 2, Heads: 4, QueryLen: 530, HeadDim: 16, DType: flash.F32, Causal: flash.CausalBottomRight,
+	{"causal", flash.Problem{MaxLogit: true,
+		Batch: 2, Heads: 4, QueryLen: 530, HeadDim: 16, DType: flash.F32, Causal: flash.CausalBottomRight,
 		Blocks: flash.Blocks{Queries: 64, Keys: 32}}, Shard{}},
 	{"of each head and entry, fp16", flash.Problem{Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: 150, KeyLen: 190, HeadDim: 16,
 		DType: flash.F16, Blocks: flash.Blocks{Queries: 16, Keys: 20, PerHead: true, PerBatch: true}}, Shard{}},
@@ -28,7 +29,8 @@ var blockCases = []struct {
 		Window: flash.SlidingWindow(60, 30), Blocks: flash.Blocks{Queries: 20, Keys: 16, PerBatch: true},
 		Bias: flash.PerScore{DType: flash.F32, Batch: 1, Heads: 2, Queries: 200, Keys: 200},
 		Mask: flash.PerScore{DType: flash.Bool, Batch: 1, Heads: 1, Queries: 1, Keys: 200}}, Shard{Order: Zigzag}},
-	{"lengths", flash.Problem{Batch: 3, Heads: 4, QueryLen: 170, HeadDim: 16, DType: flash.F32, Causal: flash.CausalBottomRight,
+	{"lengths", flash.Problem{MaxLogit: true,
+		Batch: 3, Heads: 4, QueryLen: 170, HeadDim: 16, DType: flash.F32, Causal: flash.CausalBottomRight,
 		KeyLengths: true, Blocks: flash.Blocks{Queries: 16, Keys: 16, PerBatch: true}}, Shard{}},
 }
 

@@ -67,10 +67,9 @@ func TestPlanBadInput(t *testing.T) {
 		"Problem.MaskBlocks": func(p *flash.Problem, _ *Shard) {
 			p.MaskFunction, p.MaskBlocks = score.Dilated(3, -1), flash.Blocks{Queries: 16, Keys: 16}
 		},
-		"Problem.Lists":    func(p *flash.Problem, _ *Shard) { p.Lists.Keys = 8 },
-		"Problem.MaxLogit": func(p *flash.Problem, _ *Shard) { p.MaxLogit = true },
-		"Problem.KeyLen":   func(p *flash.Problem, _ *Shard) { p.Dropout = 0.5 },
-		"Shard.Order":      func(_ *flash.Problem, s *Shard) { s.Order = 7 },
+		"Problem.Lists":  func(p *flash.Problem, _ *Shard) { p.Lists.Keys = 8 },
+		"Problem.KeyLen": func(p *flash.Problem, _ *Shard) { p.Dropout = 0.5 },
+		"Shard.Order":    func(_ *flash.Problem, s *Shard) { s.Order = 7 },
 	} {
 		_, ranks := rings(t, 2)
 		for rank, err := range each(ranks, func(rank int, r *Ring) error {

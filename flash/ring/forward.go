@@ -23,6 +23,9 @@ import (
 // have the rows of the rank's own queries and all keys of the whole (Plan.BiasShape, Plan.MaskShape); of packed sequences, whose places
 // they are by, every rank has the problem's, and over heads those of its heads, for all queries.
 //
+// MaxLogit, where the problem has it, is the largest of all ranks' pairs, for each head of the whole, and every rank is given all of them:
+// of shape [1, 1, Batch, Heads].
+//
 // Blocks is the block mask of the whole, of [Plan.Problem], the same of every rank, which ranks compare likewise: pairs of chunks without a
 // block are left out.
 //
@@ -40,6 +43,9 @@ func (w *pass) forward(f *flash.Forward) error {
 	all := []wanted{{"Q", f.Q, local.QShape()}, {"K", f.K, local.KShape()}, {"V", f.V, local.VShape()}, {"O", f.O, local.OShape()}}
 	if f.LSE != nil {
 		all = append(all, wanted{"LSE", f.LSE, local.LSEShape()})
+	}
+	if w.problem.MaxLogit {
+		all = append(all, wanted{"MaxLogit", f.MaxLogit, [4]int{1, 1, w.problem.Batch, w.problem.Heads}})
 	}
 	w.of = ofForward(f)
 	if err := w.check("Forward", append(all, w.of.wanted(w.Plan)...)); err != nil {
@@ -64,7 +70,16 @@ func (w *pass) forward(f *flash.Forward) error {
 			return err
 		}
 		in.O, in.LSE = f.O, f.LSE
-		return w.attend(l, in)
+		if err := w.beginLargest(1); err != nil {
+			return err
+		}
+		if in.MaxLogit, err = w.largestRow(l, &l.problem, 0); err != nil {
+			return err
+		}
+		if err := w.attend(l, in); err != nil {
+			return err
+		}
+		return w.giveLargest(f.MaxLogit)
 	}
 	return w.forwardOver(e, f)
 }
@@ -73,6 +88,13 @@ func (w *pass) forward(f *flash.Forward) error {
 func (w *pass) forwardOver(e *exchange, f *flash.Forward) error {
 	sums, err := w.newOutputs(f)
 	if err != nil {
+		return err
+	}
+	launches := 0
+	for _, s := range w.steps {
+		launches += len(s.launches) * mostGroups
+	}
+	if err := w.beginLargest(launches); err != nil {
 		return err
 	}
 	if err := w.attendStep(sums, f, w.local(), pair{f.K, f.V}, nil); err != nil {
@@ -88,7 +110,10 @@ func (w *pass) forwardOver(e *exchange, f *flash.Forward) error {
 			return err
 		}
 	}
-	return sums.finish(w, f)
+	if err := sums.finish(w, f); err != nil {
+		return err
+	}
+	return w.giveLargest(f.MaxLogit)
 }
 
 // alone is the only launch of a rank, if there is only one, and over all of its queries: its results need no sums.
@@ -197,6 +222,9 @@ func (w *pass) attendStep(s *outputs, f *flash.Forward, of step, block pair, arr
 			}
 			part, some := l.group(groups), in
 			if err := eachHeads(g, groups, &some.Q, &some.K, &some.V, &some.O, &some.LSE); err != nil {
+				return err
+			}
+			if some.MaxLogit, err = w.largestRow(l, &part.problem, g); err != nil {
 				return err
 			}
 			if err := w.attend(&part, some); err != nil {

@@ -133,10 +133,19 @@ func (w *pass) forwardHeads(f *flash.Forward) error {
 	if whole.Blocks, err = w.blocksOf(&l); err != nil {
 		return err
 	}
+	if err := w.beginLargest(1); err != nil {
+		return err
+	}
+	if whole.MaxLogit, err = w.largestRow(&l, &l.problem, w.ring.Rank()); err != nil {
+		return err
+	}
 	if err := w.attend(&l, whole); err != nil {
 		return err
 	}
-	return w.cross(&out)
+	if err := w.cross(&out); err != nil {
+		return err
+	}
+	return w.giveLargest(f.MaxLogit)
 }
 
 func (w *pass) backwardHeads(b *flash.Backward) error {

@@ -59,6 +59,8 @@ func has(g *flash.Problem, field string) bool {
 		return g.QueryLengths
 	case "KeyLengths":
 		return g.KeyLengths
+	case "MaxLogit":
+		return g.MaxLogit
 	case "Blocks":
 		return g.Blocks != flash.Blocks{}
 	case "DCaptured":

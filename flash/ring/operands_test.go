@@ -22,6 +22,7 @@ type more struct {
 	queryStarts, keyStarts, queryLengths, keyLengths, sinks, dsinks, bias, dbias, mask *flash.Tensor
 	captured, dcaptured                                                                flash.Captured
 	blocks                                                                             *flash.BlockMask
+	maxLogit                                                                           *flash.Tensor
 }
 
 // randomBlocks draws the problem's block mask: half of the blocks, none of those of the last third of keys with the first half of queries,
@@ -147,6 +148,9 @@ func (s *sample) placeMore(ctx context.Context, d *flash.Device, p *Plan) (x mor
 		}
 		return out
 	}
+	if p := &s.problem; p.MaxLogit {
+		put(&x.maxLogit, flash.F32, [4]int{1, 1, p.Batch, p.Heads}, none(p.Batch*p.Heads))
+	}
 	if s.blockBits != nil {
 		if x.blocks, err = d.NewBlockMask(ctx, s.problem, s.blockBits); err != nil {
 			return x, err
@@ -176,7 +180,8 @@ func (s *sample) placeMore(ctx context.Context, d *flash.Device, p *Plan) (x mor
 
 func (x *more) close() (err error) {
 	all := append(x.captured[:], x.dcaptured[:]...)
-	for _, t := range append(all, x.queryStarts, x.keyStarts, x.queryLengths, x.keyLengths, x.sinks, x.dsinks, x.bias, x.dbias, x.mask) {
+	for _, t := range append(all, x.queryStarts, x.keyStarts, x.queryLengths, x.keyLengths, x.sinks, x.dsinks, x.bias, x.dbias, x.mask,
+		x.maxLogit) {
 		err = errors.Join(err, t.Close())
 	}
 	return errors.Join(err, x.blocks.Close())
@@ -190,6 +195,13 @@ func (x *more) download(ctx context.Context, p *Plan, to *results) error {
 			return err
 		}
 		to.dsinks[p.ring.Rank()] = values
+	}
+	if x.maxLogit != nil {
+		values := make([]float32, x.maxLogit.Elements())
+		if err := x.maxLogit.Download(ctx, values); err != nil {
+			return err
+		}
+		to.maxLogit[p.ring.Rank()] = values
 	}
 	var captured [][]float32
 	for _, t := range x.dcaptured {
@@ -238,6 +250,13 @@ func (s *sample) judgeMore(t *testing.T, got *results) {
 			}
 		}
 	}
+	if s.problem.MaxLogit {
+		for rank, values := range got.maxLogit {
+			if v := ref.CheckLSE(widened(values), s.maxLogit, nil, refTypes[s.problem.DType]); !v.OK {
+				t.Errorf("maxLogit of rank %d: %v", rank, v)
+			}
+		}
+	}
 	for i, x := range s.problem.Captures() {
 		for rank, values := range got.dcaptured {
 			if v := ref.CheckGradient(widened(values[i]), s.grad.DCaptured[x.Name], s.plainGrad.DCaptured[x.Name],
@@ -267,7 +286,8 @@ var operandCases = []struct {
 	problem flash.Problem
 	shard   Shard
 }{
-	{"sinks", flash.Problem{Batch: 2, Heads: 2, QueryLen: 150, HeadDim: 16, DType: flash.F32, Causal: flash.CausalBottomRight, Sinks: true},
+	{"sinks", flash.Problem{MaxLogit: true,
+		Batch: 2, Heads: 2, QueryLen: 150, HeadDim: 16, DType: flash.F32, Causal: flash.CausalBottomRight, Sinks: true},
 		Shard{}},
 	{"sinks fp16, more queries", flash.Problem{Batch: 1, Heads: 4, KeyHeads: 2, QueryLen: 143, KeyLen: 60, HeadDim: 16, DType: flash.F16,
 		Causal: flash.CausalBottomRight,
@@ -275,7 +295,8 @@ var operandCases = []struct {
 	{"bias", flash.Problem{Batch: 2, Heads: 2, QueryLen: 101, KeyLen: 120, HeadDim: 16, DType: flash.F32, Causal: flash.CausalBottomRight,
 		Bias: flash.PerScore{DType: flash.F32, Batch: 1, Heads: 2, Queries: 101, Keys: 120}}, Shard{}},
 	// Eight heads: the bound is three times the worst error of a plain pass, and of two sinks that may be next to none.
-	{"bias and mask fp16", flash.Problem{Batch: 2, Heads: 8, QueryLen: 90, KeyLen: 75, HeadDim: 16, DType: flash.F16, Sinks: true,
+	{"bias and mask fp16", flash.Problem{MaxLogit: true,
+		Batch: 2, Heads: 8, QueryLen: 90, KeyLen: 75, HeadDim: 16, DType: flash.F16, Sinks: true,
 		Bias: flash.PerScore{DType: flash.F16, Batch: 2, Heads: 1, Queries: 1, Keys: 75}, Mask: flash.PerScore{DType: flash.Bool, Batch: 2,
 			Heads: 1, Queries: 90, Keys: 75}}, Shard{}},
 	{"captured", flash.Problem{Batch: 2, Heads: 2, QueryLen: 101, KeyLen: 120, HeadDim: 16, DType: flash.F32,
@@ -358,10 +379,11 @@ var packedCases = []struct {
 		ValueDim: 24, DType: flash.F16, Causal: flash.CausalBottomRight,
 		Packed: flash.Packed{Queries: 201, Keys: 260}}, []int32{0, 70, 70, 155, 160, 201}, []int32{0, 40, 55, 130, 250, 260},
 		Shard{Order: Plain}, false, nil, nil},
-	{"window, not causal, zigzag", flash.Problem{Batch: 4, Heads: 2, QueryLen: 150, HeadDim: 16, DType: flash.F32,
+	{"window, not causal, zigzag", flash.Problem{MaxLogit: true, Batch: 4, Heads: 2, QueryLen: 150, HeadDim: 16, DType: flash.F32,
 		Window: flash.SlidingWindow(31, 7), Packed: flash.Packed{Queries: 230, Keys: 230}},
 		[]int32{0, 20, 170, 171, 230}, nil, Shard{Order: Zigzag}, false, nil, nil},
-	{"dropout", flash.Problem{Batch: 6, Heads: 2, QueryLen: 330, HeadDim: 8, DType: flash.F32, Causal: flash.CausalBottomRight,
+	{"dropout", flash.Problem{MaxLogit: true,
+		Batch: 6, Heads: 2, QueryLen: 330, HeadDim: 8, DType: flash.F32, Causal: flash.CausalBottomRight,
 		Dropout: 0.3, Packed: flash.Packed{Queries: 500, Keys: 500}},
 		[]int32{0, 5, 37, 367, 367, 490, 500}, nil, Shard{}, false, nil, nil},
 	{"dropout fp16, sinks", flash.Problem{Batch: 3, Heads: 2, QueryLen: 200, HeadDim: 16, DType: flash.F16, Dropout: 0.2, Sinks: true,
@@ -382,7 +404,8 @@ var packedCases = []struct {
 	{"lengths of keys, sinks, dropout fp16", flash.Problem{Batch: 4, Heads: 2, QueryLen: 200, HeadDim: 16, DType: flash.F16, Dropout: 0.2,
 		Sinks: true, Packed: flash.Packed{Queries: 260, Keys: 330},
 		KeyLengths: true}, []int32{0, 131, 140, 200, 251}, []int32{0, 100, 100, 290, 330}, Shard{}, false, nil, []int32{77, 10, 150, 40}},
-	{"lengths of queries, sinks", flash.Problem{Batch: 4, Heads: 4, KeyHeads: 2, QueryLen: 120, HeadDim: 8, DType: flash.F32,
+	{"lengths of queries, sinks", flash.Problem{MaxLogit: true,
+		Batch: 4, Heads: 4, KeyHeads: 2, QueryLen: 120, HeadDim: 8, DType: flash.F32,
 		Causal: flash.CausalTopLeft, Window: flash.SlidingWindow(40, -1), Sinks: true,
 		Packed: flash.Packed{Queries: 200, Keys: 200}, QueryLengths: true}, []int32{0, 60, 61, 150, 198}, nil, Shard{Order: Zigzag}, false,
 		[]int32{33, 1, 50, 20}, nil},
@@ -406,7 +429,8 @@ var packedCases = []struct {
 		Causal: flash.CausalBottomRight, Packed: flash.Packed{Queries: 300, Keys: 330},
 		Mask: flash.PerScore{DType: flash.Bit, Batch: 5, Heads: 1, Queries: 190, Keys: 200}},
 		[]int32{0, 33, 34, 100, 290, 300}, []int32{0, 60, 61, 130, 325, 330}, Shard{}, false, nil, nil},
-	{"bits, bias, lengths fp16", flash.Problem{Batch: 3, Heads: 4, KeyHeads: 2, QueryLen: 150, HeadDim: 16, DType: flash.F16,
+	{"bits, bias, lengths fp16", flash.Problem{MaxLogit: true,
+		Batch: 3, Heads: 4, KeyHeads: 2, QueryLen: 150, HeadDim: 16, DType: flash.F16,
 		KeyLengths: true, Packed: flash.Packed{Queries: 250, Keys: 250},
 		Bias: flash.PerScore{DType: flash.F16, Batch: 3, Heads: 4, Queries: 150, Keys: 150},
 		Mask: flash.PerScore{DType: flash.Bit, Batch: 1, Heads: 4, Queries: 1, Keys: 150}}, []int32{0, 101, 120, 250}, nil,
@@ -419,7 +443,7 @@ var packedCases = []struct {
 		Packed: flash.Packed{Queries: 260, Keys: 260}, Bias: flash.PerScore{DType: flash.F32, Batch: 1, Heads: 2, Queries: 150, Keys: 150},
 		Mask: flash.PerScore{DType: flash.Bit, Batch: 3, Heads: 1, Queries: 150, Keys: 150}}, []int32{0, 100, 120, 260}, nil, Shard{},
 		false, nil, nil},
-	{"heads, bias and bits of sequences", flash.Problem{Batch: 4, Heads: 4, QueryLen: 100, HeadDim: 16, DType: flash.F32,
+	{"heads, bias and bits of sequences", flash.Problem{MaxLogit: true, Batch: 4, Heads: 4, QueryLen: 100, HeadDim: 16, DType: flash.F32,
 		Causal: flash.CausalBottomRight, Dropout: 0.25, Packed: flash.Packed{Queries: 150, Keys: 150},
 		Bias: flash.PerScore{DType: flash.F32, Batch: 4, Heads: 4, Queries: 1, Keys: 100},
 		Mask: flash.PerScore{DType: flash.Bit, Batch: 1, Heads: 1, Queries: 100, Keys: 100}}, []int32{0, 40, 41, 141, 145}, nil,

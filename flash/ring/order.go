@@ -44,8 +44,8 @@ func (w *pass) free(r ready, by []job) error {
 	return err
 }
 
-// passed says that a step's work is submitted, the jobs from one on: the places of its blocks are free for the next then. The host goes no further
-// ahead of the device than that: when it returns, the device has ended the steps before.
+// passed says that a step's work is submitted, the jobs from one on: the places of its blocks are free for the next then. The host goes no
+// further ahead of the device than that: when it returns, the device has ended the steps before.
 func (w *pass) passed(step, from int, of ...*exchange) error {
 	ordered := w.mover.Ordered()
 	for _, e := range of {

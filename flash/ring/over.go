@@ -143,6 +143,9 @@ func (m *Model) gathered(backward bool) float64 {
 			numbers += p.Batch
 		}
 	}
+	if p.MaxLogit && !backward {
+		numbers += p.Batch * p.Heads
+	}
 	if p.Blocks != (flash.Blocks{}) {
 		numbers += 8 // of a sum over its bits
 	}

@@ -53,9 +53,10 @@ var paddedCases = []struct {
 	queries, keys []int32
 	shard         Shard
 }{
-	{"causal, keys", flash.Problem{Batch: 4, Heads: 2, QueryLen: 101, KeyLen: 130, HeadDim: 16, DType: flash.F32,
+	{"causal, keys", flash.Problem{MaxLogit: true, Batch: 4, Heads: 2, QueryLen: 101, KeyLen: 130, HeadDim: 16, DType: flash.F32,
 		Causal: flash.CausalBottomRight, KeyLengths: true}, nil, []int32{130, 71, 0, 200}, Shard{}},
-	{"causal, both, sinks fp16", flash.Problem{Batch: 5, Heads: 4, KeyHeads: 2, QueryLen: 90, HeadDim: 16, ValueDim: 8, DType: flash.F16,
+	{"causal, both, sinks fp16", flash.Problem{MaxLogit: true,
+		Batch: 5, Heads: 4, KeyHeads: 2, QueryLen: 90, HeadDim: 16, ValueDim: 8, DType: flash.F16,
 		Causal: flash.CausalBottomRight, Sinks: true, QueryLengths: true, KeyLengths: true}, []int32{90, 33, 64, -2, 1},
 		[]int32{90, 80, 20, 40, 77}, Shard{}},
 	{"not causal, queries", flash.Problem{Batch: 3, Heads: 4, QueryLen: 75, KeyLen: 51, HeadDim: 8, DType: flash.F32, QueryLengths: true},

@@ -148,7 +148,7 @@ func supported(p *flash.Problem) error {
 		0, 0, 0, 0, 0
 	other.Scale, other.Dropout, other.ScoreFunction, other.MaskFunction = 0, 0, score.Function{}, score.MaskFunction{}
 	other.Packed, other.Bias, other.Mask, other.Sinks = flash.Packed{}, flash.PerScore{}, flash.PerScore{}, false
-	other.KeyLengths, other.QueryLengths, other.Blocks = false, false, flash.Blocks{}
+	other.KeyLengths, other.QueryLengths, other.Blocks, other.MaxLogit = false, false, flash.Blocks{}, false
 	unmask(&other)
 	if p.KeyType == p.DType {
 		other.KeyType = 0

@@ -22,6 +22,7 @@ type Stream struct {
 // and nil without: a bias or a mask tensor is the problem's own, of all queries and keys, and lies on the device.
 type StreamForward struct {
 	Q, O, LSE *flash.Tensor // LSE may be nil
+	MaxLogit  *flash.Tensor // of Problem.MaxLogit
 	K, V      *hostmem.Memory
 
 	Bias, Mask, Sinks        *flash.Tensor
@@ -42,14 +43,15 @@ type StreamBackward struct {
 	DK, DV        *hostmem.Memory
 	DBias, DSinks *flash.Tensor // may be nil
 	DCaptured     flash.Captured
-	// Accumulate adds to what all gradients hold, in fp32, rounded once more. Blocks of DK and DV come to the device beside those of K and V
-	// then, and the device holds six.
+	// Accumulate adds to what all gradients hold, in fp32, rounded once more. Blocks of DK and DV come to the device beside those of K and
+	// V then, and the device holds six.
 	Accumulate bool
 }
 
 // forward is the pass as of a device, without keys and values.
 func (f *StreamForward) forward() *flash.Forward {
-	return &flash.Forward{Q: f.Q, O: f.O, LSE: f.LSE, Bias: f.Bias, Mask: f.Mask, Sinks: f.Sinks, QueryStarts: f.QueryStarts,
+	return &flash.Forward{Q: f.Q, O: f.O, LSE: f.LSE, MaxLogit: f.MaxLogit, Bias: f.Bias, Mask: f.Mask, Sinks: f.Sinks,
+		QueryStarts:  f.QueryStarts,
 		KeyStarts:    f.KeyStarts,
 		QueryLengths: f.QueryLengths, KeyLengths: f.KeyLengths, Blocks: f.Blocks, Captured: f.Captured, Seed: f.Seed, Offset: f.Offset}
 }
@@ -120,6 +122,9 @@ func (s *Stream) Forward(ctx context.Context, f StreamForward) error {
 		all := []wanted{{"Q", f.Q, p.QShape()}, {"O", f.O, p.OShape()}}
 		if f.LSE != nil {
 			all = append(all, wanted{"LSE", f.LSE, p.LSEShape()})
+		}
+		if p.MaxLogit {
+			all = append(all, wanted{"MaxLogit", f.MaxLogit, [4]int{1, 1, p.Batch, p.Heads}})
 		}
 		in := f.forward()
 		w.of = ofForward(in)

@@ -139,7 +139,7 @@ func (s *sample) stream(t *testing.T, d *flash.Device, block, times int, accumul
 	for range times {
 		f := StreamForward{Q: x.q, O: x.o, LSE: x.lse, K: k, V: v, Seed: s.seed, Offset: s.dropOffset, Bias: x.bias, Mask: x.mask,
 			Sinks: x.sinks, QueryStarts: x.queryStarts, KeyStarts: x.keyStarts, QueryLengths: x.queryLengths, KeyLengths: x.keyLengths,
-			Captured: x.captured, Blocks: x.blocks}
+			Captured: x.captured, Blocks: x.blocks, MaxLogit: x.maxLogit}
 		require.NoError(t, stream.Forward(ctx, f))
 		require.NoError(t, stream.Backward(ctx, StreamBackward{StreamForward: f, DO: x.do, DLSE: x.dlse, DQ: x.dq, DK: dk, DV: dv,
 			DBias: x.dbias, DSinks: x.dsinks, DCaptured: x.dcaptured,
