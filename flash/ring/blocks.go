@@ -209,11 +209,14 @@ func (w *pass) blocksOf(l *launch) (*flash.BlockMask, error) {
 // many as there are blocks attended to of all, and what travels is blocks of keys of which some are. A model without knows of none that is
 // left out. The error is an [*flash.ArgumentError] of a problem without Blocks, or of another number of bits.
 func (m *Model) BlockMask(bits []bool) (*Model, error) {
+	if m.hosts != nil {
+		return m.withRing(m.hosts.ring.BlockMask(bits))
+	}
 	s := *m.sched
 	shape := s.problem.MaskShape()
 	if n := shape[0] * shape[1] * shape[2]; n != len(bits) || n == 0 {
 		return nil, badArgument("len(bits)", len(bits), "must be %d: those of Problem.Blocks", n)
 	}
 	s.blocks = newBlockBits(shape, bits)
-	return &Model{&s, m.over}, nil
+	return &Model{sched: &s, over: m.over}, nil
 }

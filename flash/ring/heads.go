@@ -130,8 +130,10 @@ func (w *pass) forwardHeads(f *flash.Forward) error {
 	whole.Q, whole.K, whole.V, whole.O, whole.LSE = in.cargo[0].whole, in.cargo[1].whole, in.cargo[2].whole, out.cargo[0].whole,
 		out.cargo[1].whole
 	whole.Sinks = sinks
-	if whole.Blocks, err = w.blocksOf(&l); err != nil {
-		return err
+	if w.hosts == nil {
+		if whole.Blocks, err = w.blocksOf(&l); err != nil {
+			return err
+		}
 	}
 	if err := w.beginLargest(1); err != nil {
 		return err
@@ -139,7 +141,12 @@ func (w *pass) forwardHeads(f *flash.Forward) error {
 	if whole.MaxLogit, err = w.largestRow(&l, &l.problem, w.ring.Rank()); err != nil {
 		return err
 	}
-	if err := w.attend(&l, whole); err != nil {
+	if w.hosts != nil {
+		err = w.hosts.Forward(w.ctx, whole)
+	} else {
+		err = w.attend(&l, whole)
+	}
+	if err != nil {
 		return err
 	}
 	if err := w.cross(&out); err != nil {
@@ -201,10 +208,12 @@ func (w *pass) backwardHeads(b *flash.Backward) error {
 		return err
 	}
 	l := w.headsLaunch()
-	if g.Blocks, err = w.blocksOf(&l); err != nil {
-		return err
+	if w.hosts != nil {
+		err = w.hosts.Backward(w.ctx, g)
+	} else if g.Blocks, err = w.blocksOf(&l); err == nil {
+		err = w.gradients(&l, g)
 	}
-	if err := w.gradients(&l, g); err != nil {
+	if err != nil {
 		return err
 	}
 	if err := w.cross(&out); err != nil {
@@ -279,7 +288,7 @@ func (w *pass) anyGives(mine bool) (bool, error) {
 	}
 	for rank, x := range all {
 		if len(x) != 1 {
-			return false, &RankError{Rank: rank, Err: fmt.Errorf("it is in another call than Backward")}
+			return false, &RankError{Rank: w.ring.name(rank), Err: fmt.Errorf("it is in another call than Backward")}
 		}
 		mine = mine || x[0] == 1
 	}

@@ -243,7 +243,7 @@ func TestHeadsBadInput(t *testing.T) {
 	}{
 		{"Problem.KeyHeads", "must be a multiple of 3", flash.Problem{Batch: 1, Heads: 6, KeyHeads: 2, QueryLen: 64, HeadDim: 8},
 			Shard{Over: Heads}},
-		{"Shard.Over", "Either, Keys or Heads", small, Shard{Over: 9}},
+		{"Shard.Over", "Either, Keys, Heads or Both", small, Shard{Over: 9}},
 		{"Shard.Speeds", "must have Forward and Link", small, Shard{Speeds: Speeds{Link: 1e9}}},
 		{"Shard.Speeds", "not below 0", small, Shard{Speeds: Speeds{Forward: 1, Link: 1, Latency: -1}}},
 	} {

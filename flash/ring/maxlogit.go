@@ -90,7 +90,7 @@ func (w *pass) giveLargest(to *flash.Tensor) error {
 	}
 	for rank, x := range ranks {
 		if len(x) != len(raw) {
-			return &RankError{Rank: rank, Err: fmt.Errorf("it is in another call than Forward")}
+			return &RankError{Rank: w.ring.name(rank), Err: fmt.Errorf("it is in another call than Forward")}
 		}
 		for i := range sums {
 			sums[i] = larger(sums[i], math.Float32frombits(binary.NativeEndian.Uint32(x[4*i:])))

@@ -90,6 +90,31 @@ func (s *sample) randomPerScore(r *rand.Rand) {
 	}
 }
 
+// worldRank is the plan's rank among all.
+func worldRank(p *Plan) int { return p.ring.name(p.ring.Rank()) }
+
+// pasteHeads puts what the heads of a rank of a host have of its queries in place.
+func pasteHeads(to ref.Array, p *Plan, values []float32) {
+	first := 0
+	if to.H > 1 {
+		first = p.ring.Rank() * p.BiasShape()[1]
+	}
+	at := 0
+	for b := range to.B {
+		for h := range p.BiasShape()[1] {
+			for _, s := range p.hosts.Queries() {
+				for i := s.Begin; i < s.End; i++ {
+					row := to.Row(b, first+h, i)
+					for c := range row {
+						row[c] = float64(values[at])
+						at++
+					}
+				}
+			}
+		}
+	}
+}
+
 // headsOf is what the heads of a rank have of a tensor by score.
 func headsOf(t ref.Tensor, p *Plan) ref.Tensor {
 	if t.H == 1 {
@@ -125,6 +150,10 @@ func (s *sample) placeMore(ctx context.Context, d *flash.Device, p *Plan) (x mor
 	own := func(t *ref.Tensor) ([4]int, []float32) {
 		if p.overHeads() {
 			part := headsOf(*t, p)
+			if p.hosts != nil && part.N > 1 {
+				values := cut(part, p.hosts.Queries())
+				return [4]int{part.B, part.H, len(values) / (part.B * part.H * part.D), part.D}, values
+			}
 			return [4]int{part.B, part.H, part.N, part.D}, part.Data
 		}
 		if t.N == 1 || s.queryStarts != nil {
@@ -194,14 +223,14 @@ func (x *more) download(ctx context.Context, p *Plan, to *results) error {
 		if err := x.dsinks.Download(ctx, values); err != nil {
 			return err
 		}
-		to.dsinks[p.ring.Rank()] = values
+		to.dsinks[worldRank(p)] = values
 	}
 	if x.maxLogit != nil {
 		values := make([]float32, x.maxLogit.Elements())
 		if err := x.maxLogit.Download(ctx, values); err != nil {
 			return err
 		}
-		to.maxLogit[p.ring.Rank()] = values
+		to.maxLogit[worldRank(p)] = values
 	}
 	var captured [][]float32
 	for _, t := range x.dcaptured {
@@ -213,7 +242,7 @@ func (x *more) download(ctx context.Context, p *Plan, to *results) error {
 			captured = append(captured, values)
 		}
 	}
-	to.dcaptured[p.ring.Rank()] = captured
+	to.dcaptured[worldRank(p)] = captured
 	if x.dbias == nil {
 		return nil
 	}
@@ -223,6 +252,10 @@ func (x *more) download(ctx context.Context, p *Plan, to *results) error {
 	}
 	pasting.Lock()
 	defer pasting.Unlock()
+	if p.hosts != nil && to.dbias.N > 1 {
+		pasteHeads(to.dbias, p, values)
+		return nil
+	}
 	if p.overHeads() && to.dbias.H > 1 {
 		heads := p.BiasShape()[1]
 		for b := range to.dbias.B {

@@ -25,6 +25,11 @@ const (
 	// r·Heads/W up to (r+1)·Heads/W and the key heads that they read: KeyHeads must be a multiple of W. A bias or a mask tensor does not
 	// travel: a rank gives what its heads have of it, for all queries and keys, and all of one that heads share.
 	Heads
+	// Both is Heads over the ranks of a host, Shard.PerHost of them, inside a ring of Keys over hosts: a host's ranks have all of its
+	// tokens, of their share of the heads, and keys and values go between the ranks of hosts that have the same heads. KeyHeads must be a
+	// multiple of PerHost. Bias and Mask have a rank's heads, where they have numbers for each, the rows of its host's queries, and all
+	// keys. There is no Packed, and no block mask of each head.
+	Both
 	overs
 )
 
@@ -33,13 +38,16 @@ func (o Over) String() string {
 	if o >= overs {
 		return fmt.Sprintf("Over(%d)", uint8(o))
 	}
-	return [...]string{"either", "keys", "heads"}[o]
+	return [...]string{"either", "keys", "heads", "both"}[o]
 }
 
 // checkOver says what is wrong with Over and Speeds for a normalized problem.
 func (s Shard) checkOver(p *flash.Problem, ranks int) error {
 	if s.Over >= overs {
-		return badArgument("Shard.Over", uint8(s.Over), "must be Either, Keys or Heads")
+		return badArgument("Shard.Over", uint8(s.Over), "must be Either, Keys, Heads or Both")
+	}
+	if err := s.checkHosts(p, ranks); err != nil {
+		return err
 	}
 	if s.Over == Heads && p.KeyHeads%ranks != 0 {
 		return badArgument("Problem.KeyHeads", p.KeyHeads, "must be a multiple of %d, the number of ranks, with Shard.Over = Heads; Keys "+
@@ -71,7 +79,12 @@ func (v Speeds) slower(o Speeds) Speeds {
 
 // over is Over with Either decided, for a shard that was checked.
 func (s Shard) over(p *flash.Problem, ranks int) Over {
-	if s.Over != Either {
+	switch {
+	case s.Over == Both && s.PerHost == 1:
+		return Keys
+	case s.Over == Both && s.PerHost == ranks:
+		return Heads
+	case s.Over != Either:
 		return s.Over
 	}
 	if s.Speeds == (Speeds{}) || ranks == 1 || p.KeyHeads%ranks != 0 || (p.Bias != flash.PerScore{} || p.Mask != flash.PerScore{}) {
@@ -79,7 +92,7 @@ func (s Shard) over(p *flash.Problem, ranks int) Over {
 	}
 	time := func(o Over) float64 {
 		s.Over = o
-		m := Model{newSchedule(*p, s, ranks), o}
+		m := Model{sched: newSchedule(*p, s, ranks), over: o}
 		t := m.Forward(s.Speeds).Ranks
 		if s.Speeds.Backward > 0 {
 			t += m.Backward(s.Speeds).Ranks
@@ -108,6 +121,9 @@ type Moved struct {
 
 // Moved counts what a rank sends and receives.
 func (m *Model) Moved(rank int) (b Moved) {
+	if m.hosts != nil {
+		return m.hosts.moved(rank)
+	}
 	s := m.sched
 	b.ForwardGathered, b.BackwardGathered = m.gathered(false), m.gathered(true)
 	if m.overHeads() {

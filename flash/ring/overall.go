@@ -170,8 +170,8 @@ func (w *pass) reduce(name string, mine, to *flash.Tensor, add bool) error {
 	sums := make([]float64, len(raw)/4)
 	for rank, x := range all {
 		if len(x) != len(raw) {
-			return &RankError{Rank: rank, Err: fmt.Errorf("it does not ask for Backward.%s as rank %d does: every rank gives it, or none",
-				name, w.ring.Rank())}
+			return &RankError{Rank: w.ring.name(rank), Err: fmt.Errorf("it does not ask for Backward.%s as rank %d does: every rank gives "+
+				"it, or none", name, w.ring.name(w.ring.Rank()))}
 		}
 		for i := range sums {
 			sums[i] += float64(math.Float32frombits(binary.NativeEndian.Uint32(x[4*i:])))

@@ -9,13 +9,16 @@ import "github.com/vkattn/vkattn/flash"
 // BiasShape is the shape of the rank's Forward.Bias and Backward.DBias: of its own queries, where the bias has numbers for each, in the
 // order of its tensors, and of all keys of the whole, in the order of the whole. Of packed sequences it is that of the problem's. With
 // [Heads] it is that of the problem's, of as many heads as the rank has, where the bias has numbers for each: those from head
-// Rank·Heads/Size on. It is zero where the problem has none.
+// Rank·Heads/Size on; with [Both] likewise among the ranks of a host, and of the host's queries. It is zero where the problem has none.
 func (p *Plan) BiasShape() [4]int { return p.perScore(p.problem.Bias) }
 
 // MaskShape is that of Forward.Mask likewise.
 func (p *Plan) MaskShape() [4]int { return p.perScore(p.problem.Mask) }
 
 func (p *Plan) perScore(of flash.PerScore) [4]int {
+	if p.hosts != nil {
+		return p.hosts.perScore(ofHeads(of, p.ring.Size()))
+	}
 	if p.overHeads() {
 		of = ofHeads(of, p.ring.Size())
 	} else if of.Queries > 1 && (p.sched.packed == nil || p.sched.padded) {

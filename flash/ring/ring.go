@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"sync"
 	"time"
 
@@ -48,6 +49,8 @@ type Plan struct {
 	shard   Shard
 	sched   *schedule
 	steps   []step
+	whole   flash.Problem // of all ranks, with hosts
+	hosts   *Plan         // the ring over hosts that this rank's heads are in; nil
 
 	busy     sync.Mutex // a pass is under way
 	mu       sync.Mutex
@@ -70,10 +73,10 @@ type Plan struct {
 //
 // Dropout drops the weights that it drops on one device, and functions see the places of the whole; of packed sequences those of each
 // sequence. Of a padded batch, with KeyLengths or QueryLengths, ranks cut all entries at the same places: who has what is beyond a short
-// one's end has little to do, where sequences packed one behind the other are cut evenly. Chunks begin
-// where blocks of a block mask do, of which there are one or more in each. A problem has no Pages, Lists or MaskBlocks.
-// With Packed its keys are packed too. Where keys are moved ([Keys]), a Mask of bits has 64 keys or more for each chunk, but
-// beside Packed.
+// one's end has little to do, where sequences packed one behind the other are cut evenly.
+//
+// A problem has no Pages, Lists or MaskBlocks, and with Packed its keys are packed too. Where keys are moved ([Keys]) chunks begin where
+// blocks of Blocks do, so that each has one or more, and where there is a Mask of bits, but beside Packed, each has 64 keys or more.
 func (r *Ring) Plan(ctx context.Context, problem flash.Problem, shard Shard) (_ *Plan, err error) {
 	problem, bad := problem.Normalize()
 	if bad == nil {
@@ -86,6 +89,13 @@ func (r *Ring) Plan(ctx context.Context, problem flash.Problem, shard Shard) (_ 
 		return nil, err
 	}
 	shard.Over = shard.over(&problem, r.Size())
+	if shard.Over == Both {
+		p, err := r.inHosts(problem, shard)
+		if err != nil {
+			r.comm.Abort(err)
+		}
+		return p, err
+	}
 	p := newPlan(r, problem, shard)
 	p.steps = p.sched.steps(r.Rank())
 	if err := p.prepare(); err != nil {
@@ -114,6 +124,9 @@ func (p *Plan) prepare() (err error) {
 	if p.ring.Size() == 1 && !p.sched.streamed {
 		_, err = p.launch(p.problem)
 		return err
+	}
+	if p.hosts != nil {
+		return nil
 	}
 	if p.overHeads() {
 		_, err = p.launch(p.ownHeads())
@@ -165,22 +178,45 @@ func supported(p *flash.Problem) error {
 }
 
 // Problem is the plan's problem, of all tokens, with defaults filled in.
-func (p *Plan) Problem() flash.Problem { return p.problem }
+func (p *Plan) Problem() flash.Problem {
+	if p.hosts != nil {
+		return p.whole
+	}
+	return p.problem
+}
 
 // Order is the order of the shard, with Auto decided.
-func (p *Plan) Order() Order { return p.sched.order }
+func (p *Plan) Order() Order {
+	if p.hosts != nil {
+		return p.hosts.Order()
+	}
+	return p.sched.order
+}
 
 // Over is what goes from rank to rank, with Either decided.
-func (p *Plan) Over() Over { return p.shard.Over }
+func (p *Plan) Over() Over {
+	if p.hosts != nil {
+		return Both
+	}
+	return p.shard.Over
+}
 
 // Queries are the positions of the rank's queries in the whole sequence, or their rows among all packed ones, in the order in which its
 // tensors have them: up to two spans.
 func (p *Plan) Queries() []Span {
-	return append([]Span(nil), p.sched.entryQueries.spans[p.ring.Rank()]...)
+	if p.hosts != nil {
+		return p.tokensOf(&p.sched.entryQueries, &p.hosts.sched.entryQueries)
+	}
+	return slices.Clone(p.sched.entryQueries.spans[p.ring.Rank()])
 }
 
 // Keys are those of its keys and values.
-func (p *Plan) Keys() []Span { return append([]Span(nil), p.sched.entryKeys.spans[p.ring.Rank()]...) }
+func (p *Plan) Keys() []Span {
+	if p.hosts != nil {
+		return p.tokensOf(&p.sched.entryKeys, &p.hosts.sched.entryKeys)
+	}
+	return slices.Clone(p.sched.entryKeys.spans[p.ring.Rank()])
+}
 
 // Local is the problem of the rank's own tensors: QueryLen and KeyLen, or those of Packed, are its numbers of queries and keys, so that
 // [flash.Problem].QShape and its like are the shapes of its tensors. Those of Bias and Mask are Plan.BiasShape and Plan.MaskShape.
@@ -220,7 +256,12 @@ type launchPlan struct {
 
 // Waited is how long the latest pass's work was not submitted because blocks or gradients had not arrived; where queues wait for one
 // another, the copy of the last piece, of 16 MiB at most, is not counted.
-func (p *Plan) Waited() time.Duration { return p.waited }
+func (p *Plan) Waited() time.Duration {
+	if p.hosts != nil {
+		return p.waited + p.hosts.waited
+	}
+	return p.waited
+}
 
 // Direct says whether ranks copy from one another's memory, which their devices import. Before the first pass it is false.
 func (p *Plan) Direct() bool {
@@ -233,13 +274,20 @@ func (p *Plan) Direct() bool {
 }
 
 // BlockBytes is the size of keys and values of the rank that has most: what travels at each step, and in a backward pass as much again.
-func (p *Plan) BlockBytes() int { return p.blockBytes() }
+func (p *Plan) BlockBytes() int {
+	if p.hosts != nil {
+		return p.hosts.BlockBytes()
+	}
+	return p.blockBytes()
+}
 
 // Close frees the plan's buffers. It waits for nobody: passes must have ended.
-func (p *Plan) Close() error {
+func (p *Plan) Close() (err error) {
+	if p.hosts != nil {
+		err = p.hosts.Close()
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var err error
 	for _, l := range p.launches {
 		err = errors.Join(err, l.plan.Close())
 	}

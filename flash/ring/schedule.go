@@ -28,6 +28,8 @@ type schedule struct {
 	// positional says that what becomes of a pair depends on more than the distance of its positions: launches are of neighbours in the
 	// sequence then.
 	positional bool
+	// Which heads of a longer problem's those of this one are, where it is one of several hosts'; heads 0: it has all.
+	head, heads int
 }
 
 func newSchedule(p flash.Problem, shard Shard, ranks int) *schedule {
@@ -354,7 +356,7 @@ func (s *schedule) make(rank, owner int, qs, ks Span) launch {
 		partOf(s.problem.Mask, l.queries.Len(), l.keys.Len())
 	l.problem.QueryLen, l.problem.KeyLen = l.queries.Len(), l.keys.Len()
 	l.problem.Within = flash.Within{Queries: s.problem.QueryLen, Keys: s.problem.KeyLen,
-		Query: s.queries.spans[rank][qs.Begin].Begin, Key: s.keys.spans[owner][ks.Begin].Begin}
+		Query: s.queries.spans[rank][qs.Begin].Begin, Key: s.keys.spans[owner][ks.Begin].Begin, Head: s.head, Heads: s.heads}
 	l.pairs = 1 // of those that the band has, the share that blocks leave
 	if w := l.problem.Within; s.problem.Blocks != (flash.Blocks{}) {
 		s.masked(&l, wholePart(&s.problem, Span{w.Query, w.Query + l.queries.Len()}, Span{w.Key, w.Key + l.keys.Len()}))

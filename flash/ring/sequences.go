@@ -245,7 +245,8 @@ func (s *schedule) pieceOf(c *chunks2, b int, queries, keys Span, pad int) (l la
 		unmask(p)
 	}
 	if band.kind != whole || s.positional {
-		p.Within = flash.Within{Queries: of.usedQueries(b).Len(), Keys: of.usedKeys(b).Len(), Query: query, Key: key - pad, Batch: b}
+		p.Within = flash.Within{Queries: of.usedQueries(b).Len(), Keys: of.usedKeys(b).Len(), Query: query, Key: key - pad, Batch: b,
+			Head: s.head, Heads: s.heads}
 	}
 	return l, true
 }

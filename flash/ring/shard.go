@@ -36,6 +36,9 @@ type Shard struct {
 	Order Order
 	// Over is what goes from rank to rank.
 	Over Over
+	// PerHost, where Over is Both, is how many ranks a host has: ranks 0 to PerHost−1 are the first's, and so on. It divides the number of
+	// ranks. 0 otherwise.
+	PerHost int
 	// Speeds, where Over is Either: what was measured of this rank's device and of its link. Of several ranks' the slowest count. Zero: not
 	// measured.
 	Speeds Speeds
@@ -110,6 +113,15 @@ func (l *layout) most() (n int) {
 	return n
 }
 
+// least is the smallest.
+func (l *layout) least() int {
+	n := l.rows(0)
+	for r := range l.ranks {
+		n = min(n, l.rows(r))
+	}
+	return n
+}
+
 // order is the shard's, with Auto decided.
 func (s Shard) order(p *flash.Problem) Order {
 	if s.Order != Auto {
@@ -129,6 +141,12 @@ func (s Shard) check(p *flash.Problem, ranks int) error {
 	if err := s.checkOver(p, ranks); err != nil {
 		return err
 	}
+	perHost := 1
+	if s.Over == Both {
+		if s.Over = s.over(p, ranks); s.Over == Both { // a ring over hosts
+			perHost, ranks = s.PerHost, ranks/s.PerHost
+		}
+	}
 	parts := ranks
 	if s.order(p) == Zigzag && ranks > 1 {
 		parts *= 2
@@ -145,6 +163,10 @@ func (s Shard) check(p *flash.Problem, ranks int) error {
 		if n.value < parts {
 			return badArgument("Problem."+n.name, n.value, "must be at least %d, a token for each of the chunks of %d ranks in %v order",
 				parts, ranks, s.order(p))
+		}
+		if l := newLayout(n.value, ranks, s.order(p), 1); perHost > l.least() {
+			return badArgument("Problem."+n.name, n.value, "must be such that each of %d hosts has %d tokens, one for each of its ranks",
+				ranks, perHost)
 		}
 	}
 	if s.Over != Heads && p.Packed == (flash.Packed{}) && p.Dropout != 0 && p.KeyLen < granule*parts && parts > 1 {

@@ -28,11 +28,14 @@ func (o *operands) sequenceTensors() (names [4]string, of [4]*flash.Tensor) {
 // takeSequences reads the starts and lengths of packed sequences, or the lengths of a padded batch, and the block mask, which every rank
 // was given, compares them with those of other ranks, and derives the pass's steps.
 func (w *pass) takeSequences(call string) error {
-	if w.sched.packed == nil && !hasLengths(&w.problem) && w.problem.Blocks == (flash.Blocks{}) {
+	blocks := w.problem.Blocks != flash.Blocks{} && w.hosts == nil // the ring over hosts takes its own
+	if w.sched.packed == nil && !hasLengths(&w.problem) && !blocks {
 		return nil
 	}
-	if err := w.takeBlocks(call); err != nil {
-		return err
+	if blocks {
+		if err := w.takeBlocks(call); err != nil {
+			return err
+		}
 	}
 	names, of := w.of.sequenceTensors()
 	var raw []byte
@@ -82,18 +85,18 @@ func (w *pass) sameSequences(mine []byte) error {
 	if err != nil {
 		return err
 	}
-	wrong := &ShardError{Rank: w.ring.Rank()}
+	wrong := &ShardError{Rank: w.ring.name(w.ring.Rank())}
 	for rank, theirs := range all {
 		if len(theirs) != len(mine) {
-			return &RankError{Rank: rank, Err: fmt.Errorf("it is in another call, or sees other sequences")}
+			return &RankError{Rank: w.ring.name(rank), Err: fmt.Errorf("it is in another call, or sees other sequences")}
 		}
 		for at := 0; at < len(mine); at += 4 {
 			m, t := int32(binary.NativeEndian.Uint32(mine[at:])), int32(binary.NativeEndian.Uint32(theirs[at:]))
 			if m == t {
 				continue
 			}
-			wrong.Differences = append(wrong.Differences, Difference{Rank: rank, What: w.of.sequenceNumber(at / 4), Mine: fmt.Sprint(m),
-				Their: fmt.Sprint(t)})
+			wrong.Differences = append(wrong.Differences, Difference{Rank: w.ring.name(rank), What: w.of.sequenceNumber(at / 4),
+				Mine: fmt.Sprint(m), Their: fmt.Sprint(t)})
 			break // the first of a rank says enough
 		}
 	}

@@ -57,4 +57,10 @@ var ringMutants = []Mutant{
 		Breaks: "a stream that accumulates adds gradients with respect to keys to themselves",
 		Kill:   []Killer{in("./flash/ring", "TestStreamAccumulates")},
 	},
+	{
+		ID: "ring-hosts-head", File: "flash/ring/hosts.go",
+		Old: "over.sched.head, over.sched.heads = index*over.problem.Heads, problem.Heads", New: "",
+		Breaks: "ranks of a host draw dropout for, and ask functions about, the first heads, whichever theirs are",
+		Kill:   []Killer{in("./flash/ring", "TestHosts")},
+	},
 }
