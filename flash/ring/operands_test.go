@@ -481,6 +481,8 @@ var packedCases = []struct {
 		Bias: flash.PerScore{DType: flash.F32, Batch: 4, Heads: 4, Queries: 1, Keys: 100},
 		Mask: flash.PerScore{DType: flash.Bit, Batch: 1, Heads: 1, Queries: 100, Keys: 100}}, []int32{0, 40, 41, 141, 145}, nil,
 		Shard{Over: Heads}, true, nil, nil},
+	{"rows of no sequence, sinks", flash.Problem{Batch: 2, Heads: 2, QueryLen: 100, HeadDim: 16, DType: flash.F32, Sinks: true,
+		Packed: flash.Packed{Queries: 160, Keys: 160}}, []int32{2, 20, 29}, nil, Shard{Order: Zigzag}, false, nil, nil},
 	{"lengths, heads, sinks", flash.Problem{Batch: 4, Heads: 4, QueryLen: 100, HeadDim: 16, DType: flash.F32,
 		Causal: flash.CausalBottomRight, Sinks: true,
 		Packed: flash.Packed{Queries: 150, Keys: 150}, QueryLengths: true, KeyLengths: true}, []int32{0, 40, 41, 141, 145}, nil,

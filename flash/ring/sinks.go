@@ -1,6 +1,11 @@
 package ring
 
-import "github.com/vkattn/vkattn/flash"
+import (
+	"math"
+	"slices"
+
+	"github.com/vkattn/vkattn/flash"
+)
 
 // Sinks are what sums over launches begin with, so that they count once: launches over keys know nothing of them. Two launches know: one
 // that tells rows of packed sequences that are used, whose lse is the sink at first, from those that are not; and one whose gradient with
@@ -176,6 +181,42 @@ func (w *pass) sinksPart(of string) string {
 	return "part." + of
 }
 
+// sinkLSE is lse as the sequences of sinks alone have it. They have all rows between the first and the last, among them those of no
+// sequence at the end of a chunk, or at the beginning of one: rows that are not used, of which lse is −∞ and not what the caller has there.
+func (w *pass) sinkLSE(lse *flash.Tensor) (*flash.Tensor, error) {
+	if w.sched.packed == nil || w.sched.padded {
+		return lse, nil
+	}
+	rank := w.ring.Rank()
+	slots := w.sched.queries.rowsIn(rank, slotRows(w.sched.packed.queries))
+	var none []Span
+	for _, s := range segmentsOf(spansOf(w.sched.queries.spans[rank]), slots) {
+		if !slices.ContainsFunc(slots, func(x Span) bool { return meet(x, s).Len() > 0 }) {
+			none = append(none, s)
+		}
+	}
+	if none == nil {
+		return lse, nil
+	}
+	own, err := w.tensor("sinks.lse", flash.F32, lse.Shape(), lse.Shape()[2])
+	if err != nil {
+		return nil, err
+	}
+	if err := w.copies(lse, own); err != nil {
+		return nil, err
+	}
+	for _, s := range none {
+		part, err := rows(own, s)
+		if err != nil {
+			return nil, err
+		}
+		if err := w.fill(part, float32(math.Inf(-1))); err != nil {
+			return nil, err
+		}
+	}
+	return own, nil
+}
+
 // sinkGradient submits what the rank's queries give of the gradient with respect to sinks, −Σ exp(sink − lse)·δ (flash.Backward), in fp32.
 func (w *pass) sinkGradient(b *flash.Backward) (*flash.Tensor, error) {
 	l := launch{problem: w.sched.sinksAlone(w.ring.Rank())}
@@ -186,6 +227,9 @@ func (w *pass) sinkGradient(b *flash.Backward) (*flash.Tensor, error) {
 	}
 	in := flash.Backward{Forward: flash.Forward{Q: b.Q, K: key.k, V: key.v, O: b.O, LSE: b.LSE, Sinks: b.Sinks}, DO: b.DO, DLSE: b.DLSE}
 	if err := w.sinkTensors(&l.problem, &in.Forward); err != nil {
+		return nil, err
+	}
+	if in.LSE, err = w.sinkLSE(b.LSE); err != nil {
 		return nil, err
 	}
 	if in.DQ, err = w.tensor(w.sinksPart("dq"), p.DType, b.Q.Shape(), b.Q.Shape()[2]); err != nil {
