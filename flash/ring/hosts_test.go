@@ -38,12 +38,15 @@ var hostCases = []struct {
 		Blocks: flash.Blocks{Queries: 16, Keys: 20, PerBatch: true}}, Shard{}},
 }
 
-// TestHosts compares four ranks, as two of each of two hosts, with the oracle, a second run with the first, and results over messages with
+// TestHosts compares ranks, two of each of two or three hosts, with the oracle, a second run with the first, and results over messages with
 // those over memory that ranks share; bytes with the model.
 func TestHosts(t *testing.T) {
-	const ranks = 4
 	for i, c := range hostCases {
-		t.Run(c.name, func(t *testing.T) {
+		ranks := 4
+		if c.problem.Dropout == 0 && i%3 == 0 {
+			ranks = 6
+		}
+		t.Run(fmt.Sprintf("%s/%d", c.name, ranks), func(t *testing.T) {
 			if i > 0 {
 				vktest.Long(t, "a causal problem")
 			}
