@@ -58,7 +58,8 @@ func TestWithinBlocks(t *testing.T) {
 			require.NoError(t, err)
 			someO, someLSE := run(plan, first, append(append([]bool(nil), bits[2*3:5*3]...), bits[7*3:10*3]...))
 			for h := range p.Heads {
-				require.InDeltaSlice(t, o[(h*160+first)*16:(h+1)*160*16], someO[h*n*16:(h+1)*n*16], 2e-3)
+				dim := p.ValueDim
+				require.InDeltaSlice(t, o[(h*160+first)*dim:(h+1)*160*dim], someO[h*n*dim:(h+1)*n*dim], 2e-3)
 				require.InDeltaSlice(t, finite(lse[h*160+first:(h+1)*160]), finite(someLSE[h*n:(h+1)*n]), 1e-3)
 			}
 		}
