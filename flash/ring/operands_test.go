@@ -334,6 +334,8 @@ var operandCases = []struct {
 			Heads: 1, Queries: 90, Keys: 75}}, Shard{}},
 	{"captured", flash.Problem{Batch: 2, Heads: 2, QueryLen: 101, KeyLen: 120, HeadDim: 16, DType: flash.F32,
 		Causal: flash.CausalBottomRight, ScoreFunction: relative(2)}, Shard{}},
+	{"bias, dropout, functions", flash.Problem{Batch: 1, Heads: 2, QueryLen: 90, KeyLen: 520, HeadDim: 8, DType: flash.F32, Dropout: 0.25,
+		ScoreFunction: alibiSoftcap(), Bias: flash.PerScore{DType: flash.F32, Batch: 1, Heads: 2, Queries: 90, Keys: 520}}, Shard{}},
 	{"captured, padded fp16", flash.Problem{Batch: 3, Heads: 4, QueryLen: 70, HeadDim: 16, DType: flash.F16, ScoreFunction: relative(4),
 		KeyLengths: true}, Shard{Order: Zigzag}},
 	{"mask of bits", flash.Problem{Batch: 1, Heads: 2, QueryLen: 530, HeadDim: 8, DType: flash.F32, Causal: flash.CausalBottomRight,
