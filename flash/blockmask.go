@@ -87,6 +87,30 @@ func (m *BlockMask) Nonzero() (blocks, of int) {
 	return m.nonzero, m.shape[0] * m.shape[1] * m.shape[2]
 }
 
+// Blocks is the sizes of the mask's blocks, as the problem had them that it was made for.
+func (m *BlockMask) Blocks() Blocks {
+	if m == nil {
+		return Blocks{}
+	}
+	return m.blocks
+}
+
+// Bits reads the mask back, as NewBlockMask was given it.
+func (m *BlockMask) Bits(ctx context.Context) (_ []bool, err error) {
+	defer during("BlockMask.Bits", &err)
+	if m == nil || m.words == nil {
+		return nil, badArgument("BlockMask", nil, "must come from NewBlockMask")
+	}
+	if err := m.words.usable("BlockMask"); err != nil {
+		return nil, err
+	}
+	raw := make([]byte, 4*m.shape[0]*kernel.MaskWords(m.shape))
+	if err := m.words.DownloadBytes(ctx, raw); err != nil {
+		return nil, err
+	}
+	return kernel.UnpackMask(m.shape, raw), nil
+}
+
 // String describes the mask.
 func (m *BlockMask) String() string {
 	if m == nil {

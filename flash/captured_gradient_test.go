@@ -91,6 +91,25 @@ func TestCapturedFiniteDifferences(t *testing.T) {
 	}
 }
 
+// TestCapturedAccumulatesFirst: the first backward pass of a device may be one that adds gradients with respect to captured tensors to what
+// there is: it is the pass whose kernels are checked on the device.
+func TestCapturedAccumulatesFirst(t *testing.T) {
+	d := testDevice(t)
+	values := randomValues(rand.New(rand.NewPCG(1, 2)), F32, [4]int{1, 1, 9, 2})
+	p := Problem{Batch: 1, Heads: 2, QueryLen: 19, KeyLen: 23, HeadDim: 8, DType: F32,
+		ScoreFunction: score.RelativeBias(score.Capture("table", 9, 2), score.Key().Sub(score.Position()).Add(score.ConstInt(4)))}
+	s := newCapturedSample(t, d, p, values)
+	for _, x := range []*Tensor{s.b.DQ, s.b.DK, s.b.DV, s.b.DCaptured[0]} {
+		require.NoError(t, x.Upload(bg, make([]float32, x.Elements())))
+	}
+	s.b.Accumulate = true
+	require.NoError(t, s.plan.Backward(bg, s.b))
+	added := download(t, s.b.DCaptured[0])
+	s.b.Accumulate = false
+	require.NoError(t, s.plan.Backward(bg, s.b))
+	require.Equal(t, download(t, s.b.DCaptured[0]), added)
+}
+
 // TestCapturedRepeats: the same bits in every run, whether sums meet in shared memory or a table is too large for that; a table of an
 // element for each pair has the gradient of a bias.
 func TestCapturedRepeats(t *testing.T) {

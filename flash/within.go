@@ -15,6 +15,8 @@ import (
 // Beside Packed, KeyLengths and QueryLengths, whose entries have positions of their own, a part can only be some of the heads and entries:
 // Queries and Keys are then QueryLen and KeyLen, and Query and Key are 0.
 //
+// A block mask is the part's: its blocks count from the part's first query and key, which so begin blocks of the whole's mask.
+//
 // So attention can be computed block by block, on one device or on several: parts over disjoint keys are put together by [Device.Merge],
 // and given the lse and o of the whole, the gradients of parts add up to those of the whole (Liu, Zaharia and Abbeel, "Ring Attention with
 // Blockwise Transformers", 2023, section 3).
@@ -49,9 +51,8 @@ func (p *Problem) checkWithin() error {
 		r.Keys != p.KeyLen):
 		return badArgument("Problem.Within", r, "must have all %d queries and %d keys beside Packed, KeyLengths and QueryLengths, which "+
 			"have positions of their own", p.QueryLen, p.KeyLen)
-	case p.Blocks != Blocks{}, p.MaskBlocks != Blocks{}:
-		return badArgument("Problem.Within", r,
-			"must be zero beside Blocks and MaskBlocks, which count blocks from the first query and key")
+	case p.MaskBlocks != Blocks{}:
+		return badArgument("Problem.Within", r, "must be zero beside MaskBlocks, which count blocks from the first query and key")
 	case p.Dropout != 0 && r.Key%attn.DrawKeys != 0:
 		return badArgument("Problem.Within.Key", r.Key, "must be a multiple of %d where there is Dropout: draws serve so many neighbours",
 			attn.DrawKeys)

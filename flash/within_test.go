@@ -1,10 +1,106 @@
 package flash
 
 import (
+	"errors"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/vkattn/vkattn/flash/score"
 )
+
+// TestWithinBlocks: queries of a part that begins a block have the rows of the whole, whose causal mask and dropout count from its first
+// query; bits come back as they were given.
+func TestWithinBlocks(t *testing.T) {
+	d := testDevice(t)
+	for _, tier := range []Tier{TierScalar, TierMatrix} {
+		for _, dropout := range []float64{0, 0.25} {
+			p, err := narrowed(Problem{Batch: 1, Heads: 2, QueryLen: 160, KeyLen: 192, HeadDim: 16, DType: F16, Causal: CausalBottomRight,
+				Dropout: dropout, Blocks: Blocks{Queries: 32, Keys: 64, PerHead: true}}).Normalize()
+			require.NoError(t, err)
+			plan, err := d.Plan(p, WithTier(tier))
+			if tier == TierMatrix && errors.Is(err, ErrUnsupported) {
+				t.Log(err)
+				continue
+			}
+			require.NoError(t, err)
+			bits := make([]bool, 2*5*3)
+			for i := range bits {
+				bits[i] = i%4 != 1
+			}
+			run := func(plan *Plan, first int, bits []bool) (o, lse []float32) {
+				part := plan.Problem()
+				mask, err := d.NewBlockMask(bg, part, bits)
+				require.NoError(t, err)
+				back, err := mask.Bits(bg)
+				require.NoError(t, err)
+				require.Equal(t, bits, back)
+				require.Equal(t, p.Blocks, mask.Blocks())
+				s := newSample(t, p) // the same of every call
+				n := part.QueryLen
+				var q []float32
+				for h := range p.Heads {
+					q = append(q, s.q[(h*p.QueryLen+first)*p.HeadDim:(h*p.QueryLen+first+n)*p.HeadDim]...)
+				}
+				s.p, s.q = part, q
+				f := s.tensors(t, d, plainly(t, d))
+				f.Blocks, f.Seed = mask, 7
+				require.NoError(t, plan.Forward(bg, f))
+				require.NoError(t, mask.Close())
+				require.NoError(t, plan.Close())
+				return download(t, f.O), download(t, f.LSE)
+			}
+			o, lse := run(plan, 0, bits)
+			const first, n = 64, 96
+			part := p
+			part.QueryLen, part.Within = n, Within{Queries: 160, Keys: 192, Query: first}
+			plan, err = d.Plan(part, WithTier(tier))
+			require.NoError(t, err)
+			someO, someLSE := run(plan, first, append(append([]bool(nil), bits[2*3:5*3]...), bits[7*3:10*3]...))
+			for h := range p.Heads {
+				dim := p.ValueDim
+				require.InDeltaSlice(t, o[(h*160+first)*dim:(h+1)*160*dim], someO[h*n*dim:(h+1)*n*dim], 2e-3)
+				require.InDeltaSlice(t, finite(lse[h*160+first:(h+1)*160]), finite(someLSE[h*n:(h+1)*n]), 1e-3)
+			}
+		}
+	}
+}
+
+// TestWithinBiasIsProved: kernels of the gradient with respect to a bias pass their self-checks in parts of problems with dropout, where
+// the check has more entries than the part.
+func TestWithinBiasIsProved(t *testing.T) {
+	d := testDevice(t)
+	for tier, f := range map[Tier]score.Function{TierMatrix: {}, TierScalar: score.Softcap(2)} {
+		p, err := Problem{Batch: 2, Heads: 2, QueryLen: 23, KeyLen: 64, HeadDim: 16, DType: F16, Dropout: 0.25, ScoreFunction: f,
+			Within: Within{Queries: 117, Keys: 212}, Bias: PerScore{DType: F16, Batch: 1, Heads: 2, Queries: 23, Keys: 64}}.Normalize()
+		require.NoError(t, err)
+		plan, err := d.Plan(p, WithTier(tier))
+		if tier == TierMatrix && errors.Is(err, ErrUnsupported) {
+			t.Log(err)
+			continue
+		}
+		require.NoError(t, err)
+		make := plainly(t, d)
+		fwd := newSample(t, p).tensors(t, d, make)
+		fwd.Bias = make(F16, p.Bias.shape())
+		require.NoError(t, plan.Forward(bg, fwd))
+		require.NoError(t, plan.Backward(bg, Backward{Forward: fwd, DO: make(F16, p.OShape()), DQ: make(F16, p.QShape()),
+			DK: make(F16, p.KShape()), DV: make(F16, p.VShape()), DBias: make(F16, p.Bias.shape())}))
+		info, err := plan.BackwardInfo()
+		require.NoError(t, err)
+		require.NotContains(t, strings.Join(info.WhyNotFaster, "; "), "deny-list")
+		require.NoError(t, plan.Close())
+	}
+}
+
+// finite has numbers in place of −∞.
+func finite(values []float32) []float32 {
+	for i, x := range values {
+		values[i] = max(x, -1e4)
+	}
+	return values
+}
 
 // TestWithinBadInput: parts that lie outside the whole, or whose entries have positions of their own, are errors that say so.
 func TestWithinBadInput(t *testing.T) {
@@ -27,6 +123,13 @@ func TestWithinBadInput(t *testing.T) {
 		}, ""},
 		"packed, of some queries": {func(p *Problem) {
 			p.Packed, p.Within = Packed{Queries: 50, Keys: 50}, Within{Queries: 30, Keys: 20, Query: 1}
+		}, "Problem.Within"},
+		"some blocks": {func(p *Problem) {
+			p.Blocks, p.Within = Blocks{Queries: 16, Keys: 16}, Within{Queries: 30, Keys: 40, Query: 10, Key: 20}
+		}, ""},
+		"classes of blocks": {func(p *Problem) {
+			p.MaskFunction, p.MaskBlocks = score.Dilated(3, -1), Blocks{Queries: 16, Keys: 16}
+			p.Within = Within{Queries: 30, Keys: 40, Query: 10, Key: 20}
 		}, "Problem.Within"},
 		"lengths, of some keys": {func(p *Problem) { p.KeyLengths, p.Within = true, Within{Queries: 20, Keys: 30} }, "Problem.Within"},
 	} {

@@ -20,7 +20,8 @@ type field struct{ Name, Value string }
 
 // stated lists everything that ranks must agree on, in words.
 func stated(p flash.Problem, s Shard, ranks int) []field {
-	out := []field{{"the number of ranks", fmt.Sprint(ranks)}, {"Shard.Order", s.order(&p).String()}, {"Shard.Over", s.Over.String()}}
+	out := []field{{"the number of ranks", fmt.Sprint(ranks)}, {"Shard.Order", s.order(&p).String()}, {"Shard.Over", s.Over.String()},
+		{"Shard.PerHost", fmt.Sprint(s.PerHost)}}
 	v := reflect.ValueOf(p)
 	for i := range v.NumField() {
 		name := v.Type().Field(i).Name

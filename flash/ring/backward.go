@@ -16,8 +16,8 @@ import (
 // to dk and dv of another goes home in the storage type, rounded once, and is summed there in fp32, by step. The order depends on the rank
 // and the number of ranks alone.
 //
-// DSinks, and DBias of a bias that queries share or that is of packed sequences, are the whole gradient, of every rank: all give them, or
-// none.
+// DSinks, DCaptured, and DBias of a bias that queries share or that is of packed sequences, or over heads one that these share, are the
+// whole gradient, of every rank: all give them, or none.
 //
 // Half of what a rank computes with its own block waits until the end, where it hides the way home of the last gradients. Context and
 // errors are those of Forward.
@@ -34,6 +34,9 @@ func (w *pass) backward(b *flash.Backward) error {
 		wanted{"DK", b.DK, local.KShape()}, wanted{"DV", b.DV, local.VShape()})
 	w.of = ofForward(&b.Forward)
 	if err := w.check("Backward", append(all, w.of.wanted(w.Plan)...)); err != nil {
+		return err
+	}
+	if err := w.checkCaptured("Backward", b.DCaptured); err != nil {
 		return err
 	}
 	if w.ring.Size() == 1 {
@@ -70,7 +73,7 @@ func (w *pass) backward(b *flash.Backward) error {
 		if err := home.addUpTo(s.number-slots, w, g); err != nil {
 			return err
 		}
-		if err := w.giveStep(g, s, i, e, out); err != nil {
+		if err := w.giveStep(g, s, i, e, nil, out); err != nil {
 			return err
 		}
 	}
@@ -136,7 +139,8 @@ type gradients struct {
 	dq                *flash.Tensor
 	own               pair
 	dqParts, ownParts []int         // how many parts each segment has
-	dbias             *flash.Tensor // where queries share a bias: its gradient, in fp32
+	dbias             *flash.Tensor // where launches share a bias: its gradient, in fp32
+	dcaptured         flash.Captured
 }
 
 func spansOf(of []Span) (out []Span) {
@@ -154,8 +158,8 @@ func (w *pass) newGradients(b *flash.Backward, keys bool) (g *gradients, err err
 	g = &gradients{b: b}
 	g.queries = w.sched.ownQueries(rank, w.steps)
 	g.dqParts = make([]int, len(g.queries))
-	n := b.Q.Shape()[2]
-	if g.dq, err = w.tensor("sum.dq", flash.F32, [4]int{entries(p), p.Heads, n, p.HeadDim}, n); err != nil {
+	n := w.sched.queries.rows(rank)
+	if g.dq, err = w.tensor("sum.dq", flash.F32, [4]int{w.sched.entries(), p.Heads, n, p.HeadDim}, n); err != nil {
 		return nil, err
 	}
 	if keys {
@@ -179,16 +183,19 @@ func (w *pass) newGradients(b *flash.Backward, keys bool) (g *gradients, err err
 			}
 		}
 	}
+	if err := g.beginCaptured(w); err != nil {
+		return nil, err
+	}
 	return g, g.beginBias(w)
 }
 
 // begin starts a sum with rows of a tensor of the caller's.
 func (g *gradients) begin(w *pass, from *flash.Tensor, at Span, to *flash.Tensor, parts *int) error {
-	x, err := rows(from, at)
+	x, err := w.rows(from, at)
 	if err != nil {
 		return err
 	}
-	y, err := rows(to, at)
+	y, err := w.rows(to, at)
 	if err != nil {
 		return err
 	}
@@ -201,7 +208,7 @@ func (w *pass) statistics(name string, t *flash.Tensor, at Span) (*flash.Tensor,
 	if t == nil {
 		return nil, nil
 	}
-	from, err := rows(t, at)
+	from, err := w.rows(t, at)
 	if err != nil || from == t {
 		return from, err
 	}
@@ -251,7 +258,7 @@ func (w *pass) gradientsOf(g *gradients, l *launch, block pair) (in flash.Backwa
 	}
 	in.K, in.V = keys.k, keys.v
 	for _, x := range [][2]**flash.Tensor{{&in.Q, &b.Q}, {&in.O, &b.O}, {&in.DO, &b.DO}} {
-		if *x[0], err = rows(*x[1], l.queries); err != nil {
+		if *x[0], err = w.rows(*x[1], l.queries); err != nil {
 			return in, err
 		}
 	}
@@ -265,10 +272,16 @@ func (w *pass) gradientsOf(g *gradients, l *launch, block pair) (in flash.Backwa
 		return in, err
 	}
 	in.QueryLengths, in.KeyLengths = w.lengthsOf(l)
-	if in.Bias, err = slice(w.of.bias, l.problem.Bias, l); err != nil {
+	if in.Bias, err = w.biasOf(l); err != nil {
+		return in, err
+	}
+	if in.Blocks, err = w.blocksOf(l); err != nil {
 		return in, err
 	}
 	if in.Mask, err = w.maskOf(l); err != nil {
+		return in, err
+	}
+	if in.DCaptured, err = w.likeCaptured("part", b.DCaptured); err != nil {
 		return in, err
 	}
 	in.DBias, err = w.biasGradient(g, l)
@@ -320,6 +333,9 @@ func (w *pass) launchGradients(g *gradients, l *launch, block, to pair, arrived 
 			return err
 		}
 	}
+	if err := w.addCaptured(g, in.DCaptured); err != nil {
+		return err
+	}
 	if err := w.addBias(g, l, in.DBias); err != nil {
 		return err
 	}
@@ -358,8 +374,8 @@ func (w *pass) gradientStep(g *gradients, s step, block pair) error {
 }
 
 // giveStep is step s of a backward pass, remote step i, with the block that e brings: once there is room for what it gives, its launches
-// are submitted, and out is handed their gradients.
-func (w *pass) giveStep(g *gradients, s step, i int, e *exchange, out *delivery) error {
+// are submitted, and out is handed their gradients, added to those that held brings; nil: to none.
+func (w *pass) giveStep(g *gradients, s step, i int, e, held *exchange, out *delivery) error {
 	if i >= slots {
 		if err := w.arrival(out.sent[i-slots]); err != nil {
 			return err
@@ -371,10 +387,37 @@ func (w *pass) giveStep(g *gradients, s step, i int, e *exchange, out *delivery)
 	if err != nil {
 		return err
 	}
+	if held != nil {
+		if err := w.addHeld(gave, held.blocks[i], hull(s.launches), held.arrived[i][0]); err != nil {
+			return err
+		}
+	}
 	if err := out.give(w, i, gave, w.jobs[before:]); err != nil {
 		return err
 	}
-	return w.passed(e, i, before)
+	if held == nil {
+		return w.passed(i, before, e)
+	}
+	return w.passed(i, before, e, held)
+}
+
+// addHeld adds what some rows of a block held to a step's gradients.
+func (w *pass) addHeld(gave, block pair, at Span, arrived ready) error {
+	if err := w.arrival(arrived); err != nil {
+		return err
+	}
+	have, err := block.rows(at)
+	if err != nil {
+		return err
+	}
+	sums, err := w.pair("sum.give", flash.F32, at.Len())
+	if err != nil {
+		return err
+	}
+	if err := w.addTo(gave.k, have.k, sums.k); err != nil {
+		return err
+	}
+	return w.addTo(gave.v, have.v, sums.v)
 }
 
 // remoteStep submits launches with the block of another rank, and gives the gradients that go home: of the rows that the step is about.
@@ -436,7 +479,7 @@ func (g *gradients) finish(w *pass) error {
 	for _, s := range sums {
 		for i := range s.of {
 			for k, at := range s.segments {
-				to, err := rows(s.to[i], at)
+				to, err := w.rows(s.to[i], at)
 				if err != nil {
 					return err
 				}

@@ -95,7 +95,7 @@ func (p *Plan) pair(name string, dtype flash.DType, rows int) (out pair, err err
 	if p.sched.packed != nil {
 		most = max(most, granule) // some of a sequence, with rows before them
 	}
-	n := entries(g)
+	n := p.sched.entries()
 	if out.k, err = p.tensor(name+".k", dtype, [4]int{n, g.KeyHeads, rows, g.HeadDim}, most); err == nil {
 		out.v, err = p.tensor(name+".v", dtype, [4]int{n, g.KeyHeads, rows, g.ValueDim}, most)
 	}
@@ -124,7 +124,7 @@ func (p *Plan) memoryOf(name string, bytes int) (*hostmem.Memory, error) {
 // blockBytes is the size of the largest block.
 func (p *Plan) blockBytes() int {
 	g := &p.problem
-	return entries(g) * g.KeyHeads * p.sched.keys.most() * (g.HeadDim + g.ValueDim) * g.DType.Size()
+	return p.sched.entries() * g.KeyHeads * p.sched.keys.most() * (g.HeadDim + g.ValueDim) * g.DType.Size()
 }
 
 // shared is what ranks of one process show one another: memory of the host that the others copy from.
@@ -274,7 +274,17 @@ func (w *pass) publish(own pair) (*exchange, error) {
 		}
 		// A copy on the device's own queue comes after whatever wrote the caller's tensors.
 		before := len(w.jobs)
-		if err := w.copies(own.k, mine.k, own.v, mine.v); err != nil {
+		if err := w.eachEntry(w.sched.keys.rows(rank), func(at Span) error {
+			from, err := w.pairRows(own, at)
+			if err != nil {
+				return err
+			}
+			to, err := mine.rows(at)
+			if err != nil {
+				return err
+			}
+			return w.copies(from.k, to.k, from.v, to.v)
+		}); err != nil {
 			return nil, err
 		}
 		written, err := w.written(w.jobs[before:])

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/flash/score"
 	"github.com/vkattn/vkattn/vk"
 )
 
@@ -59,14 +60,16 @@ func TestPlanDisagreement(t *testing.T) {
 func TestPlanBadInput(t *testing.T) {
 	ctx := soon(t)
 	for name, change := range map[string]func(*flash.Problem, *Shard){
-		"Problem.Heads":      func(p *flash.Problem, _ *Shard) { p.Heads = 0 },
-		"Problem.QueryLen":   func(p *flash.Problem, _ *Shard) { p.QueryLen, p.KeyLen = 3, 64 },
-		"Problem.KeyLengths": func(p *flash.Problem, _ *Shard) { p.KeyLengths = true },
-		"Problem.Blocks":     func(p *flash.Problem, _ *Shard) { p.Blocks = flash.Blocks{Queries: 16, Keys: 16} },
-		"Problem.Lists":      func(p *flash.Problem, _ *Shard) { p.Lists.Keys = 8 },
-		"Problem.MaxLogit":   func(p *flash.Problem, _ *Shard) { p.MaxLogit = true },
-		"Problem.KeyLen":     func(p *flash.Problem, _ *Shard) { p.Dropout = 0.5 },
-		"Shard.Order":        func(_ *flash.Problem, s *Shard) { s.Order = 7 },
+		"Problem.Heads":       func(p *flash.Problem, _ *Shard) { p.Heads = 0 },
+		"Problem.QueryLen":    func(p *flash.Problem, _ *Shard) { p.QueryLen, p.KeyLen = 3, 64 },
+		"Problem.Pages":       func(p *flash.Problem, _ *Shard) { p.Pages = flash.Pages{Count: 4, Size: 16, PerSequence: 4} },
+		"Problem.Blocks.Keys": func(p *flash.Problem, _ *Shard) { p.Blocks = flash.Blocks{Queries: 16, Keys: 40} },
+		"Problem.MaskBlocks": func(p *flash.Problem, _ *Shard) {
+			p.MaskFunction, p.MaskBlocks = score.Dilated(3, -1), flash.Blocks{Queries: 16, Keys: 16}
+		},
+		"Problem.Lists":  func(p *flash.Problem, _ *Shard) { p.Lists.Keys = 8 },
+		"Problem.KeyLen": func(p *flash.Problem, _ *Shard) { p.Dropout = 0.5 },
+		"Shard.Order":    func(_ *flash.Problem, s *Shard) { s.Order = 7 },
 	} {
 		_, ranks := rings(t, 2)
 		for rank, err := range each(ranks, func(rank int, r *Ring) error {

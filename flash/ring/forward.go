@@ -15,10 +15,19 @@ import (
 // While the device computes with one block, the next one arrives. What a launch gives is rounded to the storage type once, and sums over
 // launches are fp32, in an order that depends on the rank and the number of ranks alone: the same inputs give the same bits.
 //
+// Of a padded batch a rank has its rows of every entry, used or not: QueryLengths and KeyLengths are those of the whole, the same of every
+// rank, which ranks compare before any work ([*ShardError]).
+//
 // Packed sequences may begin and end anywhere in a rank's rows, and be longer than these: QueryStarts and KeyStarts, and QueryLengths and
-// KeyLengths where the problem has them, are those of the whole, the same of every rank, which ranks compare before any work
-// ([*ShardError]). Sinks are the same of every rank, and counted once. Bias and Mask have the rows of the rank's own queries and all keys
-// of the whole (Plan.BiasShape, Plan.MaskShape); of packed sequences, whose places they are by, every rank has the problem's.
+// KeyLengths where the problem has them, are those of the whole likewise. Sinks are the same of every rank, and counted once. Bias and Mask
+// have the rows of the rank's own queries and all keys of the whole (Plan.BiasShape, Plan.MaskShape); of packed sequences, whose places
+// they are by, every rank has the problem's, and over heads those of its heads, for all queries.
+//
+// MaxLogit, where the problem has it, is the largest of all ranks' pairs, for each head of the whole, and every rank is given all of them:
+// of shape [1, 1, Batch, Heads].
+//
+// Blocks is the block mask of the whole, of [Plan.Problem], the same of every rank, which ranks compare likewise: pairs of chunks without a
+// block are left out.
 //
 // The context bounds the whole pass, and with it how long ranks wait for one that does not come. After an error the plan, and the
 // communicator, cannot be used any more: ranks no longer agree on what was said.
@@ -34,6 +43,9 @@ func (w *pass) forward(f *flash.Forward) error {
 	all := []wanted{{"Q", f.Q, local.QShape()}, {"K", f.K, local.KShape()}, {"V", f.V, local.VShape()}, {"O", f.O, local.OShape()}}
 	if f.LSE != nil {
 		all = append(all, wanted{"LSE", f.LSE, local.LSEShape()})
+	}
+	if w.problem.MaxLogit {
+		all = append(all, wanted{"MaxLogit", f.MaxLogit, [4]int{1, 1, w.problem.Batch, w.problem.Heads}})
 	}
 	w.of = ofForward(f)
 	if err := w.check("Forward", append(all, w.of.wanted(w.Plan)...)); err != nil {
@@ -58,7 +70,16 @@ func (w *pass) forward(f *flash.Forward) error {
 			return err
 		}
 		in.O, in.LSE = f.O, f.LSE
-		return w.attend(l, in)
+		if err := w.beginLargest(1); err != nil {
+			return err
+		}
+		if in.MaxLogit, err = w.largestRow(l, &l.problem, 0); err != nil {
+			return err
+		}
+		if err := w.attend(l, in); err != nil {
+			return err
+		}
+		return w.giveLargest(f.MaxLogit)
 	}
 	return w.forwardOver(e, f)
 }
@@ -67,6 +88,13 @@ func (w *pass) forward(f *flash.Forward) error {
 func (w *pass) forwardOver(e *exchange, f *flash.Forward) error {
 	sums, err := w.newOutputs(f)
 	if err != nil {
+		return err
+	}
+	launches := 0
+	for _, s := range w.steps {
+		launches += len(s.launches) * mostGroups
+	}
+	if err := w.beginLargest(launches); err != nil {
 		return err
 	}
 	if err := w.attendStep(sums, f, w.local(), pair{f.K, f.V}, nil); err != nil {
@@ -78,11 +106,14 @@ func (w *pass) forwardOver(e *exchange, f *flash.Forward) error {
 		if err := w.attendStep(sums, f, s, e.blocks[i], e.arrived[i]); err != nil {
 			return err
 		}
-		if err := w.passed(e, i, before); err != nil {
+		if err := w.passed(i, before, e); err != nil {
 			return err
 		}
 	}
-	return sums.finish(w, f)
+	if err := sums.finish(w, f); err != nil {
+		return err
+	}
+	return w.giveLargest(f.MaxLogit)
 }
 
 // alone is the only launch of a rank, if there is only one, and over all of its queries: its results need no sums.
@@ -111,11 +142,11 @@ func (w *pass) newOutputs(f *flash.Forward) (s *outputs, err error) {
 	s.segments = w.sched.ownQueries(rank, w.steps)
 	s.joins = make([]int, len(s.segments))
 	n := w.sched.queries.rows(rank)
-	if s.o, err = w.tensor("sum.o", flash.F32, [4]int{entries(&w.problem), w.problem.Heads, n, w.problem.ValueDim}, n); err != nil {
+	if s.o, err = w.tensor("sum.o", flash.F32, [4]int{w.sched.entries(), w.problem.Heads, n, w.problem.ValueDim}, n); err != nil {
 		return nil, err
 	}
 	for turn := range s.lse {
-		if s.lse[turn], err = w.tensor(fmt.Sprint("sum.lse", turn), flash.F32, [4]int{entries(&w.problem), w.problem.Heads, n, 1},
+		if s.lse[turn], err = w.tensor(fmt.Sprint("sum.lse", turn), flash.F32, [4]int{w.sched.entries(), w.problem.Heads, n, 1},
 			n); err != nil {
 			return nil, err
 		}
@@ -138,7 +169,7 @@ func (s *outputs) statistics(turn int, at Span) (*flash.Tensor, error) {
 // forwardOf is the inputs of a launch with a block.
 func (w *pass) forwardOf(l *launch, f *flash.Forward, block pair) (in flash.Forward, err error) {
 	in = flash.Forward{Captured: w.of.captured, Seed: w.of.seed, Offset: w.of.offset}
-	if in.Q, err = rows(f.Q, l.queries); err != nil {
+	if in.Q, err = w.rows(f.Q, l.queries); err != nil {
 		return in, err
 	}
 	keys, err := w.keysOf(l, block)
@@ -150,7 +181,10 @@ func (w *pass) forwardOf(l *launch, f *flash.Forward, block pair) (in flash.Forw
 		return in, err
 	}
 	in.QueryLengths, in.KeyLengths = w.lengthsOf(l)
-	if in.Bias, err = slice(w.of.bias, l.problem.Bias, l); err != nil {
+	if in.Bias, err = w.biasOf(l); err != nil {
+		return in, err
+	}
+	if in.Blocks, err = w.blocksOf(l); err != nil {
 		return in, err
 	}
 	in.Mask, err = w.maskOf(l)
@@ -188,6 +222,9 @@ func (w *pass) attendStep(s *outputs, f *flash.Forward, of step, block pair, arr
 			}
 			part, some := l.group(groups), in
 			if err := eachHeads(g, groups, &some.Q, &some.K, &some.V, &some.O, &some.LSE); err != nil {
+				return err
+			}
+			if some.MaxLogit, err = w.largestRow(l, &part.problem, g); err != nil {
 				return err
 			}
 			if err := w.attend(&part, some); err != nil {
@@ -232,13 +269,13 @@ func (s *outputs) join(w *pass, i int, at Span, l *launch, o, lse *flash.Tensor)
 // finish writes the caller's tensors. Queries that see no key of any rank are told so.
 func (s *outputs) finish(w *pass, f *flash.Forward) error {
 	for i, at := range s.segments {
-		o, err := rows(f.O, at)
+		o, err := w.rows(f.O, at)
 		if err != nil {
 			return err
 		}
 		var lse *flash.Tensor
 		if f.LSE != nil {
-			if lse, err = rows(f.LSE, at); err != nil {
+			if lse, err = w.rows(f.LSE, at); err != nil {
 				return err
 			}
 		}

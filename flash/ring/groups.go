@@ -11,7 +11,7 @@ var groupBytes = 32 << 20
 
 // groups is how many groups of heads a block comes in.
 func (p *Plan) groups() int {
-	if g := &p.problem; entries(g) > 1 || g.KeyHeads%mostGroups != 0 || p.blockBytes() < groupBytes || p.ring.Size() == 1 ||
+	if g := &p.problem; p.sched.entries() > 1 || g.KeyHeads%mostGroups != 0 || p.blockBytes() < groupBytes || p.ring.Size() == 1 ||
 		p.sched.positional {
 		return 1
 	}

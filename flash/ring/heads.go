@@ -14,9 +14,18 @@ func (p *Plan) overHeads() bool { return p.shard.Over == Heads && p.ring.Size() 
 func (p *Plan) ownHeads() flash.Problem {
 	l, ranks := p.problem, p.ring.Size()
 	l.Heads, l.KeyHeads = l.Heads/ranks, l.KeyHeads/ranks
+	l.Bias, l.Mask = ofHeads(l.Bias, ranks), ofHeads(l.Mask, ranks)
 	if p.sched.positional { // whatever positions are: sequences have their own
 		l.Within = flash.Within{Queries: l.QueryLen, Keys: l.KeyLen, Head: p.ring.Rank() * l.Heads, Heads: p.problem.Heads}
 	}
+	return l
+}
+
+// headsLaunch is its launch.
+func (w *pass) headsLaunch() launch {
+	l, n := launch{problem: w.ownHeads()}, w.problem.Heads/w.ring.Size()
+	l.blocks = wholePart(&w.problem, Span{0, w.problem.QueryLen}, Span{0, w.problem.KeyLen})
+	l.blocks.heads = Span{w.ring.Rank() * n, (w.ring.Rank() + 1) * n}
 	return l
 }
 
@@ -65,7 +74,7 @@ func (s *schedule) shape(c cargo, rows int) (flash.DType, [4]int) {
 	if c.row {
 		dtype, columns = flash.F32, 1
 	}
-	return dtype, [4]int{entries(p), heads / s.ranks, rows, columns}
+	return dtype, [4]int{s.entries(), heads / s.ranks, rows, columns}
 }
 
 func (s *schedule) cargoBytes(c cargo, rows int) int {
@@ -112,7 +121,7 @@ func (w *pass) forwardHeads(f *flash.Forward) error {
 	if err := w.cross(&in); err != nil {
 		return err
 	}
-	l := launch{problem: w.ownHeads()}
+	l := w.headsLaunch()
 	sinks, err := w.ownSinks(w.of.sinks)
 	if err != nil {
 		return err
@@ -121,10 +130,29 @@ func (w *pass) forwardHeads(f *flash.Forward) error {
 	whole.Q, whole.K, whole.V, whole.O, whole.LSE = in.cargo[0].whole, in.cargo[1].whole, in.cargo[2].whole, out.cargo[0].whole,
 		out.cargo[1].whole
 	whole.Sinks = sinks
-	if err := w.attend(&l, whole); err != nil {
+	if w.hosts == nil {
+		if whole.Blocks, err = w.blocksOf(&l); err != nil {
+			return err
+		}
+	}
+	if err := w.beginLargest(1); err != nil {
 		return err
 	}
-	return w.cross(&out)
+	if whole.MaxLogit, err = w.largestRow(&l, &l.problem, w.ring.Rank()); err != nil {
+		return err
+	}
+	if w.hosts != nil {
+		err = w.hosts.Forward(w.ctx, whole)
+	} else {
+		err = w.attend(&l, whole)
+	}
+	if err != nil {
+		return err
+	}
+	if err := w.cross(&out); err != nil {
+		return err
+	}
+	return w.giveLargest(f.MaxLogit)
 }
 
 func (w *pass) backwardHeads(b *flash.Backward) error {
@@ -173,14 +201,70 @@ func (w *pass) backwardHeads(b *flash.Backward) error {
 			return err
 		}
 	}
-	l := launch{problem: w.ownHeads()}
-	if err := w.gradients(&l, g); err != nil {
+	if g.DBias, err = w.ownBiasGradient(b); err != nil {
 		return err
 	}
-	if err := w.cross(&out); err != nil || !w.problem.Sinks {
+	if g.DCaptured, err = w.likeCaptured("part", b.DCaptured); err != nil {
 		return err
 	}
-	return w.reduce("DSinks", dsinks, b.DSinks, b.Accumulate)
+	l := w.headsLaunch()
+	if w.hosts != nil {
+		err = w.hosts.Backward(w.ctx, g)
+	} else if g.Blocks, err = w.blocksOf(&l); err == nil {
+		err = w.gradients(&l, g)
+	}
+	if err != nil {
+		return err
+	}
+	if err := w.cross(&out); err != nil {
+		return err
+	}
+	if w.problem.Sinks {
+		if err := w.reduce("DSinks", dsinks, b.DSinks, b.Accumulate); err != nil {
+			return err
+		}
+	}
+	if err := w.reduceCaptured(b, g.DCaptured); err != nil {
+		return err
+	}
+	return w.giveBiasGradient(b, g.DBias)
+}
+
+// headsShareBias says whether heads share the bias, so that the gradient with respect to it is a sum over ranks that have heads.
+func headsShareBias(p *flash.Problem) bool {
+	return p.Bias != flash.PerScore{} && p.Bias.Heads == 1 && p.Heads > 1
+}
+
+// ownBiasGradient is where the rank's heads' gradient with respect to the bias is written: in place where nothing is added to it.
+func (w *pass) ownBiasGradient(b *flash.Backward) (*flash.Tensor, error) {
+	if b.DBias == nil || !b.Accumulate && !headsShareBias(&w.problem) {
+		return b.DBias, nil
+	}
+	shape := w.BiasShape()
+	return w.tensor("part.dbias", b.DBias.DType(), shape, shape[2])
+}
+
+// giveBiasGradient brings it to the caller.
+func (w *pass) giveBiasGradient(b *flash.Backward, own *flash.Tensor) (err error) {
+	shared := headsShareBias(&w.problem)
+	if !shared && own == b.DBias {
+		return nil
+	}
+	var sum *flash.Tensor
+	if own != nil {
+		if sum, err = w.tensor("sum.dbias", flash.F32, own.Shape(), own.Shape()[2]); err != nil {
+			return err
+		}
+	}
+	if !shared {
+		return w.addTo(b.DBias, own, sum)
+	}
+	if own != nil {
+		if err := w.copies(own, sum); err != nil {
+			return err
+		}
+	}
+	return w.reduce("DBias", sum, b.DBias, b.Accumulate)
 }
 
 // ownSinks are the rank's heads' of sinks; nil of nil.
@@ -204,7 +288,7 @@ func (w *pass) anyGives(mine bool) (bool, error) {
 	}
 	for rank, x := range all {
 		if len(x) != 1 {
-			return false, &RankError{Rank: rank, Err: fmt.Errorf("it is in another call than Backward")}
+			return false, &RankError{Rank: w.ring.name(rank), Err: fmt.Errorf("it is in another call than Backward")}
 		}
 		mine = mine || x[0] == 1
 	}

@@ -36,8 +36,19 @@ var headCases = []struct {
 	{"functions by head", flash.Problem{Batch: 1, Heads: 4, QueryLen: 67, KeyLen: 90, HeadDim: 16, DType: flash.F32,
 		ScoreFunction: slopes(),
 		MaskFunction:  score.Dilated(3, -1)}, Shard{Over: Heads}},
-	{"functions by head fp16", flash.Problem{Batch: 2, Heads: 8, KeyHeads: 4, QueryLen: 90, HeadDim: 8, DType: flash.F16,
+	{"functions by head fp16", flash.Problem{MaxLogit: true, Batch: 2, Heads: 8, KeyHeads: 4, QueryLen: 90, HeadDim: 8, DType: flash.F16,
 		Causal: flash.CausalTopLeft, ScoreFunction: slopes()}, Shard{Over: Heads}},
+	{"bias of each head, mask", flash.Problem{Batch: 2, Heads: 4, QueryLen: 61, KeyLen: 83, HeadDim: 16, DType: flash.F32,
+		Bias: flash.PerScore{DType: flash.F32, Batch: 1, Heads: 4, Queries: 61, Keys: 83},
+		Mask: flash.PerScore{DType: flash.Bool, Batch: 2, Heads: 1, Queries: 61, Keys: 83}}, Shard{Over: Heads}},
+	{"shared bias, bits of each head fp16", flash.Problem{MaxLogit: true,
+		Batch: 2, Heads: 8, KeyHeads: 4, QueryLen: 75, HeadDim: 8, DType: flash.F16,
+		Causal: flash.CausalBottomRight, Dropout: 0.2, Bias: flash.PerScore{DType: flash.F16, Batch: 2, Heads: 1, Queries: 75, Keys: 75},
+		Mask: flash.PerScore{DType: flash.Bit, Batch: 1, Heads: 8, Queries: 1, Keys: 75}}, Shard{Over: Heads, Order: Zigzag}},
+	{"captured", flash.Problem{Batch: 2, Heads: 4, QueryLen: 40, HeadDim: 8, DType: flash.F32, ScoreFunction: relative(4)},
+		Shard{Over: Heads}},
+	{"bias of keys", flash.Problem{Batch: 2, Heads: 4, QueryLen: 40, HeadDim: 8, DType: flash.F32, Sinks: true,
+		Bias: flash.PerScore{DType: flash.F32, Batch: 2, Heads: 4, Queries: 1, Keys: 40}}, Shard{Over: Heads}},
 }
 
 // slopes differ from head to head, and much.
@@ -232,7 +243,7 @@ func TestHeadsBadInput(t *testing.T) {
 	}{
 		{"Problem.KeyHeads", "must be a multiple of 3", flash.Problem{Batch: 1, Heads: 6, KeyHeads: 2, QueryLen: 64, HeadDim: 8},
 			Shard{Over: Heads}},
-		{"Shard.Over", "Either, Keys or Heads", small, Shard{Over: 9}},
+		{"Shard.Over", "Either, Keys, Heads or Both", small, Shard{Over: 9}},
 		{"Shard.Speeds", "must have Forward and Link", small, Shard{Speeds: Speeds{Link: 1e9}}},
 		{"Shard.Speeds", "not below 0", small, Shard{Speeds: Speeds{Forward: 1, Link: 1, Latency: -1}}},
 	} {

@@ -18,7 +18,7 @@ func unmask(p *flash.Problem) { p.Causal, p.Window = flash.CausalNone, flash.Win
 // positional says that what becomes of a pair depends on more than the distance of its positions.
 func positional(p *flash.Problem) bool {
 	return p.Dropout != 0 || !p.ScoreFunction.Identity() || !p.MaskFunction.Everything() || p.Bias != flash.PerScore{} ||
-		p.Mask != flash.PerScore{}
+		p.Mask != flash.PerScore{} || p.Blocks != flash.Blocks{}
 }
 
 // growing says that the later a query is, the more keys it sees.

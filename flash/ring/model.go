@@ -6,6 +6,7 @@ import "github.com/vkattn/vkattn/flash"
 type Model struct {
 	sched *schedule
 	over  Over
+	hosts *hostsModel // with Both
 }
 
 // NewModel counts a problem. Its error is that of [Ring.Plan].
@@ -23,15 +24,25 @@ func NewModel(problem flash.Problem, shard Shard, ranks int) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Model{newSchedule(problem, shard, ranks), shard.over(&problem, ranks)}, nil
+	shard.Over = shard.over(&problem, ranks)
+	m := &Model{over: shard.Over}
+	if m.over == Both {
+		m.hosts = newHostsModel(problem, shard, ranks)
+		return m, nil
+	}
+	m.sched = newSchedule(problem, shard, ranks)
+	return m, nil
 }
 
 // Sequences is the model of packed sequences that start there, as Forward.QueryStarts and KeyStarts say. A model of a problem with Packed
 // assumes them one behind the other, each as long as one can be, as long as there are rows. The error is an [*flash.ArgumentError] where
 // the problem has no packed sequences, or has another number of them.
 func (m *Model) Sequences(queryStarts, keyStarts []int32) (*Model, error) {
+	if m.hosts != nil {
+		return m.withRing(m.hosts.ring.Sequences(queryStarts, keyStarts))
+	}
 	s := *m.sched
-	if s.packed == nil {
+	if s.packed == nil || s.padded {
 		return nil, badArgument("Problem.Packed", s.problem.Packed, "must be set: without it there are no sequences")
 	}
 	for name, starts := range map[string][]int32{"queryStarts": queryStarts, "keyStarts": keyStarts} {
@@ -40,14 +51,17 @@ func (m *Model) Sequences(queryStarts, keyStarts []int32) (*Model, error) {
 		}
 	}
 	s.packed = newSequences(&s.problem, queryStarts, keyStarts)
-	return &Model{&s, m.over}, nil
+	return &Model{sched: &s, over: m.over}, nil
 }
 
-// Lengths is the model of the same packed sequences that use so many rows of their slots, as Forward.QueryLengths and KeyLengths say; nil
-// of a problem without QueryLengths or KeyLengths. What travels is what it was but for blocks that nobody sees then: rows that are not used
-// go with those around them. The error is an [*flash.ArgumentError] of lengths that the problem does not have, or of another number of
-// them.
+// Lengths is the model of the same packed sequences that use so many rows of their slots, or of a padded batch whose entries do, as
+// Forward.QueryLengths and KeyLengths say; nil of a problem without QueryLengths or KeyLengths. What travels is what it was but for blocks
+// that nobody sees then: rows that are not used go with those around them. The error is an [*flash.ArgumentError] of lengths that the
+// problem does not have, or of another number of them.
 func (m *Model) Lengths(queryLengths, keyLengths []int32) (*Model, error) {
+	if m.hosts != nil {
+		return m.withRing(m.hosts.ring.Lengths(queryLengths, keyLengths))
+	}
 	s := *m.sched
 	for _, x := range []struct {
 		name string
@@ -62,10 +76,20 @@ func (m *Model) Lengths(queryLengths, keyLengths []int32) (*Model, error) {
 			return nil, badArgument("len("+x.name+")", len(x.of), "must be %d: Problem.Batch where the problem has them, else 0", want)
 		}
 	}
-	if s.packed != nil { // which a problem with lengths has
+	if s.packed != nil { // which a problem with lengths has, but over heads
 		s.packed = s.packed.using(queryLengths, keyLengths)
 	}
-	return &Model{&s, m.over}, nil
+	return &Model{sched: &s, over: m.over}, nil
+}
+
+// withRing is the model with another ring over hosts.
+func (m *Model) withRing(ring *Model, err error) (*Model, error) {
+	if err != nil {
+		return nil, err
+	}
+	hosts := *m.hosts
+	hosts.ring = ring
+	return &Model{over: m.over, hosts: &hosts}, nil
 }
 
 // Step is what a rank computes with one block, and what it sends and receives for that, in bytes.
@@ -79,8 +103,11 @@ type Step struct {
 }
 
 // Steps are those of a rank, its own block's first. One that neither computes nor moves anything is left out. With heads over devices it is
-// one, of the pairs of the rank's heads.
+// one, of the pairs of the rank's heads. With Both, owners are hosts.
 func (m *Model) Steps(rank int) []Step {
+	if m.hosts != nil {
+		return m.hosts.ring.Steps(rank / m.hosts.perHost)
+	}
 	s := m.sched
 	if m.overHeads() {
 		return []Step{{Pairs: s.pairs() / float64(s.ranks)}}
@@ -91,7 +118,7 @@ func (m *Model) Steps(rank int) []Step {
 		x := Step{Number: n}
 		launches := s.launches(rank, owner)
 		for _, l := range launches {
-			x.Pairs += l.pairs * float64(entries(&s.problem)*s.problem.Heads)
+			x.Pairs += l.pairs * float64(s.entries()*s.problem.Heads)
 		}
 		if n > 0 && len(launches) > 0 {
 			rows := hull(launches)
@@ -111,16 +138,17 @@ func (m *Model) Steps(rank int) []Step {
 // bytes is keys and values of so many tokens.
 func (s *schedule) bytes(tokens int) float64 {
 	p := &s.problem
-	return float64(entries(p)*p.KeyHeads*tokens) * float64((p.HeadDim+p.ValueDim)*p.DType.Size())
+	return float64(s.entries()*p.KeyHeads*tokens) * float64((p.HeadDim+p.ValueDim)*p.DType.Size())
 }
 
 // Memory is the bytes that the rank with most tokens holds on its device for both passes: its tensors, blocks of others on their way, and
 // sums in fp32. It falls with the number of ranks.
 func (m *Model) Memory() float64 {
-	s, p := m.sched, &m.sched.problem
-	nq, nk := float64(s.queries.most()), s.keys.most()
-	row := func(columns, size int) float64 { return nq * float64(entries(p)*p.Heads) * float64(columns*size) }
-	tensors := 2*row(p.HeadDim, p.DType.Size()) + 2*row(p.ValueDim, p.DType.Size()) + row(1, 4) + 2*s.bytes(nk)
+	if m.hosts != nil {
+		return m.hosts.memory()
+	}
+	s, p, tensors := m.sched, &m.sched.problem, m.tensors()
+	nk := s.keys.most()
 	if s.ranks == 1 {
 		return tensors
 	}
@@ -128,9 +156,22 @@ func (m *Model) Memory() float64 {
 		return tensors + s.heldOverHeads()
 	}
 	places := 1 + 3*slots + 1.0 // its own block, blocks, gradients going home and coming, and those of a launch
+	row := m.row
 	sums := row(p.HeadDim, 4) + row(p.ValueDim, 4) + 2*row(1, 4) + row(p.HeadDim, p.DType.Size()) + row(p.ValueDim,
 		p.DType.Size()) + row(1, 4)
 	return tensors + places*s.bytes(nk) + sums + s.bytes(nk)*4/float64(p.DType.Size())
+}
+
+// row is the bytes of so many numbers of so many bytes for each query and head of the rank with most.
+func (m *Model) row(columns, size int) float64 {
+	s := m.sched
+	return float64(s.queries.most()) * float64(s.entries()*s.problem.Heads) * float64(columns*size)
+}
+
+// tensors is the bytes of a rank's own.
+func (m *Model) tensors() float64 {
+	s, p := m.sched, &m.sched.problem
+	return 2*m.row(p.HeadDim, p.DType.Size()) + 2*m.row(p.ValueDim, p.DType.Size()) + m.row(1, 4) + 2*s.bytes(s.keys.most())
 }
 
 // Speeds are those of a device and of its link to others.
@@ -154,6 +195,9 @@ func (m *Model) Forward(v Speeds) Times { return m.predict(v, false) }
 func (m *Model) Backward(v Speeds) Times { return m.predict(v, true) }
 
 func (m *Model) predict(v Speeds, backward bool) (t Times) {
+	if m.hosts != nil {
+		return m.hosts.predict(v, backward)
+	}
 	s, p := m.sched, &m.sched.problem
 	perPair := 2 * float64(p.HeadDim+p.ValueDim) / v.Forward
 	if backward {

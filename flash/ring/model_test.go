@@ -36,7 +36,13 @@ func requireModelOfBytes(t *testing.T, s *sample, devices []*flash.Device, shard
 	if s.queryStarts != nil {
 		m, err = m.Sequences(s.queryStarts, s.keyStarts)
 		require.NoError(t, err)
+	}
+	if s.queryStarts != nil || hasLengths(&s.problem) {
 		m, err = m.Lengths(s.queryLengths, s.keyLengths)
+		require.NoError(t, err)
+	}
+	if s.blockBits != nil {
+		m, err = m.BlockMask(s.blockBits)
 		require.NoError(t, err)
 	}
 	comms, err := Local(ranks)

@@ -3,6 +3,7 @@ package ring
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"reflect"
 	"slices"
 
@@ -17,6 +18,7 @@ type operands struct {
 
 	queryLengths, keyLengths *flash.Tensor
 
+	blocks   *flash.BlockMask // of the whole
 	captured flash.Captured
 	seed     uint64
 	offset   uint32
@@ -25,7 +27,7 @@ type operands struct {
 func ofForward(f *flash.Forward) operands {
 	return operands{bias: f.Bias, mask: f.Mask, sinks: f.Sinks, queryStarts: f.QueryStarts, keyStarts: f.KeyStarts,
 		queryLengths: f.QueryLengths, keyLengths: f.KeyLengths,
-		captured: f.Captured, seed: f.Seed, offset: f.Offset}
+		blocks: f.Blocks, captured: f.Captured, seed: f.Seed, offset: f.Offset}
 }
 
 // wanted lists those that the problem has.
@@ -57,6 +59,12 @@ func has(g *flash.Problem, field string) bool {
 		return g.QueryLengths
 	case "KeyLengths":
 		return g.KeyLengths
+	case "MaxLogit":
+		return g.MaxLogit
+	case "Blocks":
+		return g.Blocks != flash.Blocks{}
+	case "DCaptured":
+		return len(g.Captures()) > 0
 	}
 	return slices.Contains([]string{"Q", "K", "V", "O", "LSE", "DO", "DLSE", "DQ", "DK", "DV", "Accumulate", "Captured", "Seed", "Offset"},
 		field)
@@ -73,8 +81,6 @@ func (w *pass) refuse(call string, in any) error {
 			if err := undeclared(call+"."+f.Name, field.Interface()); err != nil {
 				return err
 			}
-		case f.Name == "DCaptured":
-			return badArgument(call+"."+f.Name, "given", "must be nil: gradients by captured tensors are not summed over ranks")
 		default:
 			return badArgument(call+"."+f.Name, "given", "must be nil: the problem has none")
 		}
@@ -99,9 +105,10 @@ func undeclared(name string, field any) error {
 	return nil
 }
 
-// maskOf is a launch's mask: a part of the caller's, or of keys that begin with rows of zeros, what leaves these out.
+// maskOf is a launch's mask: a part of the caller's, or of keys that begin with rows of zeros, what leaves these out where the caller has
+// none.
 func (w *pass) maskOf(l *launch) (*flash.Tensor, error) {
-	if l.pad == 0 {
+	if l.pad == 0 || w.of.mask != nil {
 		return slice(w.of.mask, l.problem.Mask, l)
 	}
 	t, err := w.constant("pad.mask", flash.Bool, 2*granule, func(t *flash.Tensor) error {
@@ -113,9 +120,48 @@ func (w *pass) maskOf(l *launch) (*flash.Tensor, error) {
 	return t.View(t.Offset()+uint64(granule-l.pad), flash.Bool, [4]int{1, 1, 1, l.problem.KeyLen}, [4]int{})
 }
 
+// biasOf is a launch's bias: a part of the caller's, with −∞ for rows of zeros before the keys where a mask does not leave them out.
+func (w *pass) biasOf(l *launch) (*flash.Tensor, error) {
+	of := l.problem.Bias
+	if l.pad == 0 || w.of.mask == nil {
+		return slice(w.of.bias, of, l)
+	}
+	if w.of.bias == nil {
+		t, err := w.constant("pad.bias", flash.F32, 2*granule, func(t *flash.Tensor) error {
+			values := make([]float32, 2*granule)
+			for i := range granule {
+				values[i] = float32(math.Inf(-1))
+			}
+			return t.Upload(w.ctx, values)
+		})
+		if err != nil {
+			return nil, err
+		}
+		return t.View(uint64(4*(granule-l.pad)), flash.F32, [4]int{1, 1, 1, of.Keys}, [4]int{})
+	}
+	shape := [4]int{of.Batch, of.Heads, of.Queries, of.Keys}
+	t, err := w.likeBias("pad.bias", of.DType, shape)
+	if err != nil {
+		return nil, err
+	}
+	part, err := slice(w.of.bias, of, l)
+	if err != nil {
+		return nil, err
+	}
+	if err := w.copies(part, t); err != nil {
+		return nil, err
+	}
+	shape[3] = l.pad
+	hidden, err := t.View(t.Offset(), of.DType, shape, t.Strides())
+	if err != nil {
+		return nil, err
+	}
+	return t, w.fill(hidden, float32(math.Inf(-1)))
+}
+
 // keysOf is a launch's keys and values of a block, with zeros before them where it wants such.
 func (w *pass) keysOf(l *launch, block pair) (out pair, err error) {
-	if out, err = block.rows(l.keys); err != nil || l.pad == 0 {
+	if out, err = w.pairRows(block, l.keys); err != nil || l.pad == 0 {
 		return out, err
 	}
 	padded, err := w.pair("pad", w.problem.DType, l.problem.KeyLen)
@@ -138,7 +184,15 @@ func (w *pass) keysOf(l *launch, block pair) (out pair, err error) {
 	return padded, w.copies(out.k, behind.k, out.v, behind.v)
 }
 
-// rows is some rows of both.
+// pairRows is some rows of both, of the caller's or of the rank's own.
+func (w *pass) pairRows(p pair, of Span) (out pair, err error) {
+	if out.k, err = w.rows(p.k, of); err == nil {
+		out.v, err = w.rows(p.v, of)
+	}
+	return out, err
+}
+
+// rows is some rows of both, of the rank's own.
 func (p pair) rows(of Span) (out pair, err error) {
 	if out.k, err = rows(p.k, of); err == nil {
 		out.v, err = rows(p.v, of)

@@ -44,11 +44,14 @@ func (w *pass) free(r ready, by []job) error {
 	return err
 }
 
-// passed says that a step's work is submitted, the jobs from one on: its block's place is free for the next then. The host goes no further
-// ahead of the device than that: when it returns, the device has ended the steps before.
-func (w *pass) passed(e *exchange, step, from int) error {
+// passed says that a step's work is submitted, the jobs from one on: the places of its blocks are free for the next then. The host goes no
+// further ahead of the device than that: when it returns, the device has ended the steps before.
+func (w *pass) passed(step, from int, of ...*exchange) error {
 	ordered := w.mover.Ordered()
-	if ordered {
+	for _, e := range of {
+		if !ordered {
+			break
+		}
 		if err := w.free(e.released[step], nil); err != nil {
 			return err
 		}
@@ -56,8 +59,10 @@ func (w *pass) passed(e *exchange, step, from int) error {
 	if err := w.settle(from); err != nil {
 		return err
 	}
-	if !ordered && step > 0 {
-		e.released[step-1].is(hostmem.Point{})
+	for _, e := range of {
+		if !ordered && step > 0 {
+			e.released[step-1].is(hostmem.Point{})
+		}
 	}
 	return nil
 }

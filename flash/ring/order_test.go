@@ -24,7 +24,7 @@ func TestHostOrders(t *testing.T) {
 	}
 	s := newSample(t, rand.New(rand.NewPCG(2, 8)), flash.Problem{Batch: 1, Heads: 2, QueryLen: 190, HeadDim: 8, DType: flash.F32,
 		Causal: flash.CausalBottomRight})
-	for _, shard := range []Shard{{}, {Over: Heads}} {
+	for _, shard := range []Shard{{}, {Over: Heads}, {Over: Both, PerHost: 2}} {
 		n := ranks
 		if shard.Over == Heads {
 			n = 2
@@ -40,6 +40,9 @@ func TestHostOrders(t *testing.T) {
 		}
 		s.judge(t, &got[0][0])
 		require.Equal(t, got[0], got[1])
+	}
+	for _, accumulate := range []bool{false, true} {
+		require.Equal(t, s.stream(t, own[0], 40, 1, accumulate), s.stream(t, attached[0], 40, 1, accumulate), "streams")
 	}
 }
 

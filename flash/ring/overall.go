@@ -14,7 +14,12 @@ import (
 // sharedBias says whether queries share the bias, so that its gradient is a sum over launches, and ranks.
 func (s *schedule) sharedBias() bool {
 	b := s.problem.Bias
-	return b != flash.PerScore{} && (b.Queries == 1 && s.problem.QueryLen > 1 || s.packed != nil)
+	return b != flash.PerScore{} && (b.Queries == 1 && s.problem.QueryLen > 1 || s.packed != nil && !s.padded)
+}
+
+// summedBias says whether launches share numbers of the bias: those of sharedBias, or of entries that have launches of their own.
+func (s *schedule) summedBias() bool {
+	return s.sharedBias() || s.padded && s.problem.Bias != flash.PerScore{}
 }
 
 // beginBias begins the gradient with respect to the bias: where queries share it a sum, else 0 wherever no launch writes.
@@ -22,7 +27,7 @@ func (g *gradients) beginBias(w *pass) (err error) {
 	if g.b.DBias == nil {
 		return nil
 	}
-	if w.sched.sharedBias() {
+	if w.sched.summedBias() {
 		if g.dbias, err = w.tensor("sum.dbias", flash.F32, w.BiasShape(), w.BiasShape()[2]); err != nil {
 			return err
 		}
@@ -58,11 +63,10 @@ func (w *pass) biasGradient(g *gradients, l *launch) (*flash.Tensor, error) {
 	if g.b.DBias == nil {
 		return nil, nil
 	}
-	to, err := slice(g.b.DBias, l.problem.Bias, l)
-	if err != nil || !g.b.Accumulate && !w.sched.sharedBias() {
-		return to, err
+	if of := l.problem.Bias; g.b.Accumulate || w.sched.summedBias() {
+		return w.likeBias("part.dbias", of.DType, [4]int{of.Batch, of.Heads, of.Queries, of.Keys})
 	}
-	return w.likeBias("part.dbias", to.DType(), to.Shape())
+	return slice(g.b.DBias, l.problem.Bias, l)
 }
 
 // likeBias is a tensor for a launch's part of what has the shape of the bias.
@@ -84,7 +88,7 @@ func (w *pass) addBias(g *gradients, l *launch, part *flash.Tensor) error {
 	switch {
 	case part == nil:
 		return nil
-	case w.sched.sharedBias():
+	case w.sched.summedBias():
 		sum, err := slice(g.dbias, l.problem.Bias, l)
 		if err != nil {
 			return err
@@ -129,10 +133,22 @@ func (w *pass) overAllQueries(g *gradients) error {
 			return err
 		}
 	}
-	if w.sched.sharedBias() {
-		return w.reduce("DBias", g.dbias, g.b.DBias, g.b.Accumulate)
+	if err := w.reduceCaptured(g.b, g.dcaptured); err != nil {
+		return err
 	}
-	return nil
+	switch {
+	case w.sched.sharedBias():
+		return w.reduce("DBias", g.dbias, g.b.DBias, g.b.Accumulate)
+	case g.dbias == nil:
+		return nil
+	case !g.b.Accumulate:
+		return w.copies(g.dbias, g.b.DBias)
+	}
+	sum, err := w.tensor("all.DBias", flash.F32, g.dbias.Shape(), g.dbias.Shape()[2])
+	if err != nil {
+		return err
+	}
+	return w.addTo(g.b.DBias, g.dbias, sum)
 }
 
 // reduce sums a tensor over ranks and writes it where the caller wants it; nil of every rank: nobody wants it.
@@ -154,8 +170,8 @@ func (w *pass) reduce(name string, mine, to *flash.Tensor, add bool) error {
 	sums := make([]float64, len(raw)/4)
 	for rank, x := range all {
 		if len(x) != len(raw) {
-			return &RankError{Rank: rank, Err: fmt.Errorf("it does not ask for Backward.%s as rank %d does: every rank gives it, or none",
-				name, w.ring.Rank())}
+			return &RankError{Rank: w.ring.name(rank), Err: fmt.Errorf("it does not ask for Backward.%s as rank %d does: every rank gives "+
+				"it, or none", name, w.ring.name(w.ring.Rank()))}
 		}
 		for i := range sums {
 			sums[i] += float64(math.Float32frombits(binary.NativeEndian.Uint32(x[4*i:])))

@@ -60,6 +60,9 @@ func TestPackedScheduleCovers(t *testing.T) {
 		if r.IntN(2) == 0 {
 			p.Window = flash.SlidingWindow(r.IntN(p.KeyLen)-1, r.IntN(p.KeyLen)-1)
 		}
+		if r.IntN(3) == 0 {
+			p.Mask = flash.PerScore{DType: []flash.DType{flash.Bool, flash.Bit}[r.IntN(2)], Batch: 1, Heads: 1, Queries: 1, Keys: p.KeyLen}
+		}
 		p, err := p.Normalize()
 		require.NoError(t, err)
 		ranks := 1 + r.IntN(4)
@@ -119,6 +122,9 @@ func TestPackedScheduleCovers(t *testing.T) {
 					one, err := l.problem.Normalize()
 					require.NoError(t, err)
 					require.Equal(t, one.KeyLen, l.pad+l.keys.Len())
+					if byBits(&p) {
+						require.Zero(t, l.scores.key%8, "a part of a mask begins where a byte does")
+					}
 					m := attn.Problem{QueryLen: one.QueryLen, KeyLen: one.KeyLen, Causal: attn.Causal(one.Causal),
 						Window: attn.Window(one.Window), Within: attn.Within(one.Within)}.Mask()
 					for i := range one.QueryLen {
@@ -237,12 +243,13 @@ func near(t *testing.T, got, want []float64, what string, a ...any) {
 	}
 }
 
-// TestBiasAccumulate: gradients with respect to a bias and to sinks are added to what there is.
+// TestBiasAccumulate: gradients with respect to a bias, to sinks and to captured tensors are added to what there is.
 func TestBiasAccumulate(t *testing.T) {
 	bias := func(queries int) flash.PerScore {
 		return flash.PerScore{DType: flash.F32, Batch: 1, Heads: 2, Queries: queries, Keys: 50}
 	}
-	plain := flash.Problem{Batch: 2, Heads: 2, QueryLen: 50, HeadDim: 8, DType: flash.F32, Causal: flash.CausalBottomRight, Sinks: true}
+	plain := flash.Problem{Batch: 2, Heads: 2, QueryLen: 50, HeadDim: 8, DType: flash.F32, Causal: flash.CausalBottomRight, Sinks: true,
+		ScoreFunction: relative(2)}
 	for _, queries := range []int{50, 1, -50} { // packed
 		if queries != 1 && testing.Short() {
 			continue
@@ -255,12 +262,21 @@ func TestBiasAccumulate(t *testing.T) {
 		p, err := p.Normalize()
 		require.NoError(t, err)
 		s := newInputs(rand.New(rand.NewPCG(3, 9)), p)
-		one, ranks := passesOn(t, sharedDevices(t, 1), s, Shard{}, none, true)[0],
-			passesOn(t, sharedDevices(t, 3), s, Shard{}, none, true)[0]
-		near(t, ranks.dbias.Data, one.dbias.Data, "dbias of %d queries", queries)
-		near(t, ranks.dk.Data, one.dk.Data, "dk")
-		for _, values := range ranks.dsinks {
-			require.InDeltaSlice(t, one.dsinks[0], values, 4e-3)
+		for _, shard := range []Shard{{}, {Over: Heads}} {
+			for heads := range min(2, 1+int(shard.Over)) { // over heads that have a bias each, and that share one
+				if heads > 0 {
+					p.Bias.Heads = 1
+					s = newInputs(rand.New(rand.NewPCG(3, 9)), p)
+				}
+				one, ranks := passesOn(t, sharedDevices(t, 1), s, shard, none, true)[0],
+					passesOn(t, sharedDevices(t, 3-int(shard.Over)/2), s, shard, none, true)[0]
+				near(t, ranks.dbias.Data, one.dbias.Data, "dbias of %d queries, %v", queries, shard)
+				near(t, ranks.dk.Data, one.dk.Data, "dk")
+				for rank, values := range ranks.dsinks {
+					require.InDeltaSlice(t, one.dsinks[0], values, 4e-3)
+					require.InDeltaSlice(t, one.dcaptured[0][0], ranks.dcaptured[rank][0], 4e-3)
+				}
+			}
 		}
 	}
 }
@@ -339,7 +355,6 @@ func TestStartsAgree(t *testing.T) {
 
 // TestWhatCannotBeSpread is found when planning, by every rank.
 func TestWhatCannotBeSpread(t *testing.T) {
-	bias := flash.PerScore{DType: flash.F32, Batch: 1, Heads: 1, Queries: 20, Keys: 20}
 	for name, c := range map[string]struct {
 		p        flash.Problem
 		shard    Shard
@@ -347,22 +362,10 @@ func TestWhatCannotBeSpread(t *testing.T) {
 	}{
 		"packed queries alone": {flash.Problem{Batch: 2, Heads: 2, QueryLen: 20, HeadDim: 8, Packed: flash.Packed{Queries: 30}}, Shard{},
 			"Problem.Packed.Keys"},
-		"packed with bits": {flash.Problem{Batch: 2, Heads: 2, QueryLen: 20, HeadDim: 8, Mask: flash.PerScore{DType: flash.Bit, Batch: 1,
-			Heads: 1, Queries: 1, Keys: 20},
-			Packed: flash.Packed{Queries: 30, Keys: 30}}, Shard{}, "Problem.Mask"},
-		"packed with a mask and dropout": {flash.Problem{Batch: 2, Heads: 2, QueryLen: 20, HeadDim: 8, Dropout: 0.5,
-			Mask:   flash.PerScore{DType: flash.Bool, Batch: 1, Heads: 1, Queries: 1, Keys: 20},
-			Packed: flash.Packed{Queries: 30, Keys: 30}}, Shard{}, "Problem.Mask"},
-		"packed with bias over heads": {flash.Problem{Batch: 2, Heads: 2, QueryLen: 20, HeadDim: 8, Bias: bias,
-			Packed: flash.Packed{Queries: 30, Keys: 30}}, Shard{Over: Heads}, "Shard.Over"},
 		"few packed rows": {flash.Problem{Batch: 2, Heads: 2, QueryLen: 20, HeadDim: 8,
 			Packed: flash.Packed{Queries: 3, Keys: 30}}, Shard{Order: Zigzag}, "Problem.Packed.Queries"},
-		"bias with heads": {flash.Problem{Batch: 1, Heads: 2, QueryLen: 20, HeadDim: 8, Bias: bias}, Shard{Over: Heads},
-			"Shard.Over"},
 		"bits that begin inside": {flash.Problem{Batch: 1, Heads: 2, QueryLen: 20, HeadDim: 8,
 			Mask: flash.PerScore{DType: flash.Bit, Batch: 1, Heads: 1, Queries: 1, Keys: 20}}, Shard{}, "Problem.Mask"},
-		"lengths of a batch": {flash.Problem{Batch: 1, Heads: 2, QueryLen: 20, HeadDim: 8, KeyLengths: true}, Shard{},
-			"Problem.KeyLengths"},
 	} {
 		_, ranks := rings(t, 2)
 		for _, err := range each(ranks, func(_ int, r *Ring) error {

@@ -21,6 +21,8 @@ type pass struct {
 	of     operands
 	sched  *schedule // the plan's, or of packed sequences that of the pass
 	steps  []step
+
+	largest *largest
 }
 
 // job is work that was submitted.

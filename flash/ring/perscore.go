@@ -3,21 +3,36 @@ package ring
 import "github.com/vkattn/vkattn/flash"
 
 // Tensors by score, biases and masks. A rank has the rows of its own queries and all keys, and a launch takes its part. Those of packed
-// sequences are by places in a sequence, whatever rows these are: every rank has all of them.
+// sequences are by places in a sequence, whatever rows these are: every rank has all of them. Over heads a rank has its heads', of all
+// queries and keys.
 
 // BiasShape is the shape of the rank's Forward.Bias and Backward.DBias: of its own queries, where the bias has numbers for each, in the
-// order of its tensors, and of all keys of the whole, in the order of the whole. Of packed sequences it is that of the problem's. It is
-// zero where the problem has none.
+// order of its tensors, and of all keys of the whole, in the order of the whole. Of packed sequences it is that of the problem's. With
+// [Heads] it is that of the problem's, of as many heads as the rank has, where the bias has numbers for each: those from head
+// Rank·Heads/Size on; with [Both] likewise among the ranks of a host, and of the host's queries. It is zero where the problem has none.
 func (p *Plan) BiasShape() [4]int { return p.perScore(p.problem.Bias) }
 
 // MaskShape is that of Forward.Mask likewise.
 func (p *Plan) MaskShape() [4]int { return p.perScore(p.problem.Mask) }
 
 func (p *Plan) perScore(of flash.PerScore) [4]int {
-	if of.Queries > 1 && p.sched.packed == nil {
-		of.Queries = p.sched.queries.rows(p.ring.Rank())
+	if p.hosts != nil {
+		return p.hosts.perScore(ofHeads(of, p.ring.Size()))
+	}
+	if p.overHeads() {
+		of = ofHeads(of, p.ring.Size())
+	} else if of.Queries > 1 && (p.sched.packed == nil || p.sched.padded) {
+		of.Queries = p.sched.entryQueries.rows(p.ring.Rank())
 	}
 	return [4]int{of.Batch, of.Heads, of.Queries, of.Keys}
+}
+
+// ofHeads is a rank's part of a tensor by score where heads are over so many ranks.
+func ofHeads(of flash.PerScore, ranks int) flash.PerScore {
+	if of.Heads > 1 {
+		of.Heads /= ranks
+	}
+	return of
 }
 
 // partOf is the part of a tensor by score that some queries and keys have.
@@ -51,20 +66,4 @@ func slice(t *flash.Tensor, part flash.PerScore, l *launch) (*flash.Tensor, erro
 		return t.View(t.Offset()+uint64(at/8), t.DType(), shape, strides)
 	}
 	return t.View(t.Offset()+uint64(at*t.DType().Size()), t.DType(), shape, strides)
-}
-
-// checkCut says which mask of packed sequences cannot be cut where an end of a rank's rows, or of a block, cuts a sequence.
-func checkCut(p *flash.Problem) error {
-	switch {
-	case p.Packed == flash.Packed{} || p.Mask == flash.PerScore{}:
-		return nil
-	case p.Mask.DType == flash.Bit && p.Mask.Keys > 1:
-		return badArgument("Problem.Mask", p.Mask.DType, "must be Bool beside Packed: where a sequence is cut, its keys may begin within "+
-			"a byte of bits")
-	case p.Dropout != 0:
-		return badArgument("Problem.Mask", p.Mask.DType, "must be zero beside Packed and Dropout: keys of a sequence that is cut where "+
-			"no draws begin are computed behind others, which "+
-			"only a mask of the launch's own leaves out; Problem.MaskFunction may be a function, which captures the mask")
-	}
-	return nil
 }

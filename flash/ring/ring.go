@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"sync"
 	"time"
 
@@ -48,6 +49,8 @@ type Plan struct {
 	shard   Shard
 	sched   *schedule
 	steps   []step
+	whole   flash.Problem // of all ranks, with hosts
+	hosts   *Plan         // the ring over hosts that this rank's heads are in; nil
 
 	busy     sync.Mutex // a pass is under way
 	mu       sync.Mutex
@@ -69,9 +72,11 @@ type Plan struct {
 // come is an error of the others then.
 //
 // Dropout drops the weights that it drops on one device, and functions see the places of the whole; of packed sequences those of each
-// sequence. A problem has no Pages, Blocks or MaskBlocks, and KeyLengths and QueryLengths only with Packed. With Packed its keys are packed
-// too, and a Mask is of type Bool, beside no Dropout; with Bias or Mask the ring moves keys ([Keys]); with a Mask of bits it has 64 keys or
-// more for each chunk.
+// sequence. Of a padded batch, with KeyLengths or QueryLengths, ranks cut all entries at the same places: who has what is beyond a short
+// one's end has little to do, where sequences packed one behind the other are cut evenly.
+//
+// A problem has no Pages, Lists or MaskBlocks, and with Packed its keys are packed too. Where keys are moved ([Keys]) chunks begin where
+// blocks of Blocks do, so that each has one or more, and where there is a Mask of bits, but beside Packed, each has 64 keys or more.
 func (r *Ring) Plan(ctx context.Context, problem flash.Problem, shard Shard) (_ *Plan, err error) {
 	problem, bad := problem.Normalize()
 	if bad == nil {
@@ -84,6 +89,13 @@ func (r *Ring) Plan(ctx context.Context, problem flash.Problem, shard Shard) (_ 
 		return nil, err
 	}
 	shard.Over = shard.over(&problem, r.Size())
+	if shard.Over == Both {
+		p, err := r.inHosts(problem, shard)
+		if err != nil {
+			r.comm.Abort(err)
+		}
+		return p, err
+	}
 	p := newPlan(r, problem, shard)
 	p.steps = p.sched.steps(r.Rank())
 	if err := p.prepare(); err != nil {
@@ -113,6 +125,9 @@ func (p *Plan) prepare() (err error) {
 		_, err = p.launch(p.problem)
 		return err
 	}
+	if p.hosts != nil {
+		return nil
+	}
 	if p.overHeads() {
 		_, err = p.launch(p.ownHeads())
 		return err
@@ -141,22 +156,12 @@ func supported(p *flash.Problem) error {
 		return badArgument("Problem.Packed.Keys", 0, "must be the rows of all keys: packed queries beside a batch of keys are not spread "+
 			"over ranks")
 	}
-	for _, x := range []struct {
-		name string
-		set  bool
-	}{{"KeyLengths", p.KeyLengths}, {"QueryLengths", p.QueryLengths}} {
-		if x.set && p.Packed == (flash.Packed{}) {
-			return badArgument("Problem."+x.name, true, "must be false without Problem.Packed: ranks cut all entries of a batch at the "+
-				"same places, and those beyond a short one's end "+
-				"would have nothing to do; sequences packed one behind the other are cut evenly")
-		}
-	}
 	other := *p // less what can be
 	other.Batch, other.Heads, other.KeyHeads, other.QueryLen, other.KeyLen, other.HeadDim, other.ValueDim, other.DType = 0, 0, 0,
 		0, 0, 0, 0, 0
 	other.Scale, other.Dropout, other.ScoreFunction, other.MaskFunction = 0, 0, score.Function{}, score.MaskFunction{}
 	other.Packed, other.Bias, other.Mask, other.Sinks = flash.Packed{}, flash.PerScore{}, flash.PerScore{}, false
-	other.KeyLengths, other.QueryLengths = false, false
+	other.KeyLengths, other.QueryLengths, other.Blocks, other.MaxLogit = false, false, flash.Blocks{}, false
 	unmask(&other)
 	if p.KeyType == p.DType {
 		other.KeyType = 0
@@ -173,26 +178,51 @@ func supported(p *flash.Problem) error {
 }
 
 // Problem is the plan's problem, of all tokens, with defaults filled in.
-func (p *Plan) Problem() flash.Problem { return p.problem }
+func (p *Plan) Problem() flash.Problem {
+	if p.hosts != nil {
+		return p.whole
+	}
+	return p.problem
+}
 
 // Order is the order of the shard, with Auto decided.
-func (p *Plan) Order() Order { return p.sched.order }
+func (p *Plan) Order() Order {
+	if p.hosts != nil {
+		return p.hosts.Order()
+	}
+	return p.sched.order
+}
 
 // Over is what goes from rank to rank, with Either decided.
-func (p *Plan) Over() Over { return p.shard.Over }
+func (p *Plan) Over() Over {
+	if p.hosts != nil {
+		return Both
+	}
+	return p.shard.Over
+}
 
 // Queries are the positions of the rank's queries in the whole sequence, or their rows among all packed ones, in the order in which its
 // tensors have them: up to two spans.
-func (p *Plan) Queries() []Span { return append([]Span(nil), p.sched.queries.spans[p.ring.Rank()]...) }
+func (p *Plan) Queries() []Span {
+	if p.hosts != nil {
+		return p.tokensOf(&p.sched.entryQueries, &p.hosts.sched.entryQueries)
+	}
+	return slices.Clone(p.sched.entryQueries.spans[p.ring.Rank()])
+}
 
 // Keys are those of its keys and values.
-func (p *Plan) Keys() []Span { return append([]Span(nil), p.sched.keys.spans[p.ring.Rank()]...) }
+func (p *Plan) Keys() []Span {
+	if p.hosts != nil {
+		return p.tokensOf(&p.sched.entryKeys, &p.hosts.sched.entryKeys)
+	}
+	return slices.Clone(p.sched.entryKeys.spans[p.ring.Rank()])
+}
 
 // Local is the problem of the rank's own tensors: QueryLen and KeyLen, or those of Packed, are its numbers of queries and keys, so that
 // [flash.Problem].QShape and its like are the shapes of its tensors. Those of Bias and Mask are Plan.BiasShape and Plan.MaskShape.
 func (p *Plan) Local() flash.Problem {
 	l := p.problem
-	queries, keys := p.sched.queries.rows(p.ring.Rank()), p.sched.keys.rows(p.ring.Rank())
+	queries, keys := p.sched.entryQueries.rows(p.ring.Rank()), p.sched.entryKeys.rows(p.ring.Rank())
 	if l.Packed != (flash.Packed{}) {
 		l.Packed = flash.Packed{Queries: queries, Keys: keys}
 		return l
@@ -226,7 +256,12 @@ type launchPlan struct {
 
 // Waited is how long the latest pass's work was not submitted because blocks or gradients had not arrived; where queues wait for one
 // another, the copy of the last piece, of 16 MiB at most, is not counted.
-func (p *Plan) Waited() time.Duration { return p.waited }
+func (p *Plan) Waited() time.Duration {
+	if p.hosts != nil {
+		return p.waited + p.hosts.waited
+	}
+	return p.waited
+}
 
 // Direct says whether ranks copy from one another's memory, which their devices import. Before the first pass it is false.
 func (p *Plan) Direct() bool {
@@ -239,13 +274,20 @@ func (p *Plan) Direct() bool {
 }
 
 // BlockBytes is the size of keys and values of the rank that has most: what travels at each step, and in a backward pass as much again.
-func (p *Plan) BlockBytes() int { return p.blockBytes() }
+func (p *Plan) BlockBytes() int {
+	if p.hosts != nil {
+		return p.hosts.BlockBytes()
+	}
+	return p.blockBytes()
+}
 
 // Close frees the plan's buffers. It waits for nobody: passes must have ended.
-func (p *Plan) Close() error {
+func (p *Plan) Close() (err error) {
+	if p.hosts != nil {
+		err = p.hosts.Close()
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var err error
 	for _, l := range p.launches {
 		err = errors.Join(err, l.plan.Close())
 	}
@@ -258,7 +300,7 @@ func (p *Plan) Close() error {
 	for _, m := range p.host {
 		err = errors.Join(err, m.Close())
 	}
-	err = errors.Join(err, p.seen.tensor.Close(), p.mover.Close())
+	err = errors.Join(err, p.seen.tensor.Close(), p.seen.blocks.close(), p.mover.Close())
 	p.launches, p.sums, p.buffers, p.host = nil, nil, nil, nil
 	if p.broken == nil {
 		p.broken = fmt.Errorf("%w: ring.Plan", flash.ErrClosed)

@@ -115,6 +115,9 @@ type sample struct {
 
 	sequencesOf             // packed ones
 	bias, mask  *ref.Tensor // of all queries and keys; the mask 0 or 1
+	blockBits   []bool
+
+	maxLogit []float64
 }
 
 var refTypes = map[flash.DType]ref.DType{flash.F32: ref.F32, flash.F16: ref.F16, flash.BF16: ref.BF16}
@@ -136,6 +139,8 @@ func newPackedSample(t testing.TB, r *rand.Rand, p flash.Problem, of sequencesOf
 		s.packedReference(t)
 		return s
 	}
+	s.useLengths()
+	s.findLargest(t, s.in)
 	s.o, s.lse, err = ref.Forward(s.in)
 	require.NoError(t, err)
 	s.plainO, _, err = ref.PlainForward(s.in, dtype)
@@ -144,7 +149,19 @@ func newPackedSample(t testing.TB, r *rand.Rand, p flash.Problem, of sequencesOf
 	require.NoError(t, err)
 	s.plainGrad, err = ref.PlainBackward(s.in, dtype, s.do, s.dlse)
 	require.NoError(t, err)
+	s.spoilPadding()
 	return s
+}
+
+// findLargest asks the oracle for the largest score of each head.
+func (s *sample) findLargest(t testing.TB, in ref.Problem) {
+	t.Helper()
+	if !s.problem.MaxLogit {
+		return
+	}
+	var err error
+	s.maxLogit, err = ref.MaxLogits(in)
+	require.NoError(t, err)
 }
 
 // newInputs draws the inputs of a normalized problem.
@@ -177,6 +194,8 @@ func newInputs(r *rand.Rand, p flash.Problem) *sample {
 		}
 	}
 	s.randomPerScore(r)
+	s.randomCaptured(r)
+	s.randomBlocks(r)
 	s.do = fill(p.OShape())
 	s.dlse = fill(p.LSEShape()).Data
 	return s
@@ -224,7 +243,9 @@ type tensors struct {
 type results struct {
 	o, lse, dq, dk, dv ref.Array
 	dbias              ref.Array
-	dsinks             [][]float32 // of each rank
+	dsinks             [][]float32   // of each rank
+	dcaptured          [][][]float32 // of each rank, by captured tensor
+	maxLogit           [][]float32   // of each rank
 }
 
 // place uploads what a rank has. Outputs are poisoned.
@@ -272,7 +293,7 @@ func (x *tensors) close() error {
 func newResults(p *flash.Problem, ranks int) results {
 	array := func(shape [4]int) ref.Array { return ref.NewArray(shape[0], shape[1], shape[2], shape[3]) }
 	out := results{o: array(p.OShape()), lse: array(p.LSEShape()), dq: array(p.QShape()), dk: array(p.KShape()), dv: array(p.VShape()),
-		dsinks: make([][]float32, ranks)}
+		dsinks: make([][]float32, ranks), dcaptured: make([][][]float32, ranks), maxLogit: make([][]float32, ranks)}
 	if b := p.Bias; b != (flash.PerScore{}) {
 		out.dbias = array([4]int{b.Batch, b.Heads, b.Queries, b.Keys})
 	}
@@ -333,12 +354,13 @@ func (s *sample) once(ctx context.Context, d *flash.Device, plan *Plan, out *res
 // passes computes both passes of a rank, and puts its part into results.
 func (s *sample) passes(ctx context.Context, plan *Plan, x *tensors, out *results, accumulate bool) error {
 	f := flash.Forward{Q: x.q, K: x.k, V: x.v, O: x.o, LSE: x.lse, Seed: s.seed, Offset: s.dropOffset, QueryStarts: x.queryStarts,
-		KeyStarts: x.keyStarts, QueryLengths: x.queryLengths, KeyLengths: x.keyLengths, Sinks: x.sinks, Bias: x.bias, Mask: x.mask}
+		KeyStarts: x.keyStarts, QueryLengths: x.queryLengths, KeyLengths: x.keyLengths, Sinks: x.sinks, Bias: x.bias, Mask: x.mask,
+		Captured: x.captured, Blocks: x.blocks, MaxLogit: x.maxLogit}
 	if err := plan.Forward(ctx, f); err != nil {
 		return fmt.Errorf("forward: %w", err)
 	}
 	if err := plan.Backward(ctx, flash.Backward{Forward: f, DO: x.do, DLSE: x.dlse, DQ: x.dq, DK: x.dk, DV: x.dv, DSinks: x.dsinks,
-		DBias: x.dbias, Accumulate: accumulate}); err != nil {
+		DBias: x.dbias, DCaptured: x.dcaptured, Accumulate: accumulate}); err != nil {
 		return fmt.Errorf("backward: %w", err)
 	}
 	for _, f := range []struct {
@@ -394,8 +416,10 @@ var cases = []struct {
 	problem flash.Problem
 	shard   Shard
 }{
-	{"causal", flash.Problem{Batch: 1, Heads: 2, QueryLen: 600, HeadDim: 16, DType: flash.F32, Causal: flash.CausalBottomRight}, Shard{}},
-	{"causal fp16 grouped heads", flash.Problem{Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: 150, HeadDim: 16, ValueDim: 8, DType: flash.F16,
+	{"causal", flash.Problem{MaxLogit: true,
+		Batch: 1, Heads: 2, QueryLen: 600, HeadDim: 16, DType: flash.F32, Causal: flash.CausalBottomRight}, Shard{}},
+	{"causal fp16 grouped heads", flash.Problem{MaxLogit: true,
+		Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: 150, HeadDim: 16, ValueDim: 8, DType: flash.F16,
 		Causal: flash.CausalBottomRight}, Shard{}},
 	{"causal bf16 ragged", flash.Problem{Batch: 1, Heads: 2, QueryLen: 101, HeadDim: 8, DType: flash.BF16, Causal: flash.CausalTopLeft},
 		Shard{}},
@@ -408,12 +432,13 @@ var cases = []struct {
 	{"causal, more queries", flash.Problem{Batch: 1, Heads: 2, QueryLen: 143, KeyLen: 60, HeadDim: 16, DType: flash.F32,
 		Causal: flash.CausalBottomRight}, Shard{}},
 	{"window", flash.Problem{Batch: 1, Heads: 2, QueryLen: 160, HeadDim: 8, DType: flash.F16, Window: flash.SlidingWindow(21, 9)}, Shard{}},
-	{"causal window zigzag", flash.Problem{Batch: 1, Heads: 2, QueryLen: 160, HeadDim: 16, DType: flash.F32,
+	{"causal window zigzag", flash.Problem{MaxLogit: true, Batch: 1, Heads: 2, QueryLen: 160, HeadDim: 16, DType: flash.F32,
 		Causal: flash.CausalBottomRight, Window: flash.SlidingWindow(50, -1)}, Shard{Order: Zigzag}},
 	{"dropout", flash.Problem{Batch: 2, Heads: 2, QueryLen: 530, HeadDim: 8, DType: flash.F32, Causal: flash.CausalBottomRight,
 		Dropout: 0.3}, Shard{}},
 	{"dropout fp16", flash.Problem{Batch: 1, Heads: 2, QueryLen: 300, KeyLen: 531, HeadDim: 8, DType: flash.F16, Dropout: 0.2}, Shard{}},
-	{"functions", flash.Problem{Batch: 1, Heads: 2, QueryLen: 150, HeadDim: 16, DType: flash.F32, Causal: flash.CausalBottomRight,
+	{"functions", flash.Problem{MaxLogit: true,
+		Batch: 1, Heads: 2, QueryLen: 150, HeadDim: 16, DType: flash.F32, Causal: flash.CausalBottomRight,
 		ScoreFunction: alibiSoftcap()}, Shard{}},
 	{"functions fp16", flash.Problem{Batch: 1, Heads: 2, QueryLen: 101, KeyLen: 150, HeadDim: 8, DType: flash.F16,
 		ScoreFunction: alibiSoftcap(),

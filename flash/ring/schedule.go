@@ -13,26 +13,35 @@ import (
 // to its gradients goes home likewise. That is as many bytes as when blocks are handed on from neighbour to neighbour, and where some see
 // no block in between it is fewer.
 type schedule struct {
-	problem  flash.Problem // of all tokens, normalized
-	whole    attn.Mask
-	packed   *sequences // of packed sequences; nil
-	ranks    int
-	order    Order
-	queries  layout
-	keys     layout
-	streamed bool // queries are all rank 0's; blocks are of other "ranks", and come from the host (streamed.go)
+	problem flash.Problem // of all tokens, normalized
+	whole   attn.Mask
+	packed  *sequences // of packed sequences, or of the entries of a padded batch (padded.go); nil
+	padded  bool
+	blocks  *blockBits // of the block mask, where there is one and it is known; nil
+	ranks   int
+	order   Order
+	queries layout
+	keys    layout
+	// Those of one entry of a batch: they differ from queries and keys where entries lie one behind the other, in a padded batch.
+	entryQueries, entryKeys layout
+	streamed                bool // queries are all rank 0's; blocks are of other "ranks", and come from the host (streamed.go)
 	// positional says that what becomes of a pair depends on more than the distance of its positions: launches are of neighbours in the
 	// sequence then.
 	positional bool
+	// Which heads of a longer problem's those of this one are, where it is one of several hosts'; heads 0: it has all.
+	head, heads int
 }
 
 func newSchedule(p flash.Problem, shard Shard, ranks int) *schedule {
 	s := &schedule{problem: p, ranks: ranks, order: shard.order(&p)}
 	queries, keys := tokens(&p)
-	s.queries, s.keys = newLayout(queries, ranks, s.order), newLayout(keys, ranks, s.order)
+	s.queries, s.keys = newLayout(queries, ranks, s.order, p.Blocks.Queries), newLayout(keys, ranks, s.order, p.Blocks.Keys)
+	s.entryQueries, s.entryKeys = s.queries, s.keys
 	s.positional = positional(&p)
 	if p.Packed != (flash.Packed{}) {
 		s.packed = assumedSequences(&p)
+	} else if hasLengths(&p) && shard.Over != Heads {
+		s.pad()
 	}
 	s.whole = byPosition(&p, p.QueryLen, p.KeyLen)
 	return s
@@ -46,18 +55,23 @@ func tokens(p *flash.Problem) (queries, keys int) {
 	return p.QueryLen, p.KeyLen
 }
 
-// entries is the first length of tensors of the whole: packed sequences lie in one.
-func entries(p *flash.Problem) int {
-	if p.Packed != (flash.Packed{}) {
+// entries is the first length of a rank's own buffers: packed sequences lie in one, and so do entries of a padded batch.
+func (s *schedule) entries() int {
+	if s.packed != nil {
 		return 1
 	}
-	return p.Batch
+	return s.problem.Batch
 }
 
 // pairs are all that are seen, of all heads.
 func (s *schedule) pairs() (n float64) {
 	if s.packed == nil {
-		return s.whole.Pairs() * float64(s.problem.Batch*s.problem.Heads)
+		n = s.whole.Pairs() * float64(s.problem.Batch*s.problem.Heads)
+		if s.blocks != nil {
+			set, all := s.blocks.count(&s.problem, wholePart(&s.problem, Span{0, s.problem.QueryLen}, Span{0, s.problem.KeyLen}))
+			n *= float64(set) / float64(all)
+		}
+		return n
 	}
 	for b := range s.problem.Batch {
 		n += s.packed.pairs(&s.problem, b)
@@ -72,6 +86,7 @@ type launch struct {
 	problem             flash.Problem
 	pairs               float64 // of a head
 	scores              corner
+	blocks              blockPart // where the problem has a block mask
 
 	packed    bool   // it is over packed sequences
 	sequences Span   // which
@@ -145,6 +160,9 @@ type band struct {
 
 // band gives that of a pair of chunks.
 func (s *schedule) band(q, k Span) band {
+	if !s.attended(q, k) {
+		return band{}
+	}
 	return bandOf(s.whole.Part(q.Begin, q.Len(), k.Begin, k.Len()))
 }
 
@@ -217,7 +235,9 @@ func (s *schedule) withUnseen(rank, owner int, out []launch) []launch {
 			}
 		}
 		if !seen {
-			out = append(out, s.make(rank, owner, Span{i, i + 1}, Span{0, 1}))
+			none := s.make(rank, owner, Span{i, i + 1}, Span{0, 1})
+			none.pairs = 0
+			out = append(out, none)
 		}
 	}
 	return out
@@ -284,10 +304,10 @@ func (s *schedule) launch(rank, owner int, qs, ks Span) (_ launch, empty, ok boo
 		if !s.positional {
 			l.problem.Within = flash.Within{}
 		}
-		l.pairs = float64(l.queries.Len()) * float64(l.keys.Len())
+		l.pairs *= float64(l.queries.Len()) * float64(l.keys.Len())
 		return l, false, true
 	case qs.Len() == 1 && ks.Len() == 1:
-		l.pairs = s.whole.Part(l.problem.Within.Query, l.queries.Len(), l.problem.Within.Key, l.keys.Len()).Pairs()
+		l.pairs *= s.whole.Part(l.problem.Within.Query, l.queries.Len(), l.problem.Within.Key, l.keys.Len()).Pairs()
 		return l, false, true
 	}
 	ok = !pairs(func(i, j int) bool { // the diagonals of one pair, taken for all of them
@@ -336,6 +356,10 @@ func (s *schedule) make(rank, owner int, qs, ks Span) launch {
 		partOf(s.problem.Mask, l.queries.Len(), l.keys.Len())
 	l.problem.QueryLen, l.problem.KeyLen = l.queries.Len(), l.keys.Len()
 	l.problem.Within = flash.Within{Queries: s.problem.QueryLen, Keys: s.problem.KeyLen,
-		Query: s.queries.spans[rank][qs.Begin].Begin, Key: s.keys.spans[owner][ks.Begin].Begin}
+		Query: s.queries.spans[rank][qs.Begin].Begin, Key: s.keys.spans[owner][ks.Begin].Begin, Head: s.head, Heads: s.heads}
+	l.pairs = 1 // of those that the band has, the share that blocks leave
+	if w := l.problem.Within; s.problem.Blocks != (flash.Blocks{}) {
+		s.masked(&l, wholePart(&s.problem, Span{w.Query, w.Query + l.queries.Len()}, Span{w.Key, w.Key + l.keys.Len()}))
+	}
 	return l
 }

@@ -108,6 +108,9 @@ func meet(a, b Span) Span {
 
 // packedLaunches are those of packed sequences, for each pair of chunks.
 func (s *schedule) packedLaunches(rank, owner int) (out []launch) {
+	if s.padded {
+		return s.paddedLaunches(rank, owner)
+	}
 	for i, q := range spansOf(s.queries.spans[rank]) {
 		for j, k := range spansOf(s.keys.spans[owner]) {
 			c := chunks2{s.queries.spans[rank][i], s.keys.spans[owner][j], q, k}
@@ -184,16 +187,16 @@ func (q *sequences) startsOf(l *launch) (out []int32) {
 }
 
 // cutSequence are the launches, of a pair of chunks, of a sequence that an end of a chunk cuts. Dropout's draws serve keys among so many
-// neighbours, counted from the sequence's first: where the chunk's begin among some, these are a launch of their own, with rows of zeros in
-// place of the neighbours before, which a mask leaves out.
+// neighbours, counted from the sequence's first, and a byte of bits has eight: where the chunk's begin among some, these are a launch of
+// their own, with rows of zeros in place of the neighbours before, which a mask leaves out, or a bias where the launch has a mask.
 func (s *schedule) cutSequence(c *chunks2, b int) (out []launch) {
 	used, keys := meet(s.packed.usedQueries(b), c.q), meet(s.packed.usedKeys(b), c.k)
 	if used.Len() == 0 || keys.Len() == 0 {
 		return nil
 	}
-	if at := keys.Begin - s.packed.keys[b]; s.problem.Dropout != 0 && at%attn.DrawKeys != 0 {
-		first := Span{keys.Begin, min(keys.End, keys.Begin+attn.DrawKeys-at%attn.DrawKeys)}
-		if l, some := s.pieceOf(c, b, used, first, at%attn.DrawKeys); some {
+	if at := keys.Begin - s.packed.keys[b]; (s.problem.Dropout != 0 || byBits(&s.problem)) && at%granule != 0 {
+		first := Span{keys.Begin, min(keys.End, keys.Begin+granule-at%granule)}
+		if l, some := s.pieceOf(c, b, used, first, at%granule); some {
 			out = append(out, l)
 		}
 		keys.Begin = first.End
@@ -205,6 +208,9 @@ func (s *schedule) cutSequence(c *chunks2, b int) (out []launch) {
 	}
 	return out
 }
+
+// byBits says whether a problem has a mask of which eight keys have a byte.
+func byBits(p *flash.Problem) bool { return p.Mask.DType == flash.Bit && p.Mask.Keys > 1 }
 
 // pieceOf is a launch over some queries and keys of a sequence, with so many rows before the keys that nobody sees.
 func (s *schedule) pieceOf(c *chunks2, b int, queries, keys Span, pad int) (l launch, some bool) {
@@ -226,14 +232,21 @@ func (s *schedule) pieceOf(c *chunks2, b int, queries, keys Span, pad int) (l la
 		x.Batch = min(x.Batch, 1)
 	}
 	l.scores = corner{b, query, key - pad}
-	if pad > 0 {
+	switch {
+	case pad == 0:
+	case p.Mask != flash.PerScore{}:
+		if p.Bias == (flash.PerScore{}) {
+			p.Bias = flash.PerScore{DType: flash.F32, Batch: 1, Heads: 1, Queries: 1, Keys: p.KeyLen}
+		}
+	default:
 		p.Mask = flash.PerScore{DType: flash.Bool, Batch: 1, Heads: 1, Queries: 1, Keys: p.KeyLen}
 	}
 	if band.kind == whole {
 		unmask(p)
 	}
 	if band.kind != whole || s.positional {
-		p.Within = flash.Within{Queries: of.usedQueries(b).Len(), Keys: of.usedKeys(b).Len(), Query: query, Key: key - pad, Batch: b}
+		p.Within = flash.Within{Queries: of.usedQueries(b).Len(), Keys: of.usedKeys(b).Len(), Query: query, Key: key - pad, Batch: b,
+			Head: s.head, Heads: s.heads}
 	}
 	return l, true
 }

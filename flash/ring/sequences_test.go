@@ -74,6 +74,7 @@ func (s *sample) packedReference(t testing.TB) {
 	in.QueryLens, in.KeyLens = usedQueries, usedKeys
 	do := padded(s.do, queries, usedQueries, p.QueryLen)
 	dlse := padded(ref.Tensor{B: 1, H: p.Heads, N: p.Packed.Queries, D: 1, Data: s.dlse}, queries, usedQueries, p.QueryLen).Data
+	s.findLargest(t, in)
 	o, lse, err := ref.Forward(in)
 	require.NoError(t, err)
 	plainO, _, err := ref.PlainForward(in, dtype)

@@ -36,6 +36,9 @@ type Shard struct {
 	Order Order
 	// Over is what goes from rank to rank.
 	Over Over
+	// PerHost, where Over is Both, is how many ranks a host has: ranks 0 to PerHost−1 are the first's, and so on. It divides the number of
+	// ranks. 0 otherwise.
+	PerHost int
 	// Speeds, where Over is Either: what was measured of this rank's device and of its link. Of several ranks' the slowest count. Zero: not
 	// measured.
 	Speeds Speeds
@@ -56,12 +59,9 @@ func (s Span) from(of Span) Span { return Span{s.Begin - of.Begin, s.End - of.Be
 // granule is what chunks are multiples of in long sequences: dropout's draws, and tiles of kernels, begin there.
 const granule = 64
 
-// chunks cuts n tokens into parts that differ by one granule at most.
-func chunks(n, parts int) []Span {
-	unit := granule
-	if n < parts*granule {
-		unit = 1
-	}
+// chunks cuts n tokens into parts that differ by one granule at most, or where there are blocks, of so many, by one of these.
+func chunks(n, parts, block int) []Span {
+	unit := blocksBetween(n, parts, block)
 	units := (n + unit - 1) / unit
 	out := make([]Span, parts)
 	for i := range out {
@@ -76,11 +76,11 @@ type layout struct {
 	spans [][]Span // of each rank, in the order in which its tensors have them
 }
 
-func newLayout(n, ranks int, order Order) layout {
+func newLayout(n, ranks int, order Order, block int) layout {
 	l := layout{ranks: ranks, spans: make([][]Span, ranks)}
 	switch order {
 	case Zigzag:
-		all := chunks(n, 2*ranks)
+		all := chunks(n, 2*ranks, block)
 		for r := range ranks {
 			first, second := all[r], all[2*ranks-1-r]
 			if ranks == 1 || first.End == second.Begin { // one behind the other: those of the last rank
@@ -90,14 +90,14 @@ func newLayout(n, ranks int, order Order) layout {
 			l.spans[r] = []Span{first, second}
 		}
 	default:
-		for r, c := range chunks(n, ranks) {
+		for r, c := range chunks(n, ranks, block) {
 			l.spans[r] = []Span{c}
 		}
 	}
 	return l
 }
 
-// rows is the number of tokens of a rank.
+// rows is the number of rows of a rank.
 func (l *layout) rows(rank int) (n int) {
 	for _, s := range l.spans[rank] {
 		n += s.Len()
@@ -109,6 +109,15 @@ func (l *layout) rows(rank int) (n int) {
 func (l *layout) most() (n int) {
 	for r := range l.ranks {
 		n = max(n, l.rows(r))
+	}
+	return n
+}
+
+// least is the smallest.
+func (l *layout) least() int {
+	n := l.rows(0)
+	for r := range l.ranks {
+		n = min(n, l.rows(r))
 	}
 	return n
 }
@@ -132,6 +141,12 @@ func (s Shard) check(p *flash.Problem, ranks int) error {
 	if err := s.checkOver(p, ranks); err != nil {
 		return err
 	}
+	perHost := 1
+	if s.Over == Both {
+		if s.Over = s.over(p, ranks); s.Over == Both { // a ring over hosts
+			perHost, ranks = s.PerHost, ranks/s.PerHost
+		}
+	}
 	parts := ranks
 	if s.order(p) == Zigzag && ranks > 1 {
 		parts *= 2
@@ -149,17 +164,24 @@ func (s Shard) check(p *flash.Problem, ranks int) error {
 			return badArgument("Problem."+n.name, n.value, "must be at least %d, a token for each of the chunks of %d ranks in %v order",
 				parts, ranks, s.order(p))
 		}
+		if l := newLayout(n.value, ranks, s.order(p), 1); perHost > l.least() {
+			return badArgument("Problem."+n.name, n.value, "must be such that each of %d hosts has %d tokens, one for each of its ranks",
+				ranks, perHost)
+		}
 	}
 	if s.Over != Heads && p.Packed == (flash.Packed{}) && p.Dropout != 0 && p.KeyLen < granule*parts && parts > 1 {
 		return badArgument("Problem.KeyLen", p.KeyLen, "must be at least %d with Dropout, whose draws serve %d keys: one lot for each of "+
 			"%d chunks", granule*parts, granule, parts)
 	}
-	if ranks == 1 {
+	if ranks == 1 || s.Over == Heads { // nothing is cut
 		return nil
 	}
-	if p.Mask.DType == flash.Bit && p.Mask.Keys > 1 && p.KeyLen < granule*parts && p.Packed == (flash.Packed{}) {
+	if err := checkBlocks(p, parts, parts); err != nil {
+		return err
+	}
+	if byBits(p) && p.KeyLen < granule*parts && p.Packed == (flash.Packed{}) {
 		return badArgument("Problem.Mask", p.Mask.DType, "must be Bool, or KeyLen at least %d: chunks of keys begin where bytes of bits "+
 			"do then", granule*parts)
 	}
-	return checkCut(p)
+	return nil
 }

@@ -1,6 +1,11 @@
 package ring
 
-import "github.com/vkattn/vkattn/flash"
+import (
+	"math"
+	"slices"
+
+	"github.com/vkattn/vkattn/flash"
+)
 
 // Sinks are what sums over launches begin with, so that they count once: launches over keys know nothing of them. Two launches know: one
 // that tells rows of packed sequences that are used, whose lse is the sink at first, from those that are not; and one whose gradient with
@@ -14,7 +19,10 @@ func (s *schedule) sinksAlone(rank int) flash.Problem {
 	alone := flash.Problem{Batch: p.Batch, Heads: p.Heads, KeyHeads: p.KeyHeads, QueryLen: rows, KeyLen: 1, HeadDim: p.HeadDim,
 		ValueDim: p.ValueDim, DType: p.DType,
 		Scale: p.Scale, Sinks: true}
-	if s.packed != nil {
+	if s.padded {
+		alone.QueryLen = s.entryQueries.rows(rank)
+		alone.QueryLengths, alone.KeyLengths = true, true
+	} else if s.packed != nil {
 		alone.Batch *= len(s.queries.spans[rank])
 		alone.QueryLen = min(p.QueryLen, rows)
 		alone.Packed, alone.QueryLengths = flash.Packed{Queries: rows, Keys: 1}, true
@@ -22,8 +30,19 @@ func (s *schedule) sinksAlone(rank int) flash.Problem {
 	return alone
 }
 
-// sinkNumbers are the starts of queries and of keys for it, and the lengths of queries.
+// sinkNumbers are the starts of queries and of keys for it, and the lengths of queries; of a padded batch the lengths of queries and of
+// keys.
 func (s *schedule) sinkNumbers(rank int) (out []int32) {
+	if s.padded {
+		for b, spans := 0, s.entryQueries.spans[rank]; b < s.problem.Batch; b++ {
+			n := 0
+			for _, chunk := range spans { // those used of the first chunk and then of the second: the first rows of a rank's
+				n += meet(Span{0, s.packed.queryLens[b]}, chunk).Len()
+			}
+			out = append(out, int32(n))
+		}
+		return append(out, make([]int32, s.problem.Batch)...)
+	}
 	var starts, lengths []int32
 	rows := spansOf(s.queries.spans[rank])
 	for i, chunk := range s.queries.spans[rank] {
@@ -40,27 +59,51 @@ func (s *schedule) sinkNumbers(rank int) (out []int32) {
 	return append(append(starts, make([]int32, len(starts))...), lengths...)
 }
 
-// sinkTensors are views of these, as derive has put them on the device; nil without packed sequences.
-func (w *pass) sinkTensors(alone *flash.Problem) (queryStarts, keyStarts, queryLengths *flash.Tensor, err error) {
+// sinkTensors puts views of these, as derive has put them on the device, where a pass has them; without packed sequences and lengths it has
+// none.
+func (w *pass) sinkTensors(alone *flash.Problem, f *flash.Forward) (err error) {
 	if w.sched.packed == nil {
-		return nil, nil, nil, nil
+		return nil
 	}
-	at, n := w.seen.sinksAt, alone.Batch
-	for _, x := range []struct {
+	type part struct {
 		to **flash.Tensor
 		n  int
-	}{{&queryStarts, n + 1}, {&keyStarts, n + 1}, {&queryLengths, n}} {
+	}
+	at, n := w.seen.sinksAt, alone.Batch
+	parts := []part{{&f.QueryStarts, n + 1}, {&f.KeyStarts, n + 1}, {&f.QueryLengths, n}}
+	if w.sched.padded {
+		parts = []part{{&f.QueryLengths, n}, {&f.KeyLengths, n}}
+	}
+	for _, x := range parts {
 		if *x.to, err = w.seen.tensor.View(uint64(4*at), flash.Int32, [4]int{1, 1, 1, x.n}, [4]int{}); err != nil {
-			return nil, nil, nil, err
+			return err
 		}
 		at += x.n
 	}
-	return queryStarts, keyStarts, queryLengths, nil
+	return nil
+}
+
+// oneKey is a buffer for a key and a value of each batch entry, or gradients with respect to them.
+func (w *pass) oneKey(name string) (one pair, err error) {
+	if !w.sched.padded {
+		return w.pair(name, w.problem.DType, 1)
+	}
+	if one, err = w.pair(name, w.problem.DType, w.problem.Batch); err != nil {
+		return one, err
+	}
+	for _, t := range []**flash.Tensor{&one.k, &one.v} {
+		shape := (*t).Shape()
+		shape[0], shape[2] = shape[2], 1
+		if *t, err = (*t).View(0, w.problem.DType, shape, [4]int{}); err != nil {
+			return one, err
+		}
+	}
+	return one, nil
 }
 
 // zeroKey is a key and a value of zeros for each batch entry.
 func (w *pass) zeroKey() (pair, error) {
-	one, err := w.pair("zero key", w.problem.DType, 1)
+	one, err := w.oneKey("zero key")
 	if err != nil {
 		return one, err
 	}
@@ -91,7 +134,7 @@ func (s *outputs) beginWithSinks(w *pass, f *flash.Forward) error {
 		if err != nil {
 			return err
 		}
-		part, err := rows(from, at)
+		part, err := w.rows(from, at)
 		if err != nil {
 			return err
 		}
@@ -118,16 +161,60 @@ func (w *pass) sinkStatistics(f *flash.Forward) (lse *flash.Tensor, err error) {
 		return nil, err
 	}
 	in := flash.Forward{Q: f.Q, K: key.k, V: key.v, Sinks: w.of.sinks}
-	if in.QueryStarts, in.KeyStarts, in.QueryLengths, err = w.sinkTensors(&l.problem); err != nil {
+	if err := w.sinkTensors(&l.problem, &in); err != nil {
 		return nil, err
 	}
-	if in.O, err = w.tensor("part.o", w.problem.DType, l.problem.OShape(), f.Q.Shape()[2]); err != nil {
+	if in.O, err = w.tensor(w.sinksPart("o"), w.problem.DType, l.problem.OShape(), f.Q.Shape()[2]); err != nil {
 		return nil, err
 	}
-	if in.LSE, err = w.tensor("part.lse", flash.F32, l.problem.LSEShape(), f.Q.Shape()[2]); err != nil {
+	if in.LSE, err = w.tensor(w.sinksPart("lse"), flash.F32, l.problem.LSEShape(), f.Q.Shape()[2]); err != nil {
 		return nil, err
 	}
 	return in.LSE, w.attend(&l, in)
+}
+
+// sinksPart is the name of a buffer for all queries of a rank: that of launches, but where these have one entry each.
+func (w *pass) sinksPart(of string) string {
+	if w.sched.padded {
+		return "sinks." + of
+	}
+	return "part." + of
+}
+
+// sinkLSE is lse as the sequences of sinks alone have it. They have all rows between the first and the last, among them those of no
+// sequence at the end of a chunk, or at the beginning of one: rows that are not used, of which lse is −∞ and not what the caller has there.
+func (w *pass) sinkLSE(lse *flash.Tensor) (*flash.Tensor, error) {
+	if w.sched.packed == nil || w.sched.padded {
+		return lse, nil
+	}
+	rank := w.ring.Rank()
+	slots := w.sched.queries.rowsIn(rank, slotRows(w.sched.packed.queries))
+	var none []Span
+	for _, s := range segmentsOf(spansOf(w.sched.queries.spans[rank]), slots) {
+		if !slices.ContainsFunc(slots, func(x Span) bool { return meet(x, s).Len() > 0 }) {
+			none = append(none, s)
+		}
+	}
+	if none == nil {
+		return lse, nil
+	}
+	own, err := w.tensor("sinks.lse", flash.F32, lse.Shape(), lse.Shape()[2])
+	if err != nil {
+		return nil, err
+	}
+	if err := w.copies(lse, own); err != nil {
+		return nil, err
+	}
+	for _, s := range none {
+		part, err := rows(own, s)
+		if err != nil {
+			return nil, err
+		}
+		if err := w.fill(part, float32(math.Inf(-1))); err != nil {
+			return nil, err
+		}
+	}
+	return own, nil
 }
 
 // sinkGradient submits what the rank's queries give of the gradient with respect to sinks, −Σ exp(sink − lse)·δ (flash.Backward), in fp32.
@@ -139,13 +226,16 @@ func (w *pass) sinkGradient(b *flash.Backward) (*flash.Tensor, error) {
 		return nil, err
 	}
 	in := flash.Backward{Forward: flash.Forward{Q: b.Q, K: key.k, V: key.v, O: b.O, LSE: b.LSE, Sinks: b.Sinks}, DO: b.DO, DLSE: b.DLSE}
-	if in.QueryStarts, in.KeyStarts, in.QueryLengths, err = w.sinkTensors(&l.problem); err != nil {
+	if err := w.sinkTensors(&l.problem, &in.Forward); err != nil {
 		return nil, err
 	}
-	if in.DQ, err = w.tensor("part.dq", p.DType, b.Q.Shape(), b.Q.Shape()[2]); err != nil {
+	if in.LSE, err = w.sinkLSE(b.LSE); err != nil {
 		return nil, err
 	}
-	d, err := w.pair("part.d", p.DType, 1)
+	if in.DQ, err = w.tensor(w.sinksPart("dq"), p.DType, b.Q.Shape(), b.Q.Shape()[2]); err != nil {
+		return nil, err
+	}
+	d, err := w.oneKey("part.d")
 	if err != nil {
 		return nil, err
 	}

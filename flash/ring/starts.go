@@ -8,13 +8,14 @@ import (
 	"github.com/vkattn/vkattn/flash"
 )
 
-// seen is what a plan derived from the starts, and lengths, of packed sequences that it saw last.
+// seen is what a plan derived from the starts, lengths and block mask that it saw last.
 type seen struct {
 	numbers []byte
 	sched   *schedule
 	steps   []step
 	tensor  *flash.Tensor // starts of launches, one behind the other; nil where there are none
 	sinksAt int           // where the numbers of sinks alone stand in it
+	blocks  seenBlocks
 }
 
 // sequenceTensors are what tells where packed sequences lie, in the order in which ranks show them to one another; nil: the problem has
@@ -24,11 +25,17 @@ func (o *operands) sequenceTensors() (names [4]string, of [4]*flash.Tensor) {
 		o.keyLengths}
 }
 
-// takeSequences reads the starts and lengths of packed sequences, which every rank was given, compares them with those of other ranks, and
-// derives the pass's steps.
+// takeSequences reads the starts and lengths of packed sequences, or the lengths of a padded batch, and the block mask, which every rank
+// was given, compares them with those of other ranks, and derives the pass's steps.
 func (w *pass) takeSequences(call string) error {
-	if w.sched.packed == nil {
+	blocks := w.problem.Blocks != flash.Blocks{} && w.hosts == nil // the ring over hosts takes its own
+	if w.sched.packed == nil && !hasLengths(&w.problem) && !blocks {
 		return nil
+	}
+	if blocks {
+		if err := w.takeBlocks(call); err != nil {
+			return err
+		}
 	}
 	names, of := w.of.sequenceTensors()
 	var raw []byte
@@ -50,12 +57,20 @@ func (w *pass) takeSequences(call string) error {
 		}
 		raw = append(raw, one...)
 	}
-	if err := w.sameSequences(raw); err != nil {
+	raw = append(raw, w.seen.blocks.sum...)
+	if err := w.sameSequences(raw); err != nil || w.overHeads() && w.problem.Packed == (flash.Packed{}) { // lengths are the kernels' then
 		return err
 	}
 	if w.seen.sched == nil || !slices.Equal(w.seen.numbers, raw) {
 		w.seen.sched = nil
-		if err := w.derive(newSequences(&w.problem, each[0], each[1]).using(each[2], each[3])); err != nil {
+		var all *sequences
+		switch {
+		case w.sched.padded:
+			all = paddedSequences(&w.problem).using(each[2], each[3])
+		case w.sched.packed != nil:
+			all = newSequences(&w.problem, each[0], each[1]).using(each[2], each[3])
+		}
+		if err := w.derive(all); err != nil {
 			return err
 		}
 		w.seen.numbers = raw
@@ -70,18 +85,18 @@ func (w *pass) sameSequences(mine []byte) error {
 	if err != nil {
 		return err
 	}
-	wrong := &ShardError{Rank: w.ring.Rank()}
+	wrong := &ShardError{Rank: w.ring.name(w.ring.Rank())}
 	for rank, theirs := range all {
 		if len(theirs) != len(mine) {
-			return &RankError{Rank: rank, Err: fmt.Errorf("it is in another call, or sees other sequences")}
+			return &RankError{Rank: w.ring.name(rank), Err: fmt.Errorf("it is in another call, or sees other sequences")}
 		}
 		for at := 0; at < len(mine); at += 4 {
 			m, t := int32(binary.NativeEndian.Uint32(mine[at:])), int32(binary.NativeEndian.Uint32(theirs[at:]))
 			if m == t {
 				continue
 			}
-			wrong.Differences = append(wrong.Differences, Difference{Rank: rank, What: w.of.sequenceNumber(at / 4), Mine: fmt.Sprint(m),
-				Their: fmt.Sprint(t)})
+			wrong.Differences = append(wrong.Differences, Difference{Rank: w.ring.name(rank), What: w.of.sequenceNumber(at / 4),
+				Mine: fmt.Sprint(m), Their: fmt.Sprint(t)})
 			break // the first of a rank says enough
 		}
 	}
@@ -103,13 +118,13 @@ func (o *operands) sequenceNumber(i int) string {
 		}
 		i -= t.Elements()
 	}
-	return "a number of no tensor"
+	return "Blocks, by a sum over its bits"
 }
 
-// derive makes the schedule of such sequences.
+// derive makes the schedule of such sequences, and of the block mask.
 func (w *pass) derive(of *sequences) error {
 	sched := *w.sched
-	sched.packed = of
+	sched.packed, sched.blocks = of, w.seen.blocks.bits
 	steps := sched.steps(w.ring.Rank())
 	var all []byte
 	for _, s := range steps {
@@ -124,7 +139,7 @@ func (w *pass) derive(of *sequences) error {
 			}
 		}
 	}
-	if w.problem.Sinks && !w.overHeads() {
+	if w.problem.Sinks && of != nil && !w.overHeads() {
 		w.seen.sinksAt = len(all) / 4
 		for _, x := range sched.sinkNumbers(w.ring.Rank()) {
 			all = binary.NativeEndian.AppendUint32(all, uint32(x))

@@ -22,36 +22,44 @@ type Stream struct {
 // and nil without: a bias or a mask tensor is the problem's own, of all queries and keys, and lies on the device.
 type StreamForward struct {
 	Q, O, LSE *flash.Tensor // LSE may be nil
+	MaxLogit  *flash.Tensor // of Problem.MaxLogit
 	K, V      *hostmem.Memory
 
 	Bias, Mask, Sinks        *flash.Tensor
-	QueryStarts, KeyStarts   *flash.Tensor  // of Problem.Packed
-	QueryLengths, KeyLengths *flash.Tensor  // beside them
-	Captured                 flash.Captured // by Problem.ScoreFunction and MaskFunction
+	QueryStarts, KeyStarts   *flash.Tensor    // of Problem.Packed
+	QueryLengths, KeyLengths *flash.Tensor    // of a padded batch, or beside these
+	Blocks                   *flash.BlockMask // of Problem.Blocks
+	Captured                 flash.Captured   // by Problem.ScoreFunction and MaskFunction
 	Seed                     uint64
 	Offset                   uint32
 }
 
 // StreamBackward is the backward pass of a StreamForward: of [flash.Backward], with K and V, and the gradients with respect to them, in
-// memory of the host. Every row of DK and DV is overwritten, of packed sequences those that these have.
+// memory of the host. Every row of DK and DV is overwritten, of packed sequences those that these have, or with Accumulate added to.
 type StreamBackward struct {
 	StreamForward
 
 	DO, DLSE, DQ  *flash.Tensor // DLSE may be nil
 	DK, DV        *hostmem.Memory
 	DBias, DSinks *flash.Tensor // may be nil
+	DCaptured     flash.Captured
+	// Accumulate adds to what all gradients hold, in fp32, rounded once more. Blocks of DK and DV come to the device beside those of K and
+	// V then, and the device holds six.
+	Accumulate bool
 }
 
 // forward is the pass as of a device, without keys and values.
 func (f *StreamForward) forward() *flash.Forward {
-	return &flash.Forward{Q: f.Q, O: f.O, LSE: f.LSE, Bias: f.Bias, Mask: f.Mask, Sinks: f.Sinks, QueryStarts: f.QueryStarts,
+	return &flash.Forward{Q: f.Q, O: f.O, LSE: f.LSE, MaxLogit: f.MaxLogit, Bias: f.Bias, Mask: f.Mask, Sinks: f.Sinks,
+		QueryStarts:  f.QueryStarts,
 		KeyStarts:    f.KeyStarts,
-		QueryLengths: f.QueryLengths, KeyLengths: f.KeyLengths, Captured: f.Captured, Seed: f.Seed, Offset: f.Offset}
+		QueryLengths: f.QueryLengths, KeyLengths: f.KeyLengths, Blocks: f.Blocks, Captured: f.Captured, Seed: f.Seed, Offset: f.Offset}
 }
 
 // backward is the pass as of a device, without keys and values.
 func (b *StreamBackward) backward() *flash.Backward {
-	return &flash.Backward{Forward: *b.forward(), DO: b.DO, DLSE: b.DLSE, DQ: b.DQ, DBias: b.DBias, DSinks: b.DSinks}
+	return &flash.Backward{Forward: *b.forward(), DO: b.DO, DLSE: b.DLSE, DQ: b.DQ, DBias: b.DBias, DSinks: b.DSinks,
+		DCaptured: b.DCaptured, Accumulate: b.Accumulate}
 }
 
 // NewStream plans attention whose keys and values come in blocks of that many tokens, of which the device holds four with their gradients;
@@ -70,19 +78,16 @@ func NewStream(dev *flash.Device, problem flash.Problem, block int) (_ *Stream, 
 		return nil, badArgument("block", block, "must be a number of tokens, or 0")
 	}
 	if block == 0 {
-		token := entries(&problem) * problem.KeyHeads * (problem.HeadDim + problem.ValueDim) * problem.DType.Size()
+		k := problem.KShape() // of all keys, whatever a tensor's first length
+		token := k[0] * problem.KeyHeads * (problem.HeadDim + problem.ValueDim) * problem.DType.Size()
 		block = max(granule, (256<<20)/token/granule*granule)
 	}
 	_, keys := tokens(&problem)
 	n := (keys + block - 1) / block
-	if problem.Packed == (flash.Packed{}) && (problem.Dropout != 0 || problem.Mask.DType == flash.Bit && problem.Mask.Keys > 1) {
-		n = max(1, min(n, keys/granule)) // blocks begin where draws, and bytes of bits, do
+	if problem.Packed == (flash.Packed{}) && (problem.Dropout != 0 || byBits(&problem)) {
+		n = max(1, min(n, keys/lcm(granule, max(1, problem.Blocks.Keys)))) // blocks begin where draws, and bytes of bits, do
 	}
-	if n > 1 {
-		if err := checkCut(&problem); err != nil {
-			return nil, err
-		}
-	}
+	n = max(1, min(n, keys/max(1, problem.Blocks.Keys)))
 	comms, err := Local(1)
 	if err != nil {
 		return nil, err
@@ -97,7 +102,7 @@ func NewStream(dev *flash.Device, problem flash.Problem, block int) (_ *Stream, 
 	if err := p.prepare(); err != nil {
 		return nil, err
 	}
-	return &Stream{p, chunks(keys, n)}, nil
+	return &Stream{p, chunks(keys, n, problem.Blocks.Keys)}, nil
 }
 
 // Blocks is how many blocks keys and values come in.
@@ -118,6 +123,9 @@ func (s *Stream) Forward(ctx context.Context, f StreamForward) error {
 		if f.LSE != nil {
 			all = append(all, wanted{"LSE", f.LSE, p.LSEShape()})
 		}
+		if p.MaxLogit {
+			all = append(all, wanted{"MaxLogit", f.MaxLogit, [4]int{1, 1, p.Batch, p.Heads}})
+		}
 		in := f.forward()
 		w.of = ofForward(in)
 		if err := w.check(call, append(all, w.of.wanted(w.Plan)...)); err != nil {
@@ -129,7 +137,7 @@ func (s *Stream) Forward(ctx context.Context, f StreamForward) error {
 		if err := w.takeSequences(call); err != nil {
 			return err
 		}
-		e, err := w.fromHost(s, hostPair{f.K, f.V})
+		e, err := w.fromHost(s, "block", hostPair{f.K, f.V})
 		if err != nil {
 			return err
 		}
@@ -152,23 +160,32 @@ func (s *Stream) Backward(ctx context.Context, b StreamBackward) error {
 		if err := w.checkHost(call, hostPair{b.K, b.V}, "K", "V"); err != nil {
 			return err
 		}
+		if err := w.checkCaptured(call, b.DCaptured); err != nil {
+			return err
+		}
 		if err := w.checkHost(call, hostPair{b.DK, b.DV}, "DK", "DV"); err != nil {
 			return err
 		}
 		if err := w.takeSequences(call); err != nil {
 			return err
 		}
-		e, err := w.fromHost(s, hostPair{b.K, b.V})
+		e, err := w.fromHost(s, "block", hostPair{b.K, b.V})
 		if err != nil {
 			return err
+		}
+		var held *exchange
+		if b.Accumulate {
+			if held, err = w.fromHost(s, "held", hostPair{b.DK, b.DV}); err != nil {
+				return err
+			}
 		}
 		g, err := w.newGradients(in, false)
 		if err != nil {
 			return err
 		}
-		out := w.toHost(s, hostPair{b.DK, b.DV})
+		out := w.toHost(s, hostPair{b.DK, b.DV}, b.Accumulate)
 		for i, st := range w.remote() {
-			if err := w.giveStep(g, st, i, e, out); err != nil {
+			if err := w.giveStep(g, st, i, e, held, out); err != nil {
 				return err
 			}
 		}

@@ -27,10 +27,27 @@ func (w *pass) checkHost(call string, h hostPair, k, v string) error {
 	return nil
 }
 
-// runs calls f with each run of bytes that some keys have in one piece, one for each batch entry and head: where it stands in a tensor, of
-// keys from the first on, and on the host.
-func (w *pass) runs(keys Span, on pair, first int, host hostPair, f func(t *flash.Tensor, offset uint64, h *hostmem.Memory, at,
+// runs calls f with each run of bytes that some rows of a block have in one piece, one for each batch entry and head: where it stands in a
+// tensor, which has the block's rows from the first on, and on the host.
+func (w *pass) runs(of, block Span, on pair, first int, host hostPair, f func(t *flash.Tensor, offset uint64, h *hostmem.Memory, at,
 	n uint64) error) error {
+	if !w.sched.padded {
+		return w.entryRuns(0, of, of.behind(block), on, first, host, f)
+	}
+	for b := range w.problem.Batch { // one behind the other on the device, and on the host as a caller has them
+		entry := Span{b * block.Len(), (b + 1) * block.Len()}
+		if part := meet(of, entry); part.Len() > 0 {
+			if err := w.entryRuns(b, part, part.from(entry).behind(block), on, first, host, f); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// entryRuns are the runs of some rows of a block that are such keys: of one entry of a padded batch, or of all entries.
+func (w *pass) entryRuns(entry int, of, keys Span, on pair, first int, host hostPair, f func(t *flash.Tensor, offset uint64,
+	h *hostmem.Memory, at, n uint64) error) error {
 	p := &w.problem
 	_, all := tokens(p)
 	for _, x := range []struct {
@@ -42,8 +59,8 @@ func (w *pass) runs(keys Span, on pair, first int, host hostPair, f func(t *flas
 		if x.t != nil {
 			held = x.t.Shape()[2]
 		}
-		for i := range entries(p) * p.KeyHeads {
-			if err := f(x.t, uint64((i*held+keys.Begin-first)*row), x.h, uint64((i*all+keys.Begin)*row),
+		for i := range w.sched.entries() * p.KeyHeads {
+			if err := f(x.t, uint64((i*held+of.Begin-first)*row), x.h, uint64(((entry*p.KeyHeads+i)*all+keys.Begin)*row),
 				uint64(keys.Len()*row)); err != nil {
 				return err
 			}
@@ -52,13 +69,13 @@ func (w *pass) runs(keys Span, on pair, first int, host hostPair, f func(t *flas
 	return nil
 }
 
-// fromHost brings blocks, one after the other.
-func (w *pass) fromHost(s *Stream, host hostPair) (*exchange, error) {
+// fromHost brings blocks to buffers of a name, one after the other.
+func (w *pass) fromHost(s *Stream, name string, host hostPair) (*exchange, error) {
 	steps := w.remote()
 	e := newExchange(len(steps), 1)
 	for i, st := range steps {
 		var err error
-		if e.blocks[i], err = w.pair(fmt.Sprint("block", i%slots), w.problem.DType, s.blocks[st.owner].Len()); err != nil {
+		if e.blocks[i], err = w.pair(fmt.Sprint(name, i%slots), w.problem.DType, w.sched.keys.rows(st.owner)); err != nil {
 			return nil, err
 		}
 	}
@@ -72,8 +89,8 @@ func (w *pass) fromHost(s *Stream, host hostPair) (*exchange, error) {
 					return err
 				}
 			}
-			block := s.blocks[st.owner]
-			if err := w.runs(block, e.blocks[i], block.Begin, host, func(t *flash.Tensor, offset uint64, h *hostmem.Memory, at,
+			block, all := s.blocks[st.owner], Span{0, w.sched.keys.rows(st.owner)}
+			if err := w.runs(all, block, e.blocks[i], 0, host, func(t *flash.Tensor, offset uint64, h *hostmem.Memory, at,
 				n uint64) error {
 				m, err := w.mover.StartToDevice(w.ctx, t, offset, h, at, n, free)
 				if err != nil {
@@ -92,8 +109,8 @@ func (w *pass) fromHost(s *Stream, host hostPair) (*exchange, error) {
 }
 
 // toHost takes gradients of blocks as they are computed. Each block's are complete then: every query is on the device. What no step
-// computes is 0.
-func (w *pass) toHost(s *Stream, host hostPair) *delivery {
+// computes is 0, or stays as it is where they are added to what there is.
+func (w *pass) toHost(s *Stream, host hostPair, add bool) *delivery {
 	steps := w.remote()
 	d := &delivery{sent: readies(len(steps)), given: make(chan given, len(steps))}
 	launches := make([][]launch, len(s.blocks))
@@ -115,7 +132,7 @@ func (w *pass) toHost(s *Stream, host hostPair) *delivery {
 			block, written := s.blocks[b], hull(launches[b])
 			parts, _ := w.sched.written(b, launches[b])
 			for _, part := range parts {
-				if err := w.runs(part.behind(block), x.pair, block.Begin+written.Begin, host,
+				if err := w.runs(part, block, x.pair, written.Begin, host,
 					func(t *flash.Tensor, offset uint64, h *hostmem.Memory, at, n uint64) error {
 						m, err := w.mover.StartToHost(w.ctx, h, at, t, offset, n, x.at)
 						if err != nil {
@@ -133,8 +150,11 @@ func (w *pass) toHost(s *Stream, host hostPair) *delivery {
 		}
 		for b, block := range s.blocks {
 			_, unseen := w.sched.written(b, launches[b])
+			if add {
+				unseen = nil
+			}
 			for _, part := range unseen {
-				_ = w.runs(part.behind(block), pair{}, 0, host, func(_ *flash.Tensor, _ uint64, h *hostmem.Memory, at, n uint64) error {
+				_ = w.runs(part, block, pair{}, 0, host, func(_ *flash.Tensor, _ uint64, h *hostmem.Memory, at, n uint64) error {
 					clear(h.Bytes()[at : at+n])
 					return nil
 				})

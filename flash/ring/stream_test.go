@@ -35,7 +35,13 @@ func streamedCases() (all []streamed) {
 		all = append(all, streamed{c.name, c.problem, sequencesOf{}})
 	}
 	for _, c := range operandCases {
-		all = append(all, streamed{c.name, c.problem, sequencesOf{}})
+		all = append(all, streamed{c.name, c.problem, someLengths(&c.problem)})
+	}
+	for _, c := range blockCases {
+		all = append(all, streamed{"blocks " + c.name, c.problem, someLengths(&c.problem)})
+	}
+	for _, c := range paddedCases {
+		all = append(all, streamed{"padded " + c.name, c.problem, sequencesOf{queryLengths: c.queries, keyLengths: c.keys}})
 	}
 	for _, c := range packedCases {
 		if c.heads {
@@ -59,7 +65,10 @@ func TestStream(t *testing.T) {
 			}
 			t.Run(fmt.Sprintf("%s/%d", c.name, block), func(t *testing.T) {
 				s := newPackedSample(t, rand.New(rand.NewPCG(uint64(i), 21)), c.problem, c.of)
-				got := s.stream(t, sharedDevices(t, 1)[0], block, 2)
+				if block > 0 {
+					block = max(block, c.problem.Blocks.Keys) // a block of keys has a whole one of the mask
+				}
+				got := s.stream(t, sharedDevices(t, 1)[0], block, 2, false)
 				s.judge(t, &got[0])
 				require.Equal(t, got[0], got[1])
 			})
@@ -67,8 +76,40 @@ func TestStream(t *testing.T) {
 	}
 }
 
+// TestStreamAccumulates: gradients are added to what there is, those of keys that no block of queries sees with nothing.
+func TestStreamAccumulates(t *testing.T) {
+	d := sharedDevices(t, 1)
+	bias := flash.PerScore{DType: flash.F32, Batch: 1, Heads: 2, Queries: 1, Keys: 150}
+	for name, c := range map[string]streamed{
+		"window, bias, sinks": {problem: flash.Problem{Batch: 2, Heads: 2, QueryLen: 60, KeyLen: 150, HeadDim: 16, DType: flash.F32,
+			Window: flash.SlidingWindow(10, 3), Bias: bias, Sinks: true, ScoreFunction: relative(2)}},
+		"packed": {problem: flash.Problem{Batch: 3, Heads: 2, QueryLen: 90, HeadDim: 8, DType: flash.F32,
+			Packed: flash.Packed{Queries: 200, Keys: 200}},
+			of: sequencesOf{queryStarts: []int32{0, 77, 77, 140}, keyStarts: []int32{0, 60, 90, 180}}},
+		"padded": {problem: flash.Problem{Batch: 3, Heads: 2, QueryLen: 90, HeadDim: 8, DType: flash.F32,
+			Causal: flash.CausalBottomRight, KeyLengths: true}, of: sequencesOf{keyLengths: []int32{90, 33, 0}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, err := c.problem.Normalize()
+			require.NoError(t, err)
+			s := newInputs(rand.New(rand.NewPCG(4, 21)), p)
+			s.sequencesOf = c.of
+			one := passesOn(t, d, s, Shard{}, []sequencesOf{c.of}, true)[0]
+			got := s.stream(t, d[0], 40, 1, true)[0]
+			for what, x := range map[string][2][]float64{"dq": {got.dq.Data, one.dq.Data}, "dk": {got.dk.Data, one.dk.Data},
+				"dv": {got.dv.Data, one.dv.Data}, "dbias": {got.dbias.Data, one.dbias.Data}} {
+				near(t, x[0], x[1], "%s", what)
+			}
+			require.InDeltaSlice(t, one.dsinks[0], got.dsinks[0], 4e-3)
+			for i := range one.dcaptured[0] {
+				require.InDeltaSlice(t, one.dcaptured[0][i], got.dcaptured[0][i], 4e-3)
+			}
+		})
+	}
+}
+
 // stream computes both passes with keys and values from the host, times times.
-func (s *sample) stream(t *testing.T, d *flash.Device, block, times int) (runs []results) {
+func (s *sample) stream(t *testing.T, d *flash.Device, block, times int, accumulate bool) (runs []results) {
 	t.Helper()
 	p := &s.problem
 	k, v := onHost(t, p.DType, s.in.K.Data), onHost(t, p.DType, s.in.V.Data)
@@ -97,10 +138,12 @@ func (s *sample) stream(t *testing.T, d *flash.Device, block, times int) (runs [
 	defer x.close()
 	for range times {
 		f := StreamForward{Q: x.q, O: x.o, LSE: x.lse, K: k, V: v, Seed: s.seed, Offset: s.dropOffset, Bias: x.bias, Mask: x.mask,
-			Sinks: x.sinks, QueryStarts: x.queryStarts, KeyStarts: x.keyStarts, QueryLengths: x.queryLengths, KeyLengths: x.keyLengths}
+			Sinks: x.sinks, QueryStarts: x.queryStarts, KeyStarts: x.keyStarts, QueryLengths: x.queryLengths, KeyLengths: x.keyLengths,
+			Captured: x.captured, Blocks: x.blocks, MaxLogit: x.maxLogit}
 		require.NoError(t, stream.Forward(ctx, f))
 		require.NoError(t, stream.Backward(ctx, StreamBackward{StreamForward: f, DO: x.do, DLSE: x.dlse, DQ: x.dq, DK: dk, DV: dv,
-			DBias: x.dbias, DSinks: x.dsinks}))
+			DBias: x.dbias, DSinks: x.dsinks, DCaptured: x.dcaptured,
+			Accumulate: accumulate}))
 		one := newResults(p, 1)
 		for _, f := range []struct {
 			to   ref.Array
@@ -129,7 +172,7 @@ func TestStreamBadInput(t *testing.T) {
 	_, err := NewStream(d, small, -1)
 	require.ErrorIs(t, err, flash.ErrArgument)
 	p := small
-	p.KeyLengths = true
+	p.Pages = flash.Pages{Count: 4, Size: 16, PerSequence: 4}
 	_, err = NewStream(d, p, 0)
 	require.ErrorIs(t, err, flash.ErrArgument)
 	s, err := NewStream(d, small, 0)

@@ -7,13 +7,16 @@ func newStreamed(p flash.Problem, blocks int) *schedule {
 	s := newSchedule(p, Shard{Order: Plain}, 1)
 	s.streamed, s.ranks = true, blocks
 	queries, keys := tokens(&p)
-	s.keys = newLayout(keys, blocks, Plain)
+	s.keys = newLayout(keys, blocks, Plain, p.Blocks.Keys)
 	parts := 1 // sequences say by themselves who sees a block
 	if s.packed == nil {
-		parts = min(blocks, queries)
+		parts = min(blocks, max(1, queries/max(1, p.Blocks.Queries)))
 	}
 	s.queries = layout{blocks, make([][]Span, blocks)}
-	s.queries.spans[0] = chunks(queries, parts)
+	s.queries.spans[0] = chunks(queries, parts, p.Blocks.Queries)
+	if s.entryQueries, s.entryKeys = s.queries, s.keys; s.padded {
+		s.pad()
+	}
 	return s
 }
 
@@ -46,7 +49,7 @@ func (s *schedule) neighbours(block int) []launch {
 		return nil
 	}
 	l := s.make(0, block, qs, Span{0, 1})
-	l.pairs = s.whole.Part(l.problem.Within.Query, l.queries.Len(), l.problem.Within.Key, l.keys.Len()).Pairs()
+	l.pairs *= s.whole.Part(l.problem.Within.Query, l.queries.Len(), l.problem.Within.Key, l.keys.Len()).Pairs()
 	if all {
 		unmask(&l.problem)
 		if !s.positional {

@@ -55,7 +55,12 @@ type Trace struct {
 
 // Trace makes later passes note what they do; nil ends that. It costs a goroutine for each launch, sum and copy while that is under way,
 // and changes no result. No pass may be under way.
-func (p *Plan) Trace(t *Trace) { p.trace = t }
+func (p *Plan) Trace(t *Trace) {
+	p.trace = t
+	if p.hosts != nil {
+		p.hosts.trace = t
+	}
+}
 
 // Take gives what was noted, by beginning, and forgets it. Of what shares a lane, kernels and sums, or copies in one direction, nothing
 // overlaps: a device's queue, and a [hostmem.Mover] in each direction, do one after the other, so what was asked for meanwhile begins when

@@ -32,6 +32,19 @@ func PackMask(shape [3]int, bits []bool) []byte {
 	return out
 }
 
+// UnpackMask gives the bits back that PackMask laid out.
+func UnpackMask(shape [3]int, packed []byte) []bool {
+	rows, columns := shape[1], shape[2]
+	across, words := attn.CeilDiv(columns, 32), MaskWords(shape)
+	bits := make([]bool, shape[0]*rows*columns)
+	for i := range bits {
+		r, c := i/columns%rows, i%columns
+		word := packed[4*(i/columns/rows*words+r*across+c/32):]
+		bits[i] = binary.NativeEndian.Uint32(word)>>(c%32)&1 != 0
+	}
+	return bits
+}
+
 // PackClasses lays the classes of blocks out: of each mask the bits of blocks of which some pair is seen, and behind them those of whole
 // ones.
 func PackClasses(shape [3]int, some, whole []bool) (out []byte) {

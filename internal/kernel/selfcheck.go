@@ -36,14 +36,20 @@ func SelfCheckOf(p *attn.Problem) attn.Problem {
 	if !p.Packed.None() {
 		small.Batch = selfCheckEntries
 	}
-	if small.Batch > 1 && small.Within.Heads > 0 {
-		small.Within.Heads = small.Heads // of the oracle's draws each entry has as many
-	}
+	DrawInEntries(&small)
 	small.Dropout = 0
 	if p.DropThreshold() > 0 {
 		small.Dropout = SelfCheckDropout
 	}
 	return small
+}
+
+// DrawInEntries makes the whole of a self-check's problem that is a part, and has several entries, one with as many heads: of the oracle's
+// draws each entry has as many.
+func DrawInEntries(p *attn.Problem) {
+	if p.Batch > 1 && p.Within.Heads > 0 {
+		p.Within.Heads = p.Heads
+	}
 }
 
 // fillSelfCheck fills values with normally distributed numbers as the storage type has them.
@@ -392,7 +398,7 @@ func (e *Env) TryBackward(p *attn.Problem, v GradientVariant, forward Program, s
 	if err = t.captured(p, in, &g.Captured); err != nil {
 		return "", err
 	}
-	captured, err := t.capturedGradient(p, v.Captured, &g)
+	captured, err := t.capturedGradient(p, v.Captured, &g, want)
 	if err != nil {
 		return "", err
 	}

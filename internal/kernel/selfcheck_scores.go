@@ -206,8 +206,9 @@ type capturedSelfCheck struct {
 	elements int
 }
 
-// capturedGradient makes room for the gradient with respect to the captured tensor of a name; nil where that is "".
-func (t *selfCheckTensors) capturedGradient(p *attn.Problem, name string, g *Gradients) (*capturedSelfCheck, error) {
+// capturedGradient makes room for the gradient with respect to the captured tensor of a name; nil where that is "". What it is added to
+// is added to what is right too.
+func (t *selfCheckTensors) capturedGradient(p *attn.Problem, name string, g *Gradients, want *ref.Gradients) (*capturedSelfCheck, error) {
 	if name == "" {
 		return nil, nil
 	}
@@ -218,7 +219,15 @@ func (t *selfCheckTensors) capturedGradient(p *attn.Problem, name string, g *Gra
 	g.HasDCaptured = true
 	i := slices.IndexFunc(all, func(c score.Tensor) bool { return c.Name == name })
 	c := &capturedSelfCheck{elements: all[i].Elements()}
-	if c.Operand, err = t.add(attn.F32, [4]int{1, 1, 1, c.elements}, true, nil); err != nil {
+	var start []float32
+	if g.Accumulate {
+		start = make([]float32, c.elements)
+		for j := range start {
+			start[j] = float32(j%7) - 3
+			want.DCaptured[name][j] += float64(start[j])
+		}
+	}
+	if c.Operand, err = t.add(attn.F32, [4]int{1, 1, 1, c.elements}, true, start); err != nil {
 		return nil, err
 	}
 	g.DCaptured[i] = c.Binding

@@ -86,6 +86,7 @@ func (s *biasGradient) selfCheck(e *kernel.Env, v pass.Variant) (*pass.Pass, err
 			*n = max(*n, 2)
 		}
 	}
+	kernel.DrawInEntries(&p)
 	p.KeyLen = t.BC + t.Fragment.M/2 + 3
 	if v.AlignedDBias {
 		p.KeyLen = attn.CeilDiv(p.KeyLen, 8) * 8

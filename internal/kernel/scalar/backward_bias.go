@@ -39,6 +39,7 @@ func PlanBias(e *kernel.Env, problem *attn.Problem, of kernel.Bias, more ...pass
 		SelfCheck: func(v pass.Variant) (*pass.Pass, error) {
 			small, p := *s, selfCheckOf(&p, &s.tile)
 			p.Batch = max(p.Batch, 2)
+			kernel.DrawInEntries(&p)
 			small.problem = &p
 			grid, err := kernel.NewGrid(s.groups(&p), 0)
 			if err != nil {

@@ -1,0 +1,109 @@
+package ring
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/flash/score"
+	"github.com/vkattn/vkattn/internal/vktest"
+)
+
+// randomProblem draws a problem of any options that rings take, and where its sequences lie.
+func randomProblem(r *rand.Rand) (p flash.Problem, of sequencesOf) {
+	half := func() bool { return r.IntN(2) == 0 }
+	p = flash.Problem{Batch: 1 + r.IntN(3), Heads: 4, KeyHeads: 2 + 2*r.IntN(2), QueryLen: 40 + r.IntN(120), HeadDim: 8, DType: flash.F32,
+		Causal: flash.Causal(r.IntN(3)), Sinks: half(), MaxLogit: half()}
+	p.KeyLen = p.QueryLen + r.IntN(60)
+	if r.IntN(3) == 0 {
+		p.DType = flash.F16
+	}
+	if r.IntN(3) == 0 {
+		p.Window = flash.SlidingWindow(r.IntN(p.KeyLen), r.IntN(p.KeyLen))
+	}
+	if r.IntN(3) == 0 {
+		p.Dropout, p.KeyLen = 0.25, p.KeyLen+8*granule // draws for each chunk
+	}
+	one := func(n int) int { return []int{1, n}[r.IntN(2)] }
+	if r.IntN(3) == 0 {
+		p.Bias = flash.PerScore{DType: p.DType, Batch: one(p.Batch), Heads: one(p.Heads), Queries: one(p.QueryLen), Keys: p.KeyLen}
+	}
+	if r.IntN(3) == 0 {
+		p.Mask = flash.PerScore{DType: flash.Bool, Batch: one(p.Batch), Heads: one(p.Heads), Queries: one(p.QueryLen), Keys: p.KeyLen}
+		if p.KeyLen >= 8*granule && half() {
+			p.Mask.DType = flash.Bit
+		}
+	}
+	switch r.IntN(4) {
+	case 0:
+		p.ScoreFunction = relative(p.Heads)
+	case 1:
+		p.ScoreFunction, p.MaskFunction = slopes(), score.Dilated(3, -1)
+	}
+	switch r.IntN(3) {
+	case 0:
+		p.Packed = flash.Packed{Queries: 2*p.QueryLen + r.IntN(60), Keys: 2*p.KeyLen + r.IntN(60)}
+		of.queryStarts, of.keyStarts = inOrder(r, p.Batch, p.Packed.Queries), inOrder(r, p.Batch, p.Packed.Keys)
+	case 1:
+		p.Blocks = flash.Blocks{Queries: 1 + r.IntN(5), Keys: []int{1, 2, 4, 5, 8}[r.IntN(5)], PerHead: half(), PerBatch: half()}
+		if p.Dropout != 0 || p.Mask.DType == flash.Bit {
+			p.Blocks.Keys = []int{1, 2, 4, 8, 64}[r.IntN(5)]
+		}
+	}
+	p.QueryLengths, p.KeyLengths = r.IntN(3) == 0, r.IntN(3) == 0
+	of.queryLengths = randomLengths(r, p.QueryLengths, p.Batch, p.QueryLen)
+	of.keyLengths = randomLengths(r, p.KeyLengths, p.Batch, p.KeyLen)
+	return p, of
+}
+
+// inOrder are starts of sequences that lie in order, within the rows.
+func inOrder(r *rand.Rand, sequences, rows int) []int32 {
+	out := []int32{int32(r.IntN(4))}
+	for range sequences {
+		at := int(out[len(out)-1])
+		out = append(out, int32(min(rows, at+r.IntN(2*rows/sequences+1))))
+	}
+	return out
+}
+
+// TestRandomRanks draws problems and compares them with the oracle: in a ring, over heads, over both, and streamed.
+func TestRandomRanks(t *testing.T) {
+	vktest.Long(t, "each option by itself")
+	const seed, draws = 20261128, 8
+	for i := range draws {
+		r := rand.New(rand.NewPCG(seed, uint64(i)))
+		p, of := randomProblem(r)
+		ways := []Shard{{Order: Order(r.IntN(3))}, {Over: Heads, Order: Order(r.IntN(3))}}
+		if p.Packed == (flash.Packed{}) && !p.Blocks.PerHead {
+			ways = append(ways, Shard{Over: Both, PerHost: 2, Order: Order(r.IntN(3))})
+		}
+		for _, shard := range ways {
+			t.Run(fmt.Sprintf("%d/%v", i, shard.Over), func(t *testing.T) {
+				ranks := 2 + r.IntN(3)
+				switch shard.Over {
+				case Heads:
+					ranks = 2
+				case Both:
+					ranks = 4
+				}
+				t.Logf("%v, %d ranks, %v order, %+v", p, ranks, shard.Order, of)
+				s := newPackedSample(t, rand.New(rand.NewPCG(seed, uint64(i))), p, of)
+				comms, err := Local(ranks)
+				require.NoError(t, err)
+				got, err := s.run(soon(t), sharedDevices(t, ranks), comms, shard, 2, nil)
+				require.NoError(t, err)
+				s.judge(t, &got[0])
+				require.Equal(t, got[0], got[1], "the second run")
+			})
+		}
+		t.Run(fmt.Sprintf("%d/stream", i), func(t *testing.T) {
+			s := newPackedSample(t, rand.New(rand.NewPCG(seed, uint64(i))), p, of)
+			got := s.stream(t, sharedDevices(t, 1)[0], 64, 2, false)
+			s.judge(t, &got[0])
+			require.Equal(t, got[0], got[1])
+		})
+	}
+}

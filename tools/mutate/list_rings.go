@@ -1,0 +1,66 @@
+package main
+
+// Attention over several devices, and streamed through one.
+
+var ringMutants = []Mutant{
+	{
+		ID: "ring-hides-first", File: "flash/ring/operands.go",
+		Old: "shape[3] = l.pad\n", New: "shape[3] = 1\n",
+		Breaks: "of rows of zeros before the keys of a launch that has a bias and a mask one alone is hidden",
+		Kill:   []Killer{in("./flash/ring", "TestPackedRanks")},
+	},
+	{
+		ID: "ring-padded-rows", File: "flash/ring/padded.go",
+		Old: "at := entry*strides[0] + (of.Begin-entry*shape[2])*strides[2]", New: "at := entry*strides[0]",
+		Breaks: "rows of a padded batch are an entry's first, whichever they are",
+		Kill:   []Killer{in("./flash/ring", "TestPaddedRanks", "TestPaddedLengthsChange")},
+	},
+	{
+		ID: "ring-padded-sinks", File: "flash/ring/sinks.go",
+		Old: "n += meet(Span{0, s.packed.queryLens[b]}, chunk).Len()", New: "n += chunk.Len()",
+		Breaks: "queries that an entry does not use have a sink in rings",
+		Kill:   []Killer{in("./flash/ring", "TestPaddedRanks", "TestPaddedLengthsChange")},
+	},
+	{
+		ID: "ring-blocks-of-all", File: "flash/ring/blocks.go",
+		Old: "heads, perEntry = of.heads, p.Heads", New: "heads, perEntry = Span{0, of.heads.Len()}, p.Heads",
+		Breaks: "over heads every rank has the first heads' block masks",
+		Kill:   []Killer{in("./flash/ring", "TestBlockRanks")},
+	},
+	{
+		ID: "ring-blocks-skip", File: "flash/ring/schedule.go",
+		Old: "if !s.attended(q, k) {", New: "if s.attended(q, k) && s.blocks != nil {",
+		Breaks: "pairs of chunks that have a block are left out, and those without are computed",
+		Kill:   []Killer{in("./flash/ring", "TestScheduleCovers")},
+	},
+	{
+		ID: "ring-largest-nan", File: "flash/ring/maxlogit.go",
+		Old: "if a != a || a > b {", New: "if a > b {",
+		Breaks: "the largest of ranks' scores leaves out what is no number",
+		Kill:   []Killer{in("./flash/ring", "TestLargestNaN")},
+	},
+	{
+		ID: "ring-captured-once", File: "flash/ring/captured.go",
+		Old: "flash.Accumulate{X: t, Y: g.dcaptured[i]}", New: "flash.Accumulate{X: g.dcaptured[i], Y: t}",
+		Breaks: "the gradient with respect to a captured tensor lacks what launches give",
+		Kill:   []Killer{in("./flash/ring", "TestOperandRanks")},
+	},
+	{
+		ID: "ring-shared-bias", File: "flash/ring/heads.go",
+		Old: "return p.Bias != flash.PerScore{} && p.Bias.Heads == 1 && p.Heads > 1", New: "return false",
+		Breaks: "over heads the gradient with respect to a bias that these share is of a rank's own heads",
+		Kill:   []Killer{in("./flash/ring", "TestHeads", "TestBiasAccumulate")},
+	},
+	{
+		ID: "stream-adds-nothing", File: "flash/ring/backward.go",
+		Old: "w.addTo(gave.k, have.k, sums.k)", New: "w.addTo(gave.k, gave.k, sums.k)",
+		Breaks: "a stream that accumulates adds gradients with respect to keys to themselves",
+		Kill:   []Killer{in("./flash/ring", "TestStreamAccumulates")},
+	},
+	{
+		ID: "ring-hosts-head", File: "flash/ring/hosts.go",
+		Old: "over.sched.head, over.sched.heads = index*over.problem.Heads, problem.Heads", New: "",
+		Breaks: "ranks of a host draw dropout for, and ask functions about, the first heads, whichever theirs are",
+		Kill:   []Killer{in("./flash/ring", "TestHosts")},
+	},
+}
