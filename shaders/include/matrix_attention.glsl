@@ -73,6 +73,8 @@ layout(constant_id = 50) const uint KEY_TERMS = 1;
 #define K_ROWS (BC * (KEY_TERMS == 2 ? 2 : 1))
 const uint V_AT = K_ROWS * K_PITCH, TILE = V_AT + BC * V_PITCH;
 #else
+#define in_k_order(x) x     // columns are where they belong: include/quantised_eight.glsl
+#define from_v_order(x) x
 #define K_ROWS BC
 const uint V_AT = STAGED * K_PITCH, TILE = STAGED * (K_PITCH + V_PITCH);
 #endif

@@ -56,10 +56,8 @@ uint k_lower, v_lower, v_upper;
 uint lower_of(uint type) { return hidden(type == Q4_0 || type == Q4_1 ? 0x000f000fu : 0x00ff00ffu); }
 void hide_masks() { k_lower = lower_of(K_TYPE); v_lower = lower_of(V_TYPE); v_upper = hidden(0x00f000f0u); }
 
-// What is set beside whole numbers, to make floats of them: bytes with a sign have that turned. And what they are more then than they
-// should be.
+// What is set beside whole numbers, to make floats of them: bytes with a sign have that turned.
 uint set_of(uint type) { return type == Q8_0 ? 0x64806480u : 0x64006400u; }
-#define MORE_OF(type) ((type) == IQ4_NL ? 0.0 : (type) == Q8_0 ? 1152.0 : (type) == Q4_0 ? 1032.0 : (type) == Q5_0 ? 1040.0 : 1024.0)
 // A word of four numbers, from bytes whose lower halves are theirs and from their fifth bits.
 uint number_word(uint halves, uint fifths) { return lower_four(halves) | fifths_of(fifths); }
 

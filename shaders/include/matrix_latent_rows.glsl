@@ -83,26 +83,13 @@ uvec2 k_head[HEAD_OF(K_TYPE) > 1 ? K_EACH : 1], v_head[HEAD_OF(V_TYPE) > 1 ? V_E
   }
 // Eight numbers as elements: floats of a byte are what they were, before the scale of their head. Keys of blocks stay the whole numbers
 // that they are, for their products with d have more bits than elements; scores() multiplies by d.
-uvec4 pairs_of(vec4 a, vec4 b) { return uvec4(PAIR(a.x, a.y), PAIR(a.z, a.w), PAIR(b.x, b.y), PAIR(b.z, b.w)); }
-uvec4 k_eight(uint u, uint at, uint c) {
-  if (K_TYPE == NATIVE) return kr[u];
-  if (IS_FLOAT8(K_TYPE)) return float8_eight(K_TYPE, kr[u]);
-  const bool odd = k_is_odd(at, c);
-  const uvec2 head = k_head[u % k_head.length()];
-  return pairs_of(k_of_words(kr[u], head, c, odd, 0), k_of_words(kr[u], head, c, odd, 1));
-}
-uvec4 v_eight(uint u, uint at, uint c) {
-  if (V_TYPE == NATIVE) return vr[u];
-  if (IS_FLOAT8(V_TYPE)) return float8_eight(V_TYPE, vr[u]);
-  const bool odd = v_is_odd(at, c);
-  const uvec2 head = v_head[u % v_head.length()];
-  const vec4 d = vec4(v_scale(vr[u], odd)), m = vec4(HAS_LEAST(V_TYPE) ? v_least(vr[u], head, odd) : 0);
-  return pairs_of(fma(d, v_of_words(vr[u], head, c, odd, 0), m), fma(d, v_of_words(vr[u], head, c, odd, 1), m));
-}
+#define EIGHT(t, T, u, at, c, whole) \
+  (T##_TYPE == NATIVE ? t##r[u] : t##_eight(t##r[u], t##_head[u % t##_head.length()], c, IS_BLOCKS(T##_TYPE) && t##_is_odd(at, c), whole))
 #else
 #define FETCH(t, T, u, at, c, real) t##r[u] = t##_piece(at, c, real);
-#define k_eight(u, at, c) kr[u]
-#define v_eight(u, at, c) vr[u]
+#define in_k_order(x) x
+#define from_v_order(x) x
+#define EIGHT(t, T, u, at, c, whole) t##r[u]
 #endif
 void fetch_keys(uint key, uint page, uint first, uint end) {
   const uint at = ROW_OF_KEY(k, key, page);
@@ -137,7 +124,7 @@ void store_keys(uint of, uint key, uint page) {
       if (c % 4 == 0 && c < KU) block_scales[own_key * BLOCKS + c / 4] = there ? k_scale(kr[u], k_is_odd(at, c)) : 0;
     }
 #endif
-    if (K_EACH * ROW_LANES == KW || c < KW) Tiles[to + own_key * PITCH + c] = there && (KW == KU || c < KU) ? k_eight(u, at, c) : uvec4(0);
+    if (K_EACH * ROW_LANES == KW || c < KW) Tiles[to + own_key * PITCH + c] = there && (KW == KU || c < KU) ? EIGHT(k, K, u, at, c, true) : uvec4(0);
   }
 }
 void store_values(uint key, uint page) {
@@ -148,6 +135,6 @@ void store_values(uint key, uint page) {
 #endif
   [[unroll]] for (uint u = 0; u < V_EACH; ++u) {
     const uint c = own_col + u * ROW_LANES;
-    if (V_EACH * ROW_LANES == VU || c < VU) Tiles[to + own_key * PITCH + c] = there ? v_eight(u, at, c) : uvec4(0);
+    if (V_EACH * ROW_LANES == VU || c < VU) Tiles[to + own_key * PITCH + c] = there ? EIGHT(v, V, u, at, c, false) : uvec4(0);
   }
 }

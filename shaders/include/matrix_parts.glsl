@@ -15,7 +15,7 @@ void store_part(uint rows) {
     MEET
     [[unroll]] for (uint u = 0; u < (FM * FN / 4 + SG - 1) / SG; ++u) {
       const uint x = u * SG + lane, y = min(x, FM * FN / 4 - 1), row = row0 + r * FM + y / (FN / 4), c = d * FN / 4 + y % (FN / 4);
-      const vec4 four = uintBitsToFloat(PATCH_ROWS[patch_at + y / (FN / 4) * PATCH_PITCH + y % (FN / 4)]);
+      const vec4 four = from_v_order(uintBitsToFloat(PATCH_ROWS[patch_at + y / (FN / 4) * PATCH_PITCH + y % (FN / 4)]));
       if (((FM * FN / 4) % SG == 0 || x < FM * FN / 4) && row < rows && c < 2 * VU)
         STORED(sums, 16, sums[part_row(row) * (2 * VU) + c] = four);
     }

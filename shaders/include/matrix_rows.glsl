@@ -19,7 +19,7 @@ void q_through_patch() {
   [[unroll]] for (uint p = 0; p < RM * Q_PASSES; ++p) {
     [[unroll]] for (uint u = 0; u < Q_EACH; ++u) {
       const uint x = min(u * SG + lane, FM * PATCH - 1);
-      PATCH_ROWS[patch_at + x / PATCH * PATCH_PITCH + x % PATCH] = qr[p * Q_EACH + u];
+      PATCH_ROWS[patch_at + x / PATCH * PATCH_PITCH + x % PATCH] = in_k_order(qr[p * Q_EACH + u]);
     }
     MEET
     [[unroll]] for (uint f = 0; f < PATCH / (FK / 8); ++f) {
@@ -117,7 +117,7 @@ void store_o(uint rows) {
       const uint x = u * SG + lane, y = min(x, FM * FN / 8 - 1), row = row0 + r * FM + y / (FN / 8), c = d * FN + y % (FN / 8) * 8;
       const uint to = o_base + c + member_of(row) * o_sh + query_of(row) * o_sn;
       const uint from = patch_at + y / (FN / 8) * PATCH_PITCH + y % (FN / 8) * 2;
-      const vec4 lo = uintBitsToFloat(PATCH_ROWS[from]), hi = uintBitsToFloat(PATCH_ROWS[from + 1]);
+      const vec4 lo = from_v_order(uintBitsToFloat(PATCH_ROWS[from])), hi = from_v_order(uintBitsToFloat(PATCH_ROWS[from + 1]));
       if (((FM * FN / 8) % SG == 0 || x < FM * FN / 8) && row < rows) {
         if (!ALIGNED) store_ragged(to, c, lo, hi);
         else if (DV % FN == 0 || c < DV)

@@ -79,27 +79,23 @@ uint scales_at() { return at == 0 ? 0 : SCALES; }
     if (IS_BLOCKS(TYPE)) T##_noted.odd[u / 32] |= T##_is_odd(row, c) ? bit : 0;                           \
     T##_noted.lost[u / 32] |= is_lost(page) ? bit : 0;                                                    \
   }
-#define EIGHT(T, TYPE, TERMS, u, c, eight)                                                                \
-  uvec4 eight = T##r[u];                                                                                                          \
-  if (IS_FLOAT8(TYPE)) {                                                                                                          \
-    eight = float8_eight(TYPE, eight);                                                                                            \
-    if ((T##_noted.lost[u / 32] >> u % 32 & 1u) != 0) eight = uvec4(0);                                                           \
-  } else if (TYPE != NATIVE) {                                                                                                    \
-    const uvec2 head = T##_head[u % T##_head.length()];                                                                           \
-    const bool odd = (T##_noted.odd[u / 32] >> u % 32 & 1u) != 0, lost = (T##_noted.lost[u / 32] >> u % 32 & 1u) != 0;            \
-    const float d = lost ? 0 : T##_scale(T##r[u], odd), least = lost || !HAS_LEAST(TYPE) ? 0 : T##_least(T##r[u], head, odd);     \
-    uint y[4];                                                                                                                    \
-    [[unroll]] for (uint h = 0; h < HALVES; ++h) {                                                                                \
-      vec4 x = T##_of_words(T##r[u], head, c, odd, h);                                                                            \
-      if (TERMS != 0) x = HAS_LEAST(TYPE) ? fma(vec4(d), x, vec4(least)) : d * x;                                                 \
-      [[unroll]] for (uint e = 0; e < 2; ++e) {                                                                                   \
-        vec2 two = vec2(x[2 * e], x[2 * e + 1]);                                                                                  \
-        y[2 * h + e] = TERMS == 2 ? take_pair(two) : PAIR(two.x, two.y);                                                          \
-        if (TERMS == 2) second_terms[2 * h + e] = take_pair(two);                                                                 \
-      }                                                                                                                           \
-    }                                                                                                                             \
-    eight = uvec4(y[0], y[1], y[2], y[3]);                                                                                        \
-    if (TERMS == 0) whole_scale = d;                                                                                              \
+#define EIGHT(T, TYPE, TERMS, u, c, eight)                                                                                \
+  uvec4 eight = T##r[u];                                                                                                  \
+  if (TYPE != NATIVE) {                                                                                                   \
+    const uvec2 head = T##_head[u % T##_head.length()];                                                                   \
+    const bool odd = (T##_noted.odd[u / 32] >> u % 32 & 1u) != 0, lost = (T##_noted.lost[u / 32] >> u % 32 & 1u) != 0;    \
+    if (TERMS == 2) {                                                                                                     \
+      const vec4 d = vec4(T##_scale(T##r[u], odd)), least = vec4(T##_least(T##r[u], head, odd));                          \
+      [[unroll]] for (uint h = 0; h < HALVES; ++h) {                                                                      \
+        const vec4 x = fma(d, T##_of_words(T##r[u], head, c, odd, h), least);                                             \
+        vec2 even = x.xz, uneven = x.yw;                                                                                  \
+        eight[2 * h] = take_pair(even); eight[2 * h + 1] = take_pair(uneven);                                             \
+        second_terms[2 * h] = take_pair(even); second_terms[2 * h + 1] = take_pair(uneven);                               \
+      }                                                                                                                   \
+      if (lost) second_terms = uvec4(0);                                                                                  \
+    } else eight = T##_eight(T##r[u], head, c, odd, TERMS == 0);                                                          \
+    if (lost) eight = uvec4(0);                                                                                           \
+    if (TERMS == 0) whole_scale = lost ? 0 : T##_scale(T##r[u], odd);                                                     \
   }
 #endif
 

@@ -25,6 +25,8 @@
 #define IS_BLOCKS(type) ((type) != NATIVE && !IS_FLOAT8(type))
 #define HAS_LEAST(type) ((type) == Q4_1 || (type) == Q5_1)
 #define HAS_FIFTHS(type) ((type) == Q5_0 || (type) == Q5_1)
+// What a whole number is more than it should be as the lowest bits of a half of 1024; bytes with a sign have that turned.
+#define MORE_OF(type) ((type) == IQ4_NL ? 0.0 : (type) == Q8_0 ? 1152.0 : (type) == Q4_0 ? 1032.0 : (type) == Q5_0 ? 1040.0 : 1024.0)
 // Steps of 2 bytes of a block, and those before its numbers, of which a word of fifth bits is the last two.
 #define STEPS_OF(type) ((type) == Q8_0 ? 17u : (type) == Q4_1 ? 10u : (type) == Q5_0 ? 11u : (type) == Q5_1 ? 12u : 9u)
 #define HEAD_OF(type) ((type) == Q4_1 ? 2u : (type) == Q5_0 ? 3u : (type) == Q5_1 ? 4u : 1u)

@@ -209,7 +209,7 @@ void take_q() {
       const uint c = own_col + u * ROW_LANES;
       const bool inside = K_EACH * ROW_LANES == KU || c < KU;
       const uvec4 y = q_piece(at, min(c, KU - 1), real && inside);
-      if (K_EACH * ROW_LANES == KW || c < KW) Tiles[own_key * PITCH + c] = real && inside ? y : uvec4(0);
+      if (K_EACH * ROW_LANES == KW || c < KW) Tiles[own_key * PITCH + c] = real && inside ? in_k_order(y) : uvec4(0);
     }
     barrier();
     if (team * FM >= first && team * FM < first + KEYS)
@@ -469,7 +469,7 @@ void store_o() {
         const uint row = t * FM + x / (FN / 4), four = (subgroup * VF + d) * FN / 4 + x % (FN / 4);
         if (row < rows && four < FOURS) {
           const float factor = Statistics[FACTORS + row];
-          const vec4 y = uintBitsToFloat(Tiles[patch_at + x / (FN / 4) * (PATCH_PITCH / 4) + x % (FN / 4)]);
+          const vec4 y = from_v_order(uintBitsToFloat(Tiles[patch_at + x / (FN / 4) * (PATCH_PITCH / 4) + x % (FN / 4)]));
           store(row0 + row, four, factor == 0 ? vec4(0) : y * factor, Statistics[MS + row], Statistics[TOPS + row]);
         }
       }
