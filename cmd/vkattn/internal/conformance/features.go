@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 
 	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/flash/score"
@@ -21,6 +22,8 @@ type feature struct {
 	// of is set the other way round, for cases that the suite draws as problems of the library: it says in ref's words what the problem
 	// has; nil: those who draw its values do.
 	of func(*flash.Problem, *ref.Options)
+	// mixed gives some of the mixed cases the feature, by their number; nil: mixed cases have it otherwise, or not at all.
+	mixed func(i uint64, p *flash.Problem)
 	// bind gives a forward pass, and with it the backward pass of the same tensors, what the problem takes besides q, k and v; nil:
 	// nothing.
 	bind func(ctx context.Context, dev *flash.Device, p flash.Problem, in *ref.Problem, f *flash.Forward) (io.Closer, error)
@@ -43,6 +46,11 @@ var features = []feature{
 		of: func(p *flash.Problem, o *ref.Options) {
 			if left, right := p.Window.Reach(); left >= 0 || right >= 0 {
 				o.Window = &ref.Window{Left: left, Right: right}
+			}
+		},
+		mixed: func(i uint64, p *flash.Problem) {
+			if r := rand.New(rand.NewPCG(8, i)); r.IntN(3) == 0 {
+				p.Window = flash.SlidingWindow(one(r, -1, 0, 5, 20), one(r, -1, 0, 3))
 			}
 		}},
 	{name: "block mask", used: func(o *ref.Options) bool { return o.Blocks != nil },
