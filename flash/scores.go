@@ -134,10 +134,10 @@ func (w *Weights) matrix(ctx context.Context, to []float32, hidden float32) erro
 			return err
 		}
 		for pitch := t.layout.Shape[3]; len(part) > 0; part, row = part[pitch:], row+1 {
-			out, keys := to[row*p.KeyLen:(row+1)*p.KeyLen], mask.KeysOf(row%p.QueryLen)
+			out := to[row*p.KeyLen : (row+1)*p.KeyLen]
 			copy(out, part)
 			for j := range out {
-				if !keys.Has(j) {
+				if !mask.Allows(row%p.QueryLen, j) {
 					out[j] = hidden
 				}
 			}

@@ -19,8 +19,7 @@ type Problem struct {
 	HeadDim  int // of q and k
 	ValueDim int // of v and o
 	DType    DType
-	Causal   Causal
-	Window   Window
+	ByPosition
 	Scale    float64
 	Dropout  float64 // probability
 	Blocks   Blocks
@@ -207,13 +206,6 @@ func (p Problem) Padded() bool { return p.lengths() || !p.Packed.None() }
 // lengths says that they are given.
 func (p *Problem) lengths() bool { return p.KeyLengths || p.QueryLengths || p.Pages.Compressed() }
 
-// Masked says that positions may hide keys from queries: kernels then look at those of each tile.
-func (p Problem) Masked() bool { return p.Causal != CausalNone || !p.Window.None() }
-
-// Local says that queries see keys near their own position alone: rows of tiles and of the tuning file call that a window, whatever the
-// mask is.
-func (p Problem) Local() bool { return !p.Window.None() }
-
 // Uneven says that later queries may attend to more keys than earlier ones: blocks of queries differ in what there is to do.
 func (p Problem) Uneven() bool { m := p.Mask(); return m.High < Unbounded && m.Low == -Unbounded }
 
@@ -223,23 +215,7 @@ func (p Problem) Mask() Mask {
 	if p.Within.Queries > 0 {
 		return p.Within.mask(p)
 	}
-	m := Every(p.QueryLen, p.KeyLen)
-	diagonal := p.KeyLen - p.QueryLen
-	switch p.Causal {
-	case CausalBottomRight:
-		m.High = diagonal
-	case CausalTopLeft:
-		m.High = 0
-	}
-	left, right := p.Window.Reach()
-	if left >= 0 {
-		m.Low = diagonal - left
-	}
-	if right >= 0 {
-		m.High = min(m.High, diagonal+right)
-	}
-	m.High = max(m.High, m.Low-1) // a band that is empty ends before it begins by no more than one
-	return m
+	return p.Band(p.QueryLen, p.KeyLen)
 }
 
 // Gradients is the problem as backward passes have it: without outputs of forward passes that no gradient depends on.
@@ -268,7 +244,7 @@ func (p Problem) PaperPairs() float64 {
 	if !p.Lists.None() {
 		return float64(p.QueryLen) * float64(p.Lists.Keys)
 	}
-	if p.Causal != CausalNone && p.Window.None() && p.QueryLen == p.KeyLen && p.Within.None() {
+	if p.Causal != CausalNone && p.ByPosition == (ByPosition{Causal: p.Causal}) && p.QueryLen == p.KeyLen && p.Within.None() {
 		return float64(p.QueryLen) * float64(p.KeyLen) / 2
 	}
 	return p.Mask().Pairs()
@@ -290,9 +266,7 @@ func (p Problem) String() string {
 	if !p.Packed.None() {
 		text += fmt.Sprintf(" packed %d/%d", p.Packed.Queries, p.Packed.Keys)
 	}
-	if !p.Window.None() {
-		text += fmt.Sprintf(" window %v", p.Window)
-	}
+	text += p.besideCausal()
 	if !p.Within.None() {
 		text += fmt.Sprintf(" part %v", p.Within)
 	}

@@ -268,7 +268,7 @@ func (e *Env) TryScores(p *attn.Problem, v Variant, pitch int, scratch []uint64,
 	}
 	mask := p.Mask()
 	for i := range got {
-		if keys := mask.KeysOf(i / p.KeyLen % p.QueryLen); i%p.KeyLen < keys.Begin || i%p.KeyLen >= keys.End {
+		if !mask.Allows(i/p.KeyLen%p.QueryLen, i%p.KeyLen) {
 			got[i] = float32(want.Data[i])
 		}
 	}

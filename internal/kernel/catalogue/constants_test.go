@@ -118,7 +118,7 @@ func TestPushConstantsOfAPass(t *testing.T) {
 // TestPushConstantsAreWritten: what a pass fills in lies where its modules look, and no word is left out.
 func TestPushConstantsAreWritten(t *testing.T) {
 	p := kerneltest.Problem(attn.Problem{Batch: 2, Heads: 6, KeyHeads: 3, QueryLen: 5, KeyLen: 9, DType: attn.F16,
-		Causal: attn.CausalBottomRight, Window: attn.NewWindow(6, -1), Dropout: 0.25})
+		ByPosition: attn.ByPosition{Causal: attn.CausalBottomRight, Window: attn.NewWindow(6, -1)}, Dropout: 0.25})
 	next := uint32(1)
 	tensor := func() kernel.Operand {
 		next += 10

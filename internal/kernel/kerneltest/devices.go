@@ -93,7 +93,8 @@ func DrawProblem(t *rapid.T) *attn.Problem {
 	return Problem(attn.Problem{Batch: rapid.IntRange(1, 4).Draw(t, "batch"), Heads: keyHeads * rapid.IntRange(1, 8).Draw(t, "group"),
 		KeyHeads: keyHeads, QueryLen: rapid.OneOf(rapid.IntRange(1, 20), rapid.IntRange(1, 5000)).Draw(t, "nq"),
 		HeadDim: rapid.IntRange(1, 256).Draw(t, "d"), ValueDim: rapid.IntRange(1, 256).Draw(t, "dv"),
-		DType: attn.DType(rapid.IntRange(1, 2).Draw(t, "dtype")), Causal: attn.Causal(rapid.IntRange(0, 2).Draw(t, "causal"))})
+		DType: attn.DType(rapid.IntRange(1, 2).Draw(t, "dtype")), ByPosition: attn.ByPosition{Causal: attn.Causal(rapid.IntRange(0,
+			2).Draw(t, "causal"))}})
 }
 
 // DrawFragment makes up a fragment that a device may list.
