@@ -76,7 +76,7 @@ func (r *Recording) scores(f Forward, w *Weights) error {
 			all[i].to.ScoreStrides(all[i].tensor.layout.Shape)
 		}
 	}
-	if err := f.Captured.place("Forward.Captured", p, &c.ops.Captured); err != nil {
+	if err := f.Captured.place("Forward", p, &c.ops.Captured); err != nil {
 		return err
 	}
 	f.tensors(&c.ops, (*[mostHeld]*Tensor)(r.tensors))

@@ -359,7 +359,7 @@ func (e *Env) TryBackward(p *attn.Problem, v GradientVariant, forward Program, s
 	}
 	given := Float32s(lse.Data)
 	rows.put(given, 1, float32(math.Inf(1)))
-	g := Gradients{Accumulate: v.Accumulate, HasDLSE: v.DLSE, Drop: SelfCheckDraw}
+	g := Gradients{Operands: Operands{Drop: SelfCheckDraw}, Accumulate: v.Accumulate, HasDLSE: v.DLSE}
 	values := scoreValues(in, map[string][]float32{"Q": in.Q.Data, "K": in.K.Data, "V": in.V.Data, "O": Float32s(o.Data), "LSE": given,
 		"DO": do.Data, "DLSE": dlse})
 	startsOf(p, values)
@@ -404,7 +404,8 @@ func (e *Env) TryBackward(p *attn.Problem, v GradientVariant, forward Program, s
 		return "", err
 	}
 	if forward != nil {
-		f := Operands{Q: g.Q, K: g.K, V: g.V, O: g.O, LSE: g.LSE, Scores: g.Scores, Blocks: g.Blocks, HasLSE: true, Drop: g.Drop}
+		f := g.Operands
+		f.HasLSE = true
 		if k, ok := forward.(Keeper); ok {
 			if g.Weights, err = t.allocAll(k.Kept()); err != nil {
 				return "", err

@@ -27,7 +27,7 @@ func (e *Env) TryJVP(p *attn.Problem, v Variant, moving Moving, scratch []uint64
 	}
 	given := Float32s(lse.Data)
 	rows.put(given, 1, float32(math.Inf(1)))
-	j := Tangents{Drop: SelfCheckDraw}
+	j := Tangents{Operands: Operands{Drop: SelfCheckDraw}}
 	values := scoreValues(in, map[string][]float32{"Q": in.Q.Data, "K": in.K.Data, "V": in.V.Data, "O": Float32s(o.Data), "LSE": given})
 	startsOf(p, values)
 	moves := selfCheckTangents(p, in, moving, values)
