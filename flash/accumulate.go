@@ -166,14 +166,7 @@ func (p *AccumulatePlan) NewRecording(opts ...RecordingOption) (_ *Recording, er
 	if err := p.made(); err != nil {
 		return nil, err
 	}
-	if err := p.usable(); err != nil {
-		return nil, err
-	}
-	timestamps, err := timestampsOf(opts)
-	if err != nil {
-		return nil, err
-	}
-	return p.recording(timestamps)
+	return p.newRecording(opts, p.recording)
 }
 
 func (p *AccumulatePlan) recording(timestamps bool) (*Recording, error) {

@@ -118,8 +118,8 @@ func (m *MaskBlocks) Update(ctx context.Context, captured ...*Tensor) (err error
 }
 
 func (m *MaskBlocks) update(ctx context.Context, captured []*Tensor) error {
-	if ctx != nil && ctx.Err() != nil {
-		return fmt.Errorf("flash: %w", context.Cause(ctx))
+	if err := unlessEnded(ctx); err != nil {
+		return err
 	}
 	var given Captured
 	if len(captured) > len(given) {

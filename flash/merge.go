@@ -244,14 +244,7 @@ func (p *MergePlan) NewRecording(opts ...RecordingOption) (_ *Recording, err err
 	if err := p.made(); err != nil {
 		return nil, err
 	}
-	if err := p.usable(); err != nil {
-		return nil, err
-	}
-	timestamps, err := timestampsOf(opts)
-	if err != nil {
-		return nil, err
-	}
-	return p.recording(timestamps)
+	return p.newRecording(opts, p.recording)
 }
 
 func (p *MergePlan) recording(timestamps bool) (*Recording, error) {

@@ -3,7 +3,6 @@ package flash
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
 
 	"github.com/vkattn/vkattn/internal/attn"
@@ -20,8 +19,8 @@ import (
 // that does not fit, a [*MemoryError] where there is no room.
 func (p *Plan) Scores(ctx context.Context, f Forward, s []float32) (err error) {
 	defer during("Scores", &err)
-	if ctx != nil && ctx.Err() != nil {
-		return fmt.Errorf("flash: %w", context.Cause(ctx))
+	if err := unlessEnded(ctx); err != nil {
+		return err
 	}
 	if err := p.usable(); err != nil {
 		return err

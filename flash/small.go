@@ -29,8 +29,8 @@ func (p *smallPlan) usable() error {
 
 // run prepares the recording that the plan keeps, which the first call makes, submits it and waits.
 func (p *smallPlan) run(ctx context.Context, recording func() (*Recording, error), prepare func(*Recording) error) error {
-	if ctx != nil && ctx.Err() != nil {
-		return fmt.Errorf("flash: %w", context.Cause(ctx))
+	if err := unlessEnded(ctx); err != nil {
+		return err
 	}
 	if err := p.usable(); err != nil {
 		return err
@@ -51,6 +51,18 @@ func (p *smallPlan) run(ctx context.Context, recording func() (*Recording, error
 		return err
 	}
 	return pending.Wait(ctx)
+}
+
+// newRecording makes a recording for the caller.
+func (p *smallPlan) newRecording(opts []RecordingOption, recording func(timestamps bool) (*Recording, error)) (*Recording, error) {
+	if err := p.usable(); err != nil {
+		return nil, err
+	}
+	timestamps, err := timestampsOf(opts)
+	if err != nil {
+		return nil, err
+	}
+	return recording(timestamps)
 }
 
 func (p *smallPlan) release() error {
