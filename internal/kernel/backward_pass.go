@@ -17,7 +17,8 @@ type Gradients struct {
 
 // List gives the tensors in the order of attn.BackwardOperands.
 func (g *Gradients) List() (all [len(attn.BackwardOperands)]*Operand) {
-	forward, own := g.Operands.List(), [...]*Operand{&g.DO, &g.DLSE, &g.DQ, &g.DK, &g.DV, &g.DBias, &g.DSinks}
+	forward, scores, own := g.Operands.List(), g.ScoreGradients.list(), [5 + scoreGradients]*Operand{&g.DO, &g.DLSE, &g.DQ, &g.DK, &g.DV}
+	copy(own[5:], scores[:])
 	attn.Pick(all[:], attn.BackwardPlaces, forward[:], own[:])
 	return all
 }

@@ -35,8 +35,15 @@ const scoreOperands = 8
 // ScoreGradients are the gradients with respect to such tensors that a pass may be asked for: without a buffer where one is not wanted.
 type ScoreGradients struct{ DBias, DSinks Operand }
 
+func (g *ScoreGradients) list() [scoreGradients]*Operand { return [...]*Operand{&g.DBias, &g.DSinks} }
+
+const scoreGradients = 2
+
 // Any says whether one of them is wanted.
-func (g *ScoreGradients) Any() bool { return g.DBias.Given() || g.DSinks.Given() }
+func (g *ScoreGradients) Any() bool {
+	all := g.list()
+	return slices.ContainsFunc(all[:], (*Operand).Given)
+}
 
 // Bias is one of the tensors that are added to scores.
 type Bias struct {
