@@ -37,6 +37,26 @@ var ForwardOperands = [...]Operand{
 	{Name: "ValueScales", Shape: (*Problem).ScalesShape, Statistics: true, When: (*Problem).hasValueScales, Cache: true},
 }
 
+// ByScore is the tensors that the scores of a problem are made with beside q and k.
+type ByScore struct {
+	Bias     PerScore
+	BoolMask PerScore
+	Sinks    bool
+}
+
+func (b ByScore) features() (f Features) {
+	if !b.Bias.None() {
+		f |= WithBias
+	}
+	if !b.BoolMask.None() {
+		f |= WithMask
+	}
+	if b.Sinks {
+		f |= WithSinks
+	}
+	return f
+}
+
 var (
 	biasOperand  = byScore("Bias", func(p *Problem) *PerScore { return &p.Bias })
 	maskOperand  = byScore("Mask", func(p *Problem) *PerScore { return &p.BoolMask })

@@ -11,8 +11,8 @@ import (
 // gradient by.
 func TestOperands(t *testing.T) {
 	p := Problem{Batch: 2, Heads: 6, KeyHeads: 3, QueryLen: 5, KeyLen: 7, HeadDim: 11, ValueDim: 13, DType: BF16,
-		Bias: PerScore{In: true, DType: BF16, Own: [4]bool{false, true, true, true}}, BoolMask: PerScore{In: true, DType: Bool},
-		Sinks: true, KeyLengths: true, QueryLengths: true}
+		ByScore: ByScore{Bias: PerScore{In: true, DType: BF16, Own: [4]bool{false, true, true, true}},
+			BoolMask: PerScore{In: true, DType: Bool}, Sinks: true}, KeyLengths: true, QueryLengths: true}
 	find := func(table []Operand, name string) *Operand {
 		i := slices.IndexFunc(table, func(o Operand) bool { return o.Name == name })
 		require.GreaterOrEqual(t, i, 0, name)

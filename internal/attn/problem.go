@@ -20,15 +20,13 @@ type Problem struct {
 	ValueDim int // of v and o
 	DType    DType
 	ByPosition
-	Scale    float64
-	Dropout  float64 // probability
-	Blocks   Blocks
-	Lists    Lists // of the keys that each query sees
-	Score    score.Function
-	Sees     score.MaskFunction
-	Bias     PerScore
-	BoolMask PerScore
-	Sinks    bool
+	Scale   float64
+	Dropout float64 // probability
+	Blocks  Blocks
+	Lists   Lists // of the keys that each query sees
+	Score   score.Function
+	Sees    score.MaskFunction
+	ByScore
 	MaxLogit bool // the largest score of each head is an output of forward passes
 
 	Pages              Pages // of pools that keys and values lie in
@@ -155,6 +153,7 @@ func (f Features) Names() []string {
 
 // Features are those that the problem has.
 func (p Problem) Features() (f Features) {
+	f = p.ByScore.features()
 	if p.DropThreshold() > 0 {
 		f |= WithDropout
 	}
@@ -167,14 +166,8 @@ func (p Problem) Features() (f Features) {
 			f |= WithSlopes
 		}
 	}
-	if !p.Bias.None() {
-		f |= WithBias
-	}
-	if !p.BoolMask.None() || !p.Sees.Everything() {
+	if !p.Sees.Everything() {
 		f |= WithMask
-	}
-	if p.Sinks {
-		f |= WithSinks
 	}
 	if p.lengths() {
 		f |= WithLengths
@@ -226,7 +219,7 @@ func (p Problem) Gradients() Problem {
 
 // MasksAlone is the problem without what becomes of its scores, but for which keys its functions let a query see.
 func (p Problem) MasksAlone() Problem {
-	p.Score, p.Bias, p.BoolMask, p.Sinks, p.MaxLogit = score.Function{}, PerScore{}, PerScore{}, false, false
+	p.Score, p.ByScore, p.MaxLogit = score.Function{}, ByScore{}, false
 	return p
 }
 

@@ -125,7 +125,7 @@ func MaxLogitConstants(p *attn.Problem) Constants { return Constants{"MAX_LOGIT"
 
 // NeedsMore says whether kernels of a problem read further arguments.
 func NeedsMore(p *attn.Problem) bool {
-	return !p.Bias.None() || !p.BoolMask.None() || p.Sinks || p.Padded() || p.Cached() || p.DrawsWithin() || p.MaxLogit ||
+	return p.ByScore != attn.ByScore{} || p.Padded() || p.Cached() || p.DrawsWithin() || p.MaxLogit ||
 		!p.Lists.None()
 }
 

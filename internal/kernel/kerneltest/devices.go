@@ -112,9 +112,9 @@ func Features() map[string]attn.Problem {
 	return map[string]attn.Problem{
 		"dropout":                    {Dropout: 0.5},
 		"block mask":                 {Blocks: attn.Blocks{Queries: 16, Keys: 16}},
-		"bias":                       {Bias: attn.PerScore{In: true, DType: attn.F32}},
-		"mask":                       {BoolMask: attn.PerScore{In: true, DType: attn.Bool}},
-		"sinks":                      {Sinks: true},
+		"bias":                       {ByScore: attn.ByScore{Bias: attn.PerScore{In: true, DType: attn.F32}}},
+		"mask":                       {ByScore: attn.ByScore{BoolMask: attn.PerScore{In: true, DType: attn.Bool}}},
+		"sinks":                      {ByScore: attn.ByScore{Sinks: true}},
 		"lengths of keys or queries": {KeyLengths: true},
 		"pages of keys and values":   {Pages: attn.Pages{Size: 16, Count: 8, PerSequence: 4}},
 		"quantised keys or values":   {KeyType: attn.Q8_0},

@@ -106,7 +106,7 @@ func TestMatrixBiasTiles(t *testing.T) {
 	for _, dim := range []int{32, 64, 96, 128, 256} {
 		for _, own := range []bool{true, false} {
 			p := kerneltest.Problem(attn.Problem{Heads: 32, KeyHeads: 32, QueryLen: 4096, HeadDim: dim, DType: attn.F16,
-				Bias: attn.PerScore{In: true, DType: attn.F16, Own: [4]bool{true, own, true, true}}})
+				ByScore: attn.ByScore{Bias: attn.PerScore{In: true, DType: attn.F16, Own: [4]bool{true, own, true, true}}}})
 			tuning := kernel.NewBackwardTuning(nil)
 			q, err := ChooseBackwardTile(c, p, layout, f, kernel.FormRegisters, "q_", tuning)
 			require.NoError(t, err)
