@@ -106,6 +106,18 @@ func (c Case) Seen(query int) (first, end int) {
 	return first, max(first, end)
 }
 
+// pairs is the number of pairs of a head that are seen, of lists as many as they have room for.
+func (c Case) pairs() (n float64) {
+	for i := range c.Nq {
+		first, end := c.Seen(i)
+		if c.Listed > 0 {
+			end = min(end, first+c.Listed)
+		}
+		n += float64(end - first)
+	}
+	return n
+}
+
 // checkMasks says what of masks does not go together.
 func (c Case) checkMasks() error {
 	switch name, n := maskOf(c.Mask); {

@@ -44,15 +44,7 @@ func (c Case) ForwardFLOPs() float64 {
 		return flops
 	}
 	if c.Mask != "" || c.Listed > 0 {
-		pairs := 0.0
-		for i := range c.Nq {
-			first, end := c.Seen(i)
-			if c.Listed > 0 {
-				end = min(end, first+c.Listed)
-			}
-			pairs += float64(end - first)
-		}
-		flops = 2 * float64(c.B) * float64(c.H) * pairs * float64(c.D+c.Dv)
+		flops = 2 * float64(c.B) * float64(c.H) * c.pairs() * float64(c.D+c.Dv)
 	}
 	if c.Density > 0 {
 		flops *= c.computed()
