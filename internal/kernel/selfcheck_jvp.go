@@ -7,7 +7,6 @@ import (
 
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/ref"
-	"github.com/vkattn/vkattn/pipeline"
 )
 
 // TryJVP runs the kernels of a pass in forward mode on random inputs for a small problem, of which these move, and compares with the
@@ -41,20 +40,14 @@ func (e *Env) TryJVP(p *attn.Problem, v Variant, moving Moving, scratch []uint64
 			return "", err
 		}
 	}
-	if err = t.captured(p, in, &j.Captured); err != nil {
+	r, err := t.recorder(p, in, &j.Operands, scratch)
+	if err != nil {
 		return "", err
 	}
-	if j.Blocks, err = t.blocks(p, in); err != nil {
+	if r.More, err = t.moreBytes(); err != nil { // for tangents, in any case
 		return "", err
 	}
-	r := &Recorder{Count: e.Counting}
-	if r.Scratch, err = t.allocAll(scratch); err != nil {
-		return "", err
-	}
-	if r.More, err = t.moreBytes(); err != nil {
-		return "", err
-	}
-	if err := e.Once(func(rec *pipeline.Recording) error { r.Rec = rec; return record(r, &j) }, selfCheckDispatches); err != nil {
+	if err := t.run(r, func() error { return record(r, &j) }); err != nil {
 		return "", err
 	}
 	return t.compareJVP(p, in, &j, moves, rows, v.LSE)
