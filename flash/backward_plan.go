@@ -60,14 +60,7 @@ func (g *backwardChoices) choose(p *Plan) (*backwardChoice, error) {
 // anything that needs them; what runs only forward never builds them.
 func (p *Plan) BackwardInfo() (_ PassInfo, err error) {
 	defer during("BackwardInfo", &err)
-	if err := p.usable(); err != nil {
-		return PassInfo{}, err
-	}
-	c, err := p.backward()
-	if err != nil {
-		return PassInfo{}, err
-	}
-	return c.info(), nil
+	return infoOf(p, p.backward)
 }
 
 // DropoutProbability is the probability in effect, Problem.Dropout taken to the nearest 1/256.

@@ -43,14 +43,7 @@ func (p *Plan) forwardMode() (*jvpChoice, error) {
 // it; what runs only forward never builds it.
 func (p *Plan) JVPInfo() (_ PassInfo, err error) {
 	defer during("JVPInfo", &err)
-	if err := p.usable(); err != nil {
-		return PassInfo{}, err
-	}
-	c, err := p.forwardMode()
-	if err != nil {
-		return PassInfo{}, err
-	}
-	return c.info(), nil
+	return infoOf(p, p.forwardMode)
 }
 
 // JVP runs a pass in forward mode and waits. Recordings are kept for the next call until Close. Errors are as those of [Plan.Forward], or

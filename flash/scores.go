@@ -85,15 +85,8 @@ func (r *Recording) scores(f Forward, w *Weights) error {
 		}
 	}
 	r.weights, c.ops.Weights = w, w.all()
-	if err := r.reset(); err != nil {
-		return p.dev.fail(err)
-	}
-	r.nameTensors(attn.ForwardOperands[:])
-	if err := p.program.(kernel.Scorer).RecordScores(&r.writer, &c.ops); err != nil {
-		return p.dev.fail(refused(err, "scores of "+p.problem.String(), p.ForwardInfo().Tier))
-	}
-	r.ready = true
-	return nil
+	return r.commands("scores of ", attn.ForwardOperands[:], Tier(p.kernel.Tier),
+		func() error { return p.program.(kernel.Scorer).RecordScores(&r.writer, &c.ops) })
 }
 
 // Download copies the matrix P [Batch, Heads, QueryLen, KeyLen] of the latest forward pass into p, in row-major order, after work that was
