@@ -170,8 +170,7 @@ func (p *Plan) Map(ctx context.Context, m Map) (err error) {
 	if err := p.usable(); err != nil {
 		return err
 	}
-	return p.maps.run(ctx, func() (*Recording, error) { return p.newMapRecording(false) },
-		func(r *Recording) error { return r.Map(m) })
+	return p.maps.run(ctx, p.newMapRecording, func(r *Recording) error { return r.Map(m) })
 }
 
 // MapInfo says how the plan makes maps. The kernel is chosen at the first call of this or of anything that needs it.
