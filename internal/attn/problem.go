@@ -108,9 +108,6 @@ func (p *Problem) entries(longest, packed int) float64 {
 // DropThreshold is k = round(256·Dropout): a weight is kept iff its draw, a byte, is at least k.
 func (p Problem) DropThreshold() int { return int(math.Round(256 * p.Dropout)) }
 
-// KeepScale is what weights that are kept are multiplied by.
-func (p Problem) KeepScale() float64 { return 256 / float64(256-p.DropThreshold()) }
-
 // Features are what a problem may have beyond plain attention, and a kernel may be able to compute.
 type Features uint32
 
