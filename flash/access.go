@@ -9,7 +9,7 @@ import (
 	"github.com/vkattn/vkattn/pipeline"
 )
 
-// What flash/tune, flash/kvcache, flash/rows and flash/hostmem work with, and nobody else; see package access.
+// What flash/tune, flash/kvcache, flash/rows, flash/ring and flash/hostmem work with, and nobody else; see package access.
 func init() {
 	access.Give(access.Flash[*Device, *Plan, Problem, *Tensor, *Recording]{
 		Env: func(d *Device) (*kernel.Env, error) {
@@ -25,6 +25,8 @@ func init() {
 			}
 			return p.attn(), nil
 		},
+		ByPosition: Problem.byPosition,
+		Unmask:     (*Problem).unmask,
 		Forward: func(p *Plan) (*kernel.Kernel, kernel.Program) {
 			if !p.made() {
 				return nil, nil

@@ -88,10 +88,8 @@ type Accumulate struct {
 
 // AccumulatePlan accumulates on a device. It may be used from several goroutines.
 type AccumulatePlan struct {
-	smallPlan
+	tensorsPlan
 	problem AccumulateProblem
-	program *pass.Accumulate
-	table   []attn.Operand
 }
 
 // PlanAccumulate builds the kernel. The error is an [*ArgumentError] for a problem that cannot be, an [*UnsupportedError] where the device
@@ -112,7 +110,7 @@ func (d *Device) PlanAccumulate(p AccumulateProblem) (_ *AccumulatePlan, err err
 		return nil, &UnsupportedError{What: "Accumulate", Reasons: []string{why}}
 	}
 	plan := &AccumulatePlan{problem: p}
-	plan.dev, plan.name, plan.table = d, "AccumulatePlan", plan.problem.operands()
+	plan.dev, plan.name, plan.does, plan.table = d, "AccumulatePlan", "Accumulate", plan.problem.operands()
 	plan.program, err = pass.NewAccumulate(d.env, &kernel.Accumulate{Rule: int(p.Rule), Shape: p.Shape, DType: attn.DType(t),
 		XF32: p.X == F32, YF32: p.Y == F32})
 	if err != nil {
@@ -139,8 +137,7 @@ func (p *AccumulatePlan) Accumulate(ctx context.Context, a Accumulate) (err erro
 	if err := p.made(); err != nil {
 		return err
 	}
-	return p.run(ctx, func() (*Recording, error) { return p.recording(false) },
-		func(r *Recording) error { return r.Accumulate(a) })
+	return p.run(ctx, p.recording, func(r *Recording) error { return r.Accumulate(a) })
 }
 
 // Close frees what the plan keeps, after waiting for what it has in flight. Closing again does nothing.
@@ -153,69 +150,25 @@ func (p *AccumulatePlan) Close() (err error) {
 	return p.release()
 }
 
-// accumulateCommands is what a recording of an [AccumulatePlan] has beside others.
-type accumulateCommands struct {
-	plan *AccumulatePlan
-	all  [len(kernel.AccumulateTensors)]given
-	to   [len(kernel.AccumulateTensors)]*kernel.Operand
-}
-
 // NewRecording makes an empty recording for [Recording.Accumulate].
 func (p *AccumulatePlan) NewRecording(opts ...RecordingOption) (_ *Recording, err error) {
 	defer during("NewRecording", &err)
 	if err := p.made(); err != nil {
 		return nil, err
 	}
-	if err := p.usable(); err != nil {
-		return nil, err
-	}
-	timestamps, err := timestampsOf(opts)
-	if err != nil {
-		return nil, err
-	}
-	return p.recording(timestamps)
-}
-
-func (p *AccumulatePlan) recording(timestamps bool) (*Recording, error) {
-	c := &accumulateCommands{plan: p}
-	for i := range c.all {
-		c.to[i] = &kernel.Operand{}
-		c.all[i].to = c.to[i]
-	}
-	r := &Recording{dev: p.dev, name: "Recording", first: "Accumulate", adding: c, tensors: make([]*Tensor, len(c.all))}
-	if err := r.open(kernel.RecordingInfo(p.program.Dispatches(), timestamps)); err != nil {
-		return nil, err
-	}
-	return r, nil
+	return p.newRecording(opts)
 }
 
 // Accumulate prepares a recording of an [AccumulatePlan] for these tensors, in place of what it held before. After the first time it
 // allocates nothing.
 func (r *Recording) Accumulate(a Accumulate) (err error) {
 	defer during("Recording.Accumulate", &err)
-	if err := r.begin("AccumulatePlan.NewRecording", r != nil && r.adding != nil); err != nil {
+	if err := r.beginSmall("Accumulate"); err != nil {
 		return err
 	}
 	defer r.mu.Unlock()
-	r.ready = false
-	c := r.adding
-	for i, t := range [len(c.all)]*Tensor{a.X, a.Y, a.XLSE, a.YLSE, a.LSE} {
-		c.all[i].tensor = t
+	for i, t := range [len(kernel.AccumulateTensors)]*Tensor{a.X, a.Y, a.XLSE, a.YLSE, a.LSE} {
+		r.small.all[i].tensor = t
 	}
-	if err := place("Accumulate", c.plan.table, c.all[:], r.dev, nil); err != nil {
-		return err
-	}
-	if t := a.XLSE; t != nil {
-		if t.layout.Shape[2] > 1 && t.layout.Strides[2] != 1 {
-			return badArgument("Accumulate.XLSE", t, "must have the rows of a head one behind the other")
-		}
-	}
-	for i := range c.all {
-		r.tensors[i] = c.all[i].tensor
-	}
-	if err = r.reset(); err == nil {
-		err = c.plan.program.Record(&r.writer, c.to[:])
-	}
-	r.ready = err == nil
-	return r.dev.fail(err)
+	return r.writeSmall()
 }

@@ -48,29 +48,18 @@ type Backward struct {
 }
 
 // given lists the tensors in the order of attn.BackwardOperands.
-func (b *Backward) given(to *kernel.Gradients) [len(attn.BackwardOperands)]given {
-	return [...]given{{b.Q, &to.Q}, {b.K, &to.K}, {b.V, &to.V}, {b.O, &to.O}, {b.LSE, &to.LSE}, {b.DO, &to.DO}, {b.DLSE, &to.DLSE},
-		{b.DQ, &to.DQ}, {b.DK, &to.DK}, {b.DV, &to.DV}, {b.Bias, &to.Bias}, {b.Mask, &to.Mask}, {b.Sinks, &to.Sinks},
-		{b.KeyLengths, &to.KeyLengths}, {b.QueryLengths, &to.QueryLengths}, {b.QueryStarts, &to.QueryStarts}, {b.KeyStarts, &to.KeyStarts},
-		{b.Lists, &to.Lists}, {b.DBias, &to.DBias}, {b.DSinks, &to.DSinks}}
+func (b *Backward) given(to *kernel.Gradients) (all [len(attn.BackwardOperands)]given) {
+	forward, own := b.Forward.given(&to.Operands), [...]given{{b.DO, &to.DO}, {b.DLSE, &to.DLSE}, {b.DQ, &to.DQ}, {b.DK, &to.DK},
+		{b.DV, &to.DV}, {b.DBias, &to.DBias}, {b.DSinks, &to.DSinks}}
+	attn.Pick(all[:], attn.BackwardPlaces, forward[:], own[:])
+	return all
 }
 
 // tensors lists what a recording keeps: the tensors, the block mask's among them.
 func (b *Backward) tensors(to *kernel.Gradients, held *[mostHeld]*Tensor) {
 	all := b.given(to)
-	hold(held, all[:])
-	if b.Blocks != nil {
-		held[len(all)] = b.Blocks.words
-	}
-	if b.MaskBlocks != nil {
-		held[len(all)] = b.MaskBlocks.words // a problem has one of them
-	}
-	for i, t := range b.Captured {
-		held[mostHeld-MaxCaptured+i] = t
-	}
-	for i, t := range b.DCaptured {
-		held[mostHeld-2*MaxCaptured+i] = t
-	}
+	b.hold(held, all[:])
+	copy(held[mostHeld-2*MaxCaptured:], b.DCaptured[:])
 }
 
 // check validates the tensors against the problem and gives what kernels are given. It does not allocate unless it fails.
@@ -79,32 +68,17 @@ func (b *Backward) check(p *Plan, g *kernel.Gradients) error {
 	if err := b.refuseCaches("Backward", "gradients"); err != nil {
 		return err
 	}
-	if err := place("Backward", attn.BackwardOperands[:], all[:], p.dev, &p.attn); err != nil {
-		return err
-	}
-	if err := b.Captured.place("Backward.Captured", p, &g.Captured); err != nil {
-		return err
-	}
-	if err := b.Captured.apart("Backward", attn.BackwardOperands[:], all[:]); err != nil {
-		return err
-	}
-	if err := b.Blocks.place("Backward.Blocks", p.dev, &p.problem, &g.Blocks); err != nil {
-		return err
-	}
-	if err := b.MaskBlocks.place("Backward.MaskBlocks", p, &g.Blocks); err != nil {
+	if err := b.place("Backward", attn.BackwardOperands[:], all[:], p, &g.Operands); err != nil {
 		return err
 	}
 	if err := b.placeCaptured(p, g, all[:]); err != nil {
 		return err
 	}
-	if !p.attn.Lists.None() {
-		if err := b.refuseByScore(); err != nil {
-			return err
-		}
+	g.HasDLSE, g.Accumulate = b.DLSE != nil, b.Accumulate
+	if p.attn.Lists.None() {
+		return nil
 	}
-	g.HasDLSE = b.DLSE != nil
-	g.Accumulate, g.Drop = b.Accumulate, kernel.Draw{Seed: b.Seed, Offset: b.Offset}
-	return nil
+	return b.refuseByScore()
 }
 
 // refuseByScore refuses gradients that no kernel makes where queries have lists of keys.
@@ -143,7 +117,7 @@ func (b *Backward) placeCaptured(p *Plan, g *kernel.Gradients, all []given) erro
 	if !g.HasDCaptured {
 		return nil
 	}
-	if err := b.DCaptured.placeGradients(name, p, &g.DCaptured); err != nil {
+	if err := b.DCaptured.placeGradients("Backward", p, &g.DCaptured); err != nil {
 		return err
 	}
 	for i, t := range b.DCaptured {

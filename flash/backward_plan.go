@@ -2,7 +2,6 @@ package flash
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/vkattn/vkattn/internal/kernel"
@@ -61,14 +60,7 @@ func (g *backwardChoices) choose(p *Plan) (*backwardChoice, error) {
 // anything that needs them; what runs only forward never builds them.
 func (p *Plan) BackwardInfo() (_ PassInfo, err error) {
 	defer during("BackwardInfo", &err)
-	if err := p.usable(); err != nil {
-		return PassInfo{}, err
-	}
-	c, err := p.backward()
-	if err != nil {
-		return PassInfo{}, err
-	}
-	return c.info(), nil
+	return infoOf(p, p.backward)
 }
 
 // DropoutProbability is the probability in effect, Problem.Dropout taken to the nearest 1/256.
@@ -83,38 +75,17 @@ func (p *Plan) DropoutProbability() float64 {
 // those of [Plan.Forward], or an [*UnsupportedError] where the implementation has no backward pass for the problem.
 func (p *Plan) Backward(ctx context.Context, b Backward) (err error) {
 	defer during("Backward", &err)
-	if ctx != nil && ctx.Err() != nil {
-		return fmt.Errorf("flash: %w", context.Cause(ctx))
-	}
-	pending, err := p.SubmitBackward(b)
-	if err != nil {
-		return err
-	}
-	return pending.Wait(ctx)
+	return awaited(ctx, func() (Pending, error) { return p.SubmitBackward(b) })
 }
 
 // SubmitBackward runs a backward pass without waiting, as SubmitForward does a forward one.
 func (p *Plan) SubmitBackward(b Backward) (_ Pending, err error) {
 	defer during("SubmitBackward", &err)
-	r, err := p.take(passBackward)
-	if err != nil {
-		return Pending{}, err
-	}
-	return p.send(r, r.Backward(b))
+	return p.submit(passBackward, func(r *Recording) error { return r.Backward(b) })
 }
 
 // RecordBackward writes a backward pass into the caller's command buffer, as RecordForward does a forward one.
 func (p *Plan) RecordBackward(cmd uintptr, b Backward) (_ *Recording, err error) {
 	defer during("RecordBackward", &err)
-	r, err := p.NewRecording(ForBackward())
-	if err != nil {
-		return nil, err
-	}
-	if err = r.Backward(b); err == nil {
-		err = r.Record(cmd)
-	}
-	if err != nil {
-		return nil, errors.Join(err, r.Close())
-	}
-	return r, nil
+	return p.record(cmd, func(r *Recording) error { return r.Backward(b) }, ForBackward())
 }

@@ -128,10 +128,10 @@ func (m *BlockMask) Close() error {
 	return m.words.Close()
 }
 
-// place checks what a pass was given as name against the problem, and puts it where kernels find it. It does not allocate unless it fails.
-func (m *BlockMask) place(name string, d *Device, p *Problem, to *pipeline.Binding) error {
+// place checks what a pass was given against the problem, and puts it where kernels find it. It does not allocate unless it fails.
+func (m *BlockMask) place(pass string, d *Device, p *Problem, to *pipeline.Binding) error {
 	*to = pipeline.Binding{}
-	if err := m.fits(name, d, p); err != nil || m == nil {
+	if err := m.fits(pass, d, p); err != nil || m == nil {
 		return err
 	}
 	*to = m.words.bound.Binding
@@ -139,22 +139,22 @@ func (m *BlockMask) place(name string, d *Device, p *Problem, to *pipeline.Bindi
 }
 
 // fits is the check.
-func (m *BlockMask) fits(name string, d *Device, p *Problem) error {
+func (m *BlockMask) fits(pass string, d *Device, p *Problem) error {
 	switch {
 	case m == nil && p.Blocks == (Blocks{}):
 		return nil
 	case m == nil || m.words == nil:
-		return badArgument(name, nil, "must be the mask of the problem's blocks, from NewBlockMask")
+		return badArgument(pass+".Blocks", nil, "must be the mask of the problem's blocks, from NewBlockMask")
 	case p.Blocks == (Blocks{}):
-		return badArgument(name, m, "must be nil: Problem.Blocks is zero")
+		return badArgument(pass+".Blocks", m, "must be nil: Problem.Blocks is zero")
 	case m.blocks != p.Blocks || m.shape != p.MaskShape():
-		return badArgument(name, m, "must be of %v blocks of %d × %d", p.MaskShape(), p.Blocks.Queries, p.Blocks.Keys)
+		return badArgument(pass+".Blocks", m, "must be of %v blocks of %d × %d", p.MaskShape(), p.Blocks.Queries, p.Blocks.Keys)
 	}
-	if err := m.words.usable(name); err != nil {
-		return err
+	if m.words.usable(pass) != nil {
+		return m.words.usable(pass + ".Blocks")
 	}
 	if m.words.dev != d {
-		return badArgument(name, m, "must be a mask of the plan's device")
+		return badArgument(pass+".Blocks", m, "must be a mask of the plan's device")
 	}
 	return nil
 }

@@ -43,6 +43,18 @@ func (c *chosen[K, P]) info() PassInfo {
 	return info
 }
 
+// infoOf describes what a plan chooses for a pass.
+func infoOf[K kernel.AnyKernel, P fitted](p *Plan, choose func() (*chosen[K, P], error)) (PassInfo, error) {
+	if err := p.usable(); err != nil {
+		return PassInfo{}, err
+	}
+	c, err := choose()
+	if err != nil {
+		return PassInfo{}, err
+	}
+	return c.info(), nil
+}
+
 // choice is what a plan chose, once it was asked for.
 type choice[K kernel.AnyKernel, P fitted] struct {
 	mu   sync.Mutex

@@ -280,7 +280,7 @@ func TestDecodeTileFitsAnyDevice(t *testing.T) {
 		if tile.Parts > 1 {
 			k, row := c.Prediction(), c.First(attnOf(p), c.Lanes(), scalar.DecodeKernel)
 			size := kernel.PartsScratch(attnOf(p), tile.Parts)
-			require.LessOrEqual(t, size[0]+size[1], uint64(scalar.DecodeMostBytes))
+			require.LessOrEqual(t, size[0]+size[1], uint64(kernel.DecodeMostBytes))
 			require.LessOrEqual(t, tile.Groups(attnOf(p))*uint64(tile.Parts), uint64(row.Get("beside")*k.Count))
 			require.GreaterOrEqual(t, p.attn().MostKeys()/tile.Parts, row.Get("part_keys"))
 		}

@@ -50,37 +50,46 @@ func (f *Forward) given(to *kernel.Operands) [len(attn.ForwardOperands)]given {
 // check validates the tensors against the problem and gives what kernels are given. It does not allocate unless it fails.
 func (f *Forward) check(p *Plan, ops *kernel.Operands) error {
 	all := f.given(ops)
-	if err := place("Forward", attn.ForwardOperands[:], all[:], p.dev, &p.attn); err != nil {
-		return err
-	}
-	if err := f.Captured.place("Forward.Captured", p, &ops.Captured); err != nil {
-		return err
-	}
-	if err := f.Captured.apart("Forward", attn.ForwardOperands[:], all[:]); err != nil {
-		return err
-	}
-	if err := f.Blocks.place("Forward.Blocks", p.dev, &p.problem, &ops.Blocks); err != nil {
-		return err
-	}
-	if err := f.MaskBlocks.place("Forward.MaskBlocks", p, &ops.Blocks); err != nil {
-		return err
-	}
 	ops.HasLSE = f.LSE != nil
-	ops.Drop = kernel.Draw{Seed: f.Seed, Offset: f.Offset}
-	return nil
+	return f.place("Forward", attn.ForwardOperands[:], all[:], p, ops)
+}
+
+// place checks all that a pass of any direction is given, its tensors in the order of its table and what else it has of a forward pass, and
+// puts it where kernels find it.
+func (f *Forward) place(pass string, table []attn.Operand, all []given, p *Plan, to *kernel.Operands) error {
+	if err := place(pass, table, all, p.dev, &p.attn); err != nil {
+		return err
+	}
+	if err := f.Captured.place(pass, p, &to.Captured); err != nil {
+		return err
+	}
+	if err := f.Captured.apart(pass, table, all); err != nil {
+		return err
+	}
+	if err := f.Blocks.place(pass, p.dev, &p.problem, &to.Blocks); err != nil {
+		return err
+	}
+	to.Drop = kernel.Draw{Seed: f.Seed, Offset: f.Offset}
+	return f.MaskBlocks.place(pass, p, &to.Blocks)
 }
 
 // tensors lists what a recording keeps: the tensors, the block mask's among them.
 func (f *Forward) tensors(to *kernel.Operands, held *[mostHeld]*Tensor) {
 	all := f.given(to)
-	hold(held, all[:])
+	f.hold(held, all[:])
+}
+
+// hold lists the tensors of a pass, and what else it has of a forward pass.
+func (f *Forward) hold(held *[mostHeld]*Tensor, all []given) {
+	clear(held[len(all):])
+	for i := range all {
+		held[i] = all[i].tensor
+	}
 	if f.Blocks != nil {
 		held[len(all)] = f.Blocks.words
 	}
 	if f.MaskBlocks != nil {
 		held[len(all)] = f.MaskBlocks.words // a problem has one of them
 	}
-	for i, t := range f.Captured {
-		held[mostHeld-MaxCaptured+i] = t
-	}
+	copy(held[mostHeld-MaxCaptured:], f.Captured[:])
 }

@@ -35,26 +35,17 @@ type JVP struct {
 }
 
 // given lists the tensors in the order of attn.JVPOperands.
-func (j *JVP) given(to *kernel.Tangents) [len(attn.JVPOperands)]given {
-	return [...]given{{j.Q, &to.Q}, {j.K, &to.K}, {j.V, &to.V}, {j.O, &to.O}, {j.LSE, &to.LSE}, {j.QTangent, &to.QTangent},
-		{j.KTangent, &to.KTangent}, {j.VTangent, &to.VTangent}, {j.OTangent, &to.OTangent}, {j.LSETangent, &to.LSETangent},
-		{j.Bias, &to.Bias}, {j.Mask, &to.Mask}, {j.Sinks, &to.Sinks}, {j.KeyLengths, &to.KeyLengths}, {j.QueryLengths, &to.QueryLengths},
-		{j.QueryStarts, &to.QueryStarts}, {j.KeyStarts, &to.KeyStarts}, {j.Lists, &to.Lists}, {j.BiasTangent, &to.BiasTangent}}
+func (j *JVP) given(to *kernel.Tangents) (all [len(attn.JVPOperands)]given) {
+	forward, own := j.Forward.given(&to.Operands), [...]given{{j.QTangent, &to.QTangent}, {j.KTangent, &to.KTangent},
+		{j.VTangent, &to.VTangent}, {j.OTangent, &to.OTangent}, {j.LSETangent, &to.LSETangent}, {j.BiasTangent, &to.BiasTangent}}
+	attn.Pick(all[:], attn.JVPPlaces, forward[:], own[:])
+	return all
 }
 
 // tensors lists what a recording keeps: the tensors, the block mask's among them.
 func (j *JVP) tensors(to *kernel.Tangents, held *[mostHeld]*Tensor) {
 	all := j.given(to)
-	hold(held, all[:])
-	if j.Blocks != nil {
-		held[len(all)] = j.Blocks.words
-	}
-	if j.MaskBlocks != nil {
-		held[len(all)] = j.MaskBlocks.words // a problem has one of them
-	}
-	for i, t := range j.Captured {
-		held[mostHeld-MaxCaptured+i] = t
-	}
+	j.hold(held, all[:])
 }
 
 // check validates the tensors against the problem and gives what kernels are given. It does not allocate unless it fails.
@@ -70,21 +61,5 @@ func (j *JVP) check(p *Plan, to *kernel.Tangents) error {
 		return badArgument("JVP", "without tangents",
 			"one of QTangent, KTangent, VTangent and BiasTangent at least must be given: nothing moves")
 	}
-	if err := place("JVP", attn.JVPOperands[:], all[:], p.dev, &p.attn); err != nil {
-		return err
-	}
-	if err := j.Captured.place("JVP.Captured", p, &to.Captured); err != nil {
-		return err
-	}
-	if err := j.Captured.apart("JVP", attn.JVPOperands[:], all[:]); err != nil {
-		return err
-	}
-	if err := j.Blocks.place("JVP.Blocks", p.dev, &p.problem, &to.Blocks); err != nil {
-		return err
-	}
-	if err := j.MaskBlocks.place("JVP.MaskBlocks", p, &to.Blocks); err != nil {
-		return err
-	}
-	to.Drop = kernel.Draw{Seed: j.Seed, Offset: j.Offset}
-	return nil
+	return j.place("JVP", attn.JVPOperands[:], all[:], p, &to.Operands)
 }

@@ -2,8 +2,6 @@ package flash
 
 import (
 	"context"
-	"errors"
-	"fmt"
 
 	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/internal/kernel/catalogue"
@@ -45,52 +43,24 @@ func (p *Plan) forwardMode() (*jvpChoice, error) {
 // it; what runs only forward never builds it.
 func (p *Plan) JVPInfo() (_ PassInfo, err error) {
 	defer during("JVPInfo", &err)
-	if err := p.usable(); err != nil {
-		return PassInfo{}, err
-	}
-	c, err := p.forwardMode()
-	if err != nil {
-		return PassInfo{}, err
-	}
-	return c.info(), nil
+	return infoOf(p, p.forwardMode)
 }
 
 // JVP runs a pass in forward mode and waits. Recordings are kept for the next call until Close. Errors are as those of [Plan.Forward], or
 // an [*UnsupportedError] where no kernel can run it: keys and values in a cache have no tangents.
 func (p *Plan) JVP(ctx context.Context, j JVP) (err error) {
 	defer during("JVP", &err)
-	if ctx != nil && ctx.Err() != nil {
-		return fmt.Errorf("flash: %w", context.Cause(ctx))
-	}
-	pending, err := p.SubmitJVP(j)
-	if err != nil {
-		return err
-	}
-	return pending.Wait(ctx)
+	return awaited(ctx, func() (Pending, error) { return p.SubmitJVP(j) })
 }
 
 // SubmitJVP runs a pass in forward mode without waiting, as SubmitForward does a forward pass.
 func (p *Plan) SubmitJVP(j JVP) (_ Pending, err error) {
 	defer during("SubmitJVP", &err)
-	r, err := p.take(passJVP)
-	if err != nil {
-		return Pending{}, err
-	}
-	return p.send(r, r.JVP(j))
+	return p.submit(passJVP, func(r *Recording) error { return r.JVP(j) })
 }
 
 // RecordJVP writes a pass in forward mode into the caller's command buffer, as RecordForward does a forward pass.
 func (p *Plan) RecordJVP(cmd uintptr, j JVP) (_ *Recording, err error) {
 	defer during("RecordJVP", &err)
-	r, err := p.NewRecording(ForJVP())
-	if err != nil {
-		return nil, err
-	}
-	if err = r.JVP(j); err == nil {
-		err = r.Record(cmd)
-	}
-	if err != nil {
-		return nil, errors.Join(err, r.Close())
-	}
-	return r, nil
+	return p.record(cmd, func(r *Recording) error { return r.JVP(j) }, ForJVP())
 }

@@ -101,12 +101,13 @@ func mapOperands(r *mapCommands) []attn.Operand {
 }
 
 // given lists the tensors in the order of mapOperands.
-func (m *Map) given(to *kernel.MapOperands) [mapTensors]given {
-	return [...]given{{m.Out, &to.O}, {m.Entropy, &to.Entropy}, {m.Distance, &to.Distance}, {m.Q, &to.Q}, {m.K, &to.K}, {m.LSE, &to.LSE},
-		{m.Bias, &to.Bias}, {m.Mask, &to.Mask}, {m.KeyLengths, &to.KeyLengths}, {m.QueryLengths, &to.QueryLengths},
-		{m.QueryStarts, &to.QueryStarts}, {m.KeyStarts, &to.KeyStarts}, {m.PageTable, &to.PageTable}, {m.PageStarts, &to.PageStarts},
-		{m.LastPages, &to.LastPages}, {m.KeyScales, &to.KeyScales}}
+func (m *Map) given(to *kernel.MapOperands) (all [mapTensors]given) {
+	forward, own := m.Forward.given(&to.Operands), [...]given{{m.Out, &to.O}, {m.Entropy, &to.Entropy}, {m.Distance, &to.Distance}}
+	attn.Pick(all[:], mapPlaces, forward[:], own[:])
+	return all
 }
+
+var mapPlaces = attn.Places(mapOperands(nil))
 
 const (
 	mapTensors = len(attn.ForwardOperands) - 6 + 3
@@ -169,8 +170,7 @@ func (p *Plan) Map(ctx context.Context, m Map) (err error) {
 	if err := p.usable(); err != nil {
 		return err
 	}
-	return p.maps.run(ctx, func() (*Recording, error) { return p.newMapRecording(false) },
-		func(r *Recording) error { return r.Map(m) })
+	return p.maps.run(ctx, p.newMapRecording, func(r *Recording) error { return r.Map(m) })
 }
 
 // MapInfo says how the plan makes maps. The kernel is chosen at the first call of this or of anything that needs it.
@@ -257,14 +257,14 @@ func (r *Recording) Map(m Map) (err error) {
 	if err := place("Map", c.table, all[:], r.dev, p); err != nil {
 		return err
 	}
-	if err := m.Captured.place("Map.Captured", c.plan, &c.ops.Captured); err != nil {
+	if err := m.Captured.place("Map", c.plan, &c.ops.Captured); err != nil {
 		return err
 	}
 	if err := m.Captured.apart("Map", c.table, all[:]); err != nil {
 		return err
 	}
 	if !p.Blocks.None() || m.Blocks != nil {
-		if err := m.Blocks.place("Map.Blocks", r.dev, &c.plan.problem, &c.ops.Blocks); err != nil {
+		if err := m.Blocks.place("Map", r.dev, &c.plan.problem, &c.ops.Blocks); err != nil {
 			return err
 		}
 	}

@@ -118,8 +118,8 @@ func (m *MaskBlocks) Update(ctx context.Context, captured ...*Tensor) (err error
 }
 
 func (m *MaskBlocks) update(ctx context.Context, captured []*Tensor) error {
-	if ctx != nil && ctx.Err() != nil {
-		return fmt.Errorf("flash: %w", context.Cause(ctx))
+	if err := unlessEnded(ctx); err != nil {
+		return err
 	}
 	var given Captured
 	if len(captured) > len(given) {
@@ -128,7 +128,7 @@ func (m *MaskBlocks) update(ctx context.Context, captured []*Tensor) error {
 	copy(given[:], captured)
 	var to [MaxCaptured]pipeline.Binding
 	d := m.words.dev
-	if err := given.place("NewMaskBlocks.captured", &Plan{dev: d, captured: m.captured}, &to); err != nil {
+	if err := given.fits("NewMaskBlocks", "captured", &Plan{dev: d, captured: m.captured}, &to); err != nil {
 		return err
 	}
 	return d.fail(m.classifier.Run(&to, m.words.bound.Binding))
@@ -180,28 +180,28 @@ func (m *MaskBlocks) Close() error {
 	return errors.Join(m.words.Close(), closeTables(m.captured))
 }
 
-// place checks what a pass was given as name against the problem, and puts it where kernels find it, unless there is neither. It does not
+// place checks what a pass was given against the problem, and puts it where kernels find it, unless there is neither. It does not
 // allocate unless it fails.
-func (m *MaskBlocks) place(name string, plan *Plan, to *pipeline.Binding) error {
+func (m *MaskBlocks) place(pass string, plan *Plan, to *pipeline.Binding) error {
 	p := &plan.attn
 	switch {
 	case m == nil && !p.Blocks.Classed:
 		return nil
 	case m == nil || m.words == nil:
-		return badArgument(name, nil, "must be the mask of the problem's classes, from NewMaskBlocks")
+		return badArgument(pass+".MaskBlocks", nil, "must be the mask of the problem's classes, from NewMaskBlocks")
 	case !p.Blocks.Classed:
-		return badArgument(name, m, "must be nil: Problem.MaskBlocks is zero")
+		return badArgument(pass+".MaskBlocks", m, "must be nil: Problem.MaskBlocks is zero")
 	case m.of.Blocks != p.Blocks || m.of.Mask() != p.Mask() || m.of.MaskShape() != p.MaskShape():
-		return badArgument(name, m, "must be of %v blocks of %v, and made with the problem's QueryLen, KeyLen, Causal and Window",
-			p.MaskShape(), p.Blocks)
+		return badArgument(pass+".MaskBlocks", m, "must be of %v blocks of %v, and made with the problem's QueryLen, KeyLen, "+
+			"Causal and Window", p.MaskShape(), p.Blocks)
 	case m.key != plan.classes:
-		return badArgument(name, m, "must be of the problem's own mask functions, %v", p.Sees)
+		return badArgument(pass+".MaskBlocks", m, "must be of the problem's own mask functions, %v", p.Sees)
 	}
-	if err := m.words.usable(name); err != nil {
-		return err
+	if m.words.usable(pass) != nil {
+		return m.words.usable(pass + ".MaskBlocks")
 	}
 	if m.words.dev != plan.dev {
-		return badArgument(name, m, "must be a mask of the plan's device")
+		return badArgument(pass+".MaskBlocks", m, "must be a mask of the plan's device")
 	}
 	*to = m.words.bound.Binding
 	return nil

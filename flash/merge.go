@@ -146,10 +146,8 @@ func (d *Device) Merge(ctx context.Context, m Merge) (err error) {
 
 // MergePlan merges on a device. It may be used from several goroutines.
 type MergePlan struct {
-	smallPlan
+	tensorsPlan
 	problem MergeProblem
-	program *pass.Merge
-	table   []attn.Operand
 }
 
 // PlanMerge builds the kernel that merges. The error is an [*ArgumentError] for a problem that cannot be, an [*UnsupportedError] where the
@@ -172,7 +170,7 @@ func (d *Device) PlanMerge(p MergeProblem) (_ *MergePlan, err error) {
 		return nil, &UnsupportedError{What: "Merge", Reasons: []string{why}}
 	}
 	plan := &MergePlan{problem: p}
-	plan.dev, plan.name, plan.table = d, "MergePlan", plan.problem.operands()
+	plan.dev, plan.name, plan.does, plan.table, plan.first = d, "MergePlan", "Merge", plan.problem.operands(), 2
 	for i := range plan.table {
 		o := &plan.table[i]
 		if n, ok := attn.Elements(o.Shape(nil)); !ok || n > math.MaxUint32 {
@@ -218,7 +216,7 @@ func (p *MergePlan) Merge(ctx context.Context, m Merge) (err error) {
 	if err := p.made(); err != nil {
 		return err
 	}
-	return p.run(ctx, func() (*Recording, error) { return p.recording(false) }, func(r *Recording) error { return r.Merge(m) })
+	return p.run(ctx, p.recording, func(r *Recording) error { return r.Merge(m) })
 }
 
 // Close frees what the plan keeps, after waiting for what it has in flight. Closing again does nothing.
@@ -231,83 +229,31 @@ func (p *MergePlan) Close() (err error) {
 	return p.release()
 }
 
-// mergeCommands is what a recording of a [MergePlan] has beside others.
-type mergeCommands struct {
-	plan *MergePlan
-	all  []given           // in the order of the plan's table
-	to   []*kernel.Operand // in that of the kernel: o and lse, then the parts
-}
-
 // NewRecording makes an empty recording for [Recording.Merge].
 func (p *MergePlan) NewRecording(opts ...RecordingOption) (_ *Recording, err error) {
 	defer during("NewRecording", &err)
 	if err := p.made(); err != nil {
 		return nil, err
 	}
-	if err := p.usable(); err != nil {
-		return nil, err
-	}
-	timestamps, err := timestampsOf(opts)
-	if err != nil {
-		return nil, err
-	}
-	return p.recording(timestamps)
-}
-
-func (p *MergePlan) recording(timestamps bool) (*Recording, error) {
-	sizes := p.program.Scratch()
-	if err := p.dev.roomFor("workspace", sizes); err != nil {
-		return nil, err
-	}
-	n := len(p.table)
-	c := &mergeCommands{plan: p, all: make([]given, n), to: make([]*kernel.Operand, n)}
-	for i := range c.all {
-		c.all[i].to = &kernel.Operand{}
-		c.to[(i+2)%n] = c.all[i].to
-	}
-	r := &Recording{dev: p.dev, name: "Recording", first: "Merge", merging: c, tensors: make([]*Tensor, len(c.all))}
-	if err := r.open(kernel.RecordingInfo(p.program.Dispatches(), timestamps)); err != nil {
-		return nil, err
-	}
-	if err := r.workspace(sizes); err != nil {
-		return nil, err
-	}
-	return r, nil
+	return p.newRecording(opts)
 }
 
 // Merge prepares a recording of a [MergePlan] for these tensors, in place of what it held before. After the first time it allocates
 // nothing.
 func (r *Recording) Merge(m Merge) (err error) {
 	defer during("Recording.Merge", &err)
-	if err := r.begin("MergePlan.NewRecording", r != nil && r.merging != nil); err != nil {
+	if err := r.beginSmall("Merge"); err != nil {
 		return err
 	}
 	defer r.mu.Unlock()
-	r.ready = false
-	c := r.merging
-	n := c.plan.problem.tensors()
+	all := r.small.all
+	n := len(all)/2 - 1
 	if len(m.Parts) != n {
 		return badArgument("len(Merge.Parts)", len(m.Parts), "must be %d, as the plan's problem has pairs of tensors", n)
 	}
 	for i := range m.Parts {
-		part := &m.Parts[i]
-		c.all[2*i].tensor, c.all[2*i+1].tensor = part.O, part.LSE
+		all[2*i].tensor, all[2*i+1].tensor = m.Parts[i].O, m.Parts[i].LSE
 	}
-	c.all[2*n].tensor, c.all[2*n+1].tensor = m.O, m.LSE
-	if err := place("Merge", c.plan.table, c.all, r.dev, nil); err != nil {
-		return err
-	}
-	for i := range m.Parts {
-		if t := m.Parts[i].LSE; t.layout.Shape[2] > 1 && t.layout.Strides[2] != 1 {
-			return badArgument(fmt.Sprintf("Merge.Parts[%d].LSE", i), t, "must have the rows of a head one behind the other")
-		}
-	}
-	for i := range c.all {
-		r.tensors[i] = c.all[i].tensor
-	}
-	if err = r.reset(); err == nil {
-		err = c.plan.program.Record(&r.writer, c.to)
-	}
-	r.ready = err == nil
-	return r.dev.fail(err)
+	all[2*n].tensor, all[2*n+1].tensor = m.O, m.LSE
+	return r.writeSmall()
 }

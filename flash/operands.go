@@ -82,11 +82,3 @@ func writable(pass string, table []attn.Operand, all []given, at int) error {
 	}
 	return nil
 }
-
-// hold lists what callers gave for a recording to keep, and nothing else.
-func hold(held *[mostHeld]*Tensor, all []given) {
-	clear(held[len(all):])
-	for i := range all {
-		held[i] = all[i].tensor
-	}
-}

@@ -115,10 +115,10 @@ func (p Pending) Wait(ctx context.Context) (err error) {
 	if e := p.wait(); err == nil {
 		err = e
 	}
-	if err == nil && ctx != nil && ctx.Err() != nil {
-		return fmt.Errorf("flash: %w", context.Cause(ctx))
+	if err != nil {
+		return err
 	}
-	return err
+	return unlessEnded(ctx)
 }
 
 // others are the submissions of recordings that were submitted together with the last; none once that has moved on, since they ended
@@ -199,4 +199,24 @@ func (p Pending) latest() bool {
 	p.rec.mu.Lock()
 	defer p.rec.mu.Unlock()
 	return p.submit == p.rec.submits
+}
+
+// unlessEnded is the error of a context that is cancelled already.
+func unlessEnded(ctx context.Context) error {
+	if ctx != nil && ctx.Err() != nil {
+		return fmt.Errorf("flash: %w", context.Cause(ctx))
+	}
+	return nil
+}
+
+// awaited submits, unless the context is cancelled already, and waits.
+func awaited(ctx context.Context, submit func() (Pending, error)) error {
+	if err := unlessEnded(ctx); err != nil {
+		return err
+	}
+	pending, err := submit()
+	if err != nil {
+		return err
+	}
+	return pending.Wait(ctx)
 }

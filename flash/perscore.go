@@ -77,19 +77,20 @@ func closeTables(all []captured) (err error) {
 	return err
 }
 
-// place checks captured tensors and puts them where kernels find them, and where a recording holds them; name is what errors call them. It
-// does not allocate unless it fails.
-func (given *Captured) place(name string, p *Plan, to *[MaxCaptured]pipeline.Binding) error {
-	return given.fits(name, false, p, to)
+// place checks captured tensors and puts them where kernels find them, and where a recording holds them. It does not allocate unless it
+// fails.
+func (given *Captured) place(pass string, p *Plan, to *[MaxCaptured]pipeline.Binding) error {
+	return given.fits(pass, "Captured", p, to)
 }
 
 // placeGradients does so for the gradients with respect to captured tensors, of which each may be left out, and tables have none.
-func (given *Captured) placeGradients(name string, p *Plan, to *[MaxCaptured]pipeline.Binding) error {
-	return given.fits(name, true, p, to)
+func (given *Captured) placeGradients(pass string, p *Plan, to *[MaxCaptured]pipeline.Binding) error {
+	return given.fits(pass, "DCaptured", p, to)
 }
 
-func (given *Captured) fits(name string, gradients bool, p *Plan, to *[MaxCaptured]pipeline.Binding) error {
-	n := 0
+func (given *Captured) fits(pass, field string, p *Plan, to *[MaxCaptured]pipeline.Binding) error {
+	n, gradients := 0, field == "DCaptured"
+	bad := func(t *Tensor, rule string, a ...any) error { return badArgument(pass+"."+field, t, rule, a...) }
 	*to = [MaxCaptured]pipeline.Binding{}
 	for i := range p.captured {
 		c := &p.captured[i]
@@ -105,26 +106,26 @@ func (given *Captured) fits(name string, gradients bool, p *Plan, to *[MaxCaptur
 			continue
 		}
 		if t == nil || t.mem == nil || t.mem.closed.Load() || t.dev.usable() != nil {
-			return t.usable(name)
+			return t.usable(pass + "." + field)
 		}
 		switch {
 		case gradients && c.why != nil:
-			return badArgument(name, t, "%s has no gradient: %v", c.name, c.why)
+			return bad(t, "%s has no gradient: %v", c.name, c.why)
 		case t.dev != p.dev:
-			return badArgument(name, t, "%s must be a tensor of the plan's device", c.name)
+			return bad(t, "%s must be a tensor of the plan's device", c.name)
 		case t.dtype != c.dtype || t.layout.Shape != c.shape:
-			return badArgument(name, t, "%s must be %v of shape %v", c.name, c.dtype, c.shape)
+			return bad(t, "%s must be %v of shape %v", c.name, c.dtype, c.shape)
 		case !t.layout.Dense():
-			return badArgument(name, t, "%s must be in row-major order", c.name)
+			return bad(t, "%s must be in row-major order", c.name)
 		case t.bound.Offset != 0:
-			return badArgument(name, t, "%s must begin where the device can bind it: at a multiple of %d bytes", c.name,
+			return bad(t, "%s must begin where the device can bind it: at a multiple of %d bytes", c.name,
 				p.dev.env.Caps.Facts.Limits.MinStorageBufferAlignment)
 		}
 		to[i] = t.bound.Binding
 	}
 	for _, t := range given[n:] {
 		if t != nil {
-			return badArgument(name, t, "the functions capture %d tensors by name", n)
+			return bad(t, "the functions capture %d tensors by name", n)
 		}
 	}
 	return nil

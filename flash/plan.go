@@ -169,31 +169,23 @@ func (p *Plan) String() string {
 // workspace, the context's own where it is cancelled, after the device has finished.
 func (p *Plan) Forward(ctx context.Context, f Forward) (err error) {
 	defer during("Forward", &err)
-	if ctx != nil && ctx.Err() != nil {
-		return fmt.Errorf("flash: %w", context.Cause(ctx))
-	}
-	pending, err := p.SubmitForward(f)
-	if err != nil {
-		return err
-	}
-	return pending.Wait(ctx)
+	return awaited(ctx, func() (Pending, error) { return p.SubmitForward(f) })
 }
 
 // SubmitForward runs the plan without waiting. The tensors must stay until Wait; a submission that is never waited for keeps
 // its recording until Close.
 func (p *Plan) SubmitForward(f Forward) (_ Pending, err error) {
 	defer during("SubmitForward", &err)
-	r, err := p.take(passForward)
+	return p.submit(passForward, func(r *Recording) error { return r.Forward(f) })
+}
+
+// submit prepares a recording of the plan's own and submits it.
+func (p *Plan) submit(which direction, prepare func(*Recording) error) (pending Pending, err error) {
+	r, err := p.take(which)
 	if err != nil {
 		return Pending{}, err
 	}
-	return p.send(r, r.Forward(f))
-}
-
-// send submits a recording that take lent, unless recording it failed.
-func (p *Plan) send(r *Recording, err error) (Pending, error) {
-	if err == nil {
-		var pending Pending
+	if err = prepare(r); err == nil {
 		if pending, err = r.Submit(); err == nil {
 			return pending, nil
 		}
@@ -202,23 +194,28 @@ func (p *Plan) send(r *Recording, err error) (Pending, error) {
 	return Pending{}, err
 }
 
-// RecordForward writes the plan into the caller's command buffer, with the barriers before and after it that the tensors' uses ask for
-// ([Tensor.Used]); see Recording.Record. The caller closes the recording when
-// the device has finished with the command buffer. Where the same tensors or command buffers come again and again, a
-// NewRecording of one's own saves making descriptors and workspace each time.
-func (p *Plan) RecordForward(cmd uintptr, f Forward) (_ *Recording, err error) {
-	defer during("RecordForward", &err)
-	r, err := p.NewRecording()
+// record prepares a recording for the caller and writes it into a command buffer.
+func (p *Plan) record(cmd uintptr, prepare func(*Recording) error, opts ...RecordingOption) (*Recording, error) {
+	r, err := p.NewRecording(opts...)
 	if err != nil {
 		return nil, err
 	}
-	if err = r.Forward(f); err == nil {
+	if err = prepare(r); err == nil {
 		err = r.Record(cmd)
 	}
 	if err != nil {
 		return nil, errors.Join(err, r.Close())
 	}
 	return r, nil
+}
+
+// RecordForward writes the plan into the caller's command buffer, with the barriers before and after it that the tensors' uses ask for
+// ([Tensor.Used]); see Recording.Record. The caller closes the recording when
+// the device has finished with the command buffer. Where the same tensors or command buffers come again and again, a
+// NewRecording of one's own saves making descriptors and workspace each time.
+func (p *Plan) RecordForward(cmd uintptr, f Forward) (_ *Recording, err error) {
+	defer during("RecordForward", &err)
+	return p.record(cmd, func(r *Recording) error { return r.Forward(f) })
 }
 
 // NewRecording makes an empty recording with descriptors and workspace of its own. It lives until its own Close, or the

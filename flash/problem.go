@@ -215,14 +215,23 @@ func (p Problem) attn() attn.Problem {
 	return attn.Problem{
 		Batch: p.Batch, Heads: p.Heads, KeyHeads: p.KeyHeads, QueryLen: p.QueryLen, KeyLen: p.KeyLen, HeadDim: p.HeadDim,
 		ValueDim: p.ValueDim,
-		DType:    attn.DType(p.DType), Causal: attn.Causal(p.Causal), Window: attn.Window(p.Window), Scale: p.Scale, Dropout: p.Dropout,
+		DType:    attn.DType(p.DType), ByPosition: p.byPosition(), Scale: p.Scale, Dropout: p.Dropout,
 		Blocks: p.blocks(), Lists: attn.Lists(p.Lists),
-		Score: p.ScoreFunction, Sees: p.MaskFunction, Bias: p.Bias.attn(&p), BoolMask: p.Mask.attn(&p), Sinks: p.Sinks,
+		Score: p.ScoreFunction, Sees: p.MaskFunction,
+		ByScore:    attn.ByScore{Bias: p.Bias.attn(&p), BoolMask: p.Mask.attn(&p), Sinks: p.Sinks},
 		MaxLogit:   p.MaxLogit,
 		KeyLengths: p.KeyLengths, QueryLengths: p.QueryLengths, Packed: attn.Packed(p.Packed), Within: attn.Within(p.Within),
 		Pages: attn.Pages(p.Pages), KeyType: attn.DType(p.stored(p.KeyType)), ValueType: attn.DType(p.stored(p.ValueType)),
 	}
 }
+
+// byPosition is the masks by position.
+func (p Problem) byPosition() attn.ByPosition {
+	return attn.ByPosition{Causal: attn.Causal(p.Causal), Window: attn.Window(p.Window)}
+}
+
+// unmask takes them from a problem all of whose queries see all of its keys.
+func (p *Problem) unmask() { p.Causal, p.Window = CausalNone, Window{} }
 
 // stored is the type of keys or values that are said to be of type t.
 func (p *Problem) stored(t DType) DType {

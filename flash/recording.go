@@ -78,8 +78,7 @@ type Recording struct {
 	// What it is of: one of them.
 	pass    *passCommands
 	mapping *mapCommands
-	merging *mergeCommands
-	adding  *accumulateCommands
+	small   *tensorsCommands
 	write   func(*kernel.Recorder) error // of a package beside this one
 
 	takeBack func(*Recording) // given a recording of a plan's own once its submission was waited for; nil: nobody is

@@ -138,14 +138,22 @@ func (r *Recording) Forward(f Forward) (err error) {
 	}
 	f.tensors(&c.ops, (*[mostHeld]*Tensor)(r.tensors))
 	r.weights, c.ops.Weights = f.Weights, f.Weights.all()
-	if err = r.reset(); err == nil {
-		r.nameTensors(attn.ForwardOperands[:])
-		err = c.plan.program.Record(&r.writer, &c.ops)
+	c.forward = f
+	return r.commands("", attn.ForwardOperands[:], Tier(c.plan.kernel.Tier),
+		func() error { return c.plan.program.Record(&r.writer, &c.ops) })
+}
+
+// commands replaces the recording's commands by a pass's, which record writes; what names the pass where it is refused.
+func (r *Recording) commands(what string, table []attn.Operand, tier Tier, record func() error) error {
+	err := r.reset()
+	if err == nil {
+		r.nameTensors(table)
+		err = record()
 	}
 	if err != nil {
-		return r.dev.fail(refused(err, c.plan.problem.String(), c.plan.ForwardInfo().Tier))
+		return r.dev.fail(refused(err, what+r.pass.plan.problem.String(), tier))
 	}
-	c.forward, r.ready = f, true
+	r.ready = true
 	return nil
 }
 
@@ -173,15 +181,9 @@ func (r *Recording) Backward(b Backward) (err error) {
 		r.ready = false
 		return r.dev.fail(err)
 	}
-	if err = r.reset(); err == nil {
-		r.nameTensors(attn.BackwardOperands[:])
-		err = choice.program.Record(&r.writer, &c.grads)
-	}
-	if err != nil {
-		return r.dev.fail(refused(err, "backward of "+c.plan.problem.String(), Tier(choice.kernel.Tier)))
-	}
-	c.backward, r.ready = b, true
-	return nil
+	c.backward = b
+	return r.commands("backward of ", attn.BackwardOperands[:], Tier(choice.kernel.Tier),
+		func() error { return choice.program.Record(&r.writer, &c.grads) })
 }
 
 // JVP is Forward for a recording made with ForJVP.
@@ -204,15 +206,9 @@ func (r *Recording) JVP(j JVP) (err error) {
 		r.ready = false
 		return r.dev.fail(err)
 	}
-	if err = r.reset(); err == nil {
-		r.nameTensors(attn.JVPOperands[:])
-		err = choice.program.Record(&r.writer, &c.tangents)
-	}
-	if err != nil {
-		return r.dev.fail(refused(err, "JVP of "+c.plan.problem.String(), Tier(choice.kernel.Tier)))
-	}
-	c.jvp, r.ready = j, true
-	return nil
+	c.jvp = j
+	return r.commands("JVP of ", attn.JVPOperands[:], Tier(choice.kernel.Tier),
+		func() error { return choice.program.Record(&r.writer, &c.tangents) })
 }
 
 // beginPass says why the recording cannot be given commands of this pass, or locks it.

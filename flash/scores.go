@@ -3,7 +3,6 @@ package flash
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
 
 	"github.com/vkattn/vkattn/internal/attn"
@@ -20,8 +19,8 @@ import (
 // that does not fit, a [*MemoryError] where there is no room.
 func (p *Plan) Scores(ctx context.Context, f Forward, s []float32) (err error) {
 	defer during("Scores", &err)
-	if ctx != nil && ctx.Err() != nil {
-		return fmt.Errorf("flash: %w", context.Cause(ctx))
+	if err := unlessEnded(ctx); err != nil {
+		return err
 	}
 	if err := p.usable(); err != nil {
 		return err
@@ -76,7 +75,7 @@ func (r *Recording) scores(f Forward, w *Weights) error {
 			all[i].to.ScoreStrides(all[i].tensor.layout.Shape)
 		}
 	}
-	if err := f.Captured.place("Forward.Captured", p, &c.ops.Captured); err != nil {
+	if err := f.Captured.place("Forward", p, &c.ops.Captured); err != nil {
 		return err
 	}
 	f.tensors(&c.ops, (*[mostHeld]*Tensor)(r.tensors))
@@ -86,15 +85,8 @@ func (r *Recording) scores(f Forward, w *Weights) error {
 		}
 	}
 	r.weights, c.ops.Weights = w, w.all()
-	if err := r.reset(); err != nil {
-		return p.dev.fail(err)
-	}
-	r.nameTensors(attn.ForwardOperands[:])
-	if err := p.program.(kernel.Scorer).RecordScores(&r.writer, &c.ops); err != nil {
-		return p.dev.fail(refused(err, "scores of "+p.problem.String(), p.ForwardInfo().Tier))
-	}
-	r.ready = true
-	return nil
+	return r.commands("scores of ", attn.ForwardOperands[:], Tier(p.kernel.Tier),
+		func() error { return p.program.(kernel.Scorer).RecordScores(&r.writer, &c.ops) })
 }
 
 // Download copies the matrix P [Batch, Heads, QueryLen, KeyLen] of the latest forward pass into p, in row-major order, after work that was
@@ -134,10 +126,10 @@ func (w *Weights) matrix(ctx context.Context, to []float32, hidden float32) erro
 			return err
 		}
 		for pitch := t.layout.Shape[3]; len(part) > 0; part, row = part[pitch:], row+1 {
-			out, keys := to[row*p.KeyLen:(row+1)*p.KeyLen], mask.KeysOf(row%p.QueryLen)
+			out := to[row*p.KeyLen : (row+1)*p.KeyLen]
 			copy(out, part)
 			for j := range out {
-				if !keys.Has(j) {
+				if !mask.Allows(row%p.QueryLen, j) {
 					out[j] = hidden
 				}
 			}

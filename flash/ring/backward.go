@@ -248,16 +248,13 @@ func (w *pass) add(parts *int, from pair, of Span, to pair, at Span) error {
 // gradientsOf is the inputs of a launch with a block, and dq; what it gives by keys and values is not among them.
 func (w *pass) gradientsOf(g *gradients, l *launch, block pair) (in flash.Backward, err error) {
 	b := g.b
-	in = flash.Backward{Forward: flash.Forward{Captured: w.of.captured, Seed: w.of.seed, Offset: w.of.offset}}
 	if in.DQ, err = w.tensor("part.dq", w.problem.DType, l.problem.QShape(), b.Q.Shape()[2]); err != nil {
 		return in, err
 	}
-	keys, err := w.keysOf(l, block)
-	if err != nil {
+	if in.Forward, err = w.forwardOf(l, &b.Forward, block); err != nil {
 		return in, err
 	}
-	in.K, in.V = keys.k, keys.v
-	for _, x := range [][2]**flash.Tensor{{&in.Q, &b.Q}, {&in.O, &b.O}, {&in.DO, &b.DO}} {
+	for _, x := range [][2]**flash.Tensor{{&in.O, &b.O}, {&in.DO, &b.DO}} {
 		if *x[0], err = w.rows(*x[1], l.queries); err != nil {
 			return in, err
 		}
@@ -266,19 +263,6 @@ func (w *pass) gradientsOf(g *gradients, l *launch, block pair) (in flash.Backwa
 		return in, err
 	}
 	if in.DLSE, err = w.statistics("part.dlse", b.DLSE, l.queries); err != nil {
-		return in, err
-	}
-	if in.QueryStarts, in.KeyStarts, err = w.startsOf(l); err != nil {
-		return in, err
-	}
-	in.QueryLengths, in.KeyLengths = w.lengthsOf(l)
-	if in.Bias, err = w.biasOf(l); err != nil {
-		return in, err
-	}
-	if in.Blocks, err = w.blocksOf(l); err != nil {
-		return in, err
-	}
-	if in.Mask, err = w.maskOf(l); err != nil {
 		return in, err
 	}
 	if in.DCaptured, err = w.likeCaptured("part", b.DCaptured); err != nil {
@@ -308,21 +292,15 @@ func (w *pass) launchGradients(g *gradients, l *launch, block, to pair, arrived 
 		}
 		in.DK, in.DV = padded.k, padded.v
 	}
-	groups := max(1, len(arrived))
-	for n := range groups {
-		if arrived != nil {
-			if err := w.arrival(arrived[n]); err != nil {
-				return err
-			}
-		}
-		part, some := l.group(groups), in
+	if err := w.eachGroup(l, arrived, func(part *launch, n, groups int) error {
+		some := in
 		if err := eachHeads(n, groups, &some.Q, &some.K, &some.V, &some.O, &some.LSE, &some.DO, &some.DLSE, &some.DQ, &some.DK,
 			&some.DV); err != nil {
 			return err
 		}
-		if err := w.gradients(&part, some); err != nil {
-			return err
-		}
+		return w.gradients(part, some)
+	}); err != nil {
+		return err
 	}
 	if l.pad > 0 {
 		from, err := padded.rows(Span{l.pad, l.problem.KeyLen})

@@ -213,25 +213,36 @@ func (w *pass) attendStep(s *outputs, f *flash.Forward, of step, block pair, arr
 			return err
 		}
 		in.O, in.LSE = o, lse
-		groups := max(1, len(arrived))
-		for g := range groups {
-			if arrived != nil {
-				if err := w.arrival(arrived[g]); err != nil {
-					return err
-				}
-			}
-			part, some := l.group(groups), in
-			if err := eachHeads(g, groups, &some.Q, &some.K, &some.V, &some.O, &some.LSE); err != nil {
+		if err := w.eachGroup(l, arrived, func(part *launch, n, groups int) error {
+			some := in
+			if err := eachHeads(n, groups, &some.Q, &some.K, &some.V, &some.O, &some.LSE); err != nil {
 				return err
 			}
-			if some.MaxLogit, err = w.largestRow(l, &part.problem, g); err != nil {
+			if some.MaxLogit, err = w.largestRow(l, &part.problem, n); err != nil {
 				return err
 			}
-			if err := w.attend(&part, some); err != nil {
+			return w.attend(part, some)
+		}); err != nil {
+			return err
+		}
+		if err := inside(s.segments, l.ownQueries, func(i int, at Span) error { return s.join(w, i, at, l, o, lse) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// eachGroup goes over the groups of heads that a launch's block arrives in, each when it is there; nil: all at once.
+func (w *pass) eachGroup(l *launch, arrived []ready, submit func(part *launch, n, groups int) error) error {
+	groups := max(1, len(arrived))
+	for n := range groups {
+		if arrived != nil {
+			if err := w.arrival(arrived[n]); err != nil {
 				return err
 			}
 		}
-		if err := inside(s.segments, l.ownQueries, func(i int, at Span) error { return s.join(w, i, at, l, o, lse) }); err != nil {
+		part := l.group(groups)
+		if err := submit(&part, n, groups); err != nil {
 			return err
 		}
 	}

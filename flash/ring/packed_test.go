@@ -109,7 +109,7 @@ func TestPackedScheduleCovers(t *testing.T) {
 							if nq <= 0 || nk <= 0 {
 								continue
 							}
-							m := attn.Problem{QueryLen: nq, KeyLen: nk, Causal: attn.Causal(p.Causal), Window: attn.Window(p.Window)}.Mask()
+							m := attn.Problem{QueryLen: nq, KeyLen: nk, ByPosition: within.ByPosition(p)}.Mask()
 							for i := range nq {
 								for j := m.KeysOf(i).Begin; j < m.KeysOf(i).End; j++ {
 									q, k := row(&l, int(qs[0])+i, int(ks[0])+j)
@@ -125,8 +125,8 @@ func TestPackedScheduleCovers(t *testing.T) {
 					if byBits(&p) {
 						require.Zero(t, l.scores.key%8, "a part of a mask begins where a byte does")
 					}
-					m := attn.Problem{QueryLen: one.QueryLen, KeyLen: one.KeyLen, Causal: attn.Causal(one.Causal),
-						Window: attn.Window(one.Window), Within: attn.Within(one.Within)}.Mask()
+					m := attn.Problem{QueryLen: one.QueryLen, KeyLen: one.KeyLen, ByPosition: within.ByPosition(one),
+						Within: attn.Within(one.Within)}.Mask()
 					for i := range one.QueryLen {
 						for j := max(m.KeysOf(i).Begin, l.pad); j < m.KeysOf(i).End; j++ {
 							q, k := row(&l, i, j-l.pad)

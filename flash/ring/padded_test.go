@@ -184,8 +184,8 @@ func TestPaddedScheduleCovers(t *testing.T) {
 					pairs += l.pairs
 					one, err := l.problem.Normalize()
 					require.NoError(t, err)
-					m := attn.Problem{QueryLen: one.QueryLen, KeyLen: one.KeyLen, Causal: attn.Causal(one.Causal),
-						Window: attn.Window(one.Window), Within: attn.Within(one.Within)}.Mask()
+					m := attn.Problem{QueryLen: one.QueryLen, KeyLen: one.KeyLen, ByPosition: within.ByPosition(one),
+						Within: attn.Within(one.Within)}.Mask()
 					for i := range one.QueryLen {
 						for j := m.KeysOf(i).Begin; j < m.KeysOf(i).End; j++ {
 							b, q := place(s.queries, rank, l.queries.Begin+i, p.QueryLen)

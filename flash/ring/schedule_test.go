@@ -62,8 +62,7 @@ func TestScheduleCovers(t *testing.T) {
 				for _, l := range st.launches {
 					l.problem, err = l.problem.Normalize()
 					require.NoError(t, err)
-					m := attn.Problem{QueryLen: l.problem.QueryLen, KeyLen: l.problem.KeyLen, Causal: attn.Causal(l.problem.Causal),
-						Window: attn.Window(l.problem.Window),
+					m := attn.Problem{QueryLen: l.problem.QueryLen, KeyLen: l.problem.KeyLen, ByPosition: within.ByPosition(l.problem),
 						Within: attn.Within(l.problem.Within)}.Mask()
 					if s.blocks == nil {
 						require.Equal(t, m.Pairs(), l.pairs)

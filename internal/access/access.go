@@ -1,7 +1,7 @@
-// Package access is how packages beside flash, flash/tune, flash/kvcache, flash/rows and flash/hostmem, reach what flash keeps to itself:
-// the kernels' environment of a device, the kernels of a plan, memory and commands that the device counts among its own. They need them,
-// and no program that computes does; so flash exports nothing for it, hands these functions over when it is initialised, and knows nothing
-// of who calls them.
+// Package access is how packages beside flash, flash/tune, flash/kvcache, flash/rows, flash/ring and flash/hostmem, reach what flash keeps
+// to itself: the kernels' environment of a device, the kernels of a plan, memory and commands that the device counts among its own. They
+// need them, and no program that computes does; so flash exports nothing for it, hands these functions over when it is initialised, and
+// knows nothing of who calls them.
 package access
 
 import (
@@ -18,6 +18,9 @@ type Flash[Device, Plan, Problem, Tensor, Recording any] struct {
 	Env func(Device) (*kernel.Env, error)
 	// Problem gives a problem as kernels take it, with its defaults filled in.
 	Problem func(Problem) (attn.Problem, error)
+	// ByPosition is the masks by position of a normalized problem; Unmask takes them from one all of whose queries see all of its keys.
+	ByPosition func(Problem) attn.ByPosition
+	Unmask     func(*Problem)
 	// Forward is the kernel of a plan and what it made of the problem; nil of a plan that Device.Plan did not make.
 	Forward func(Plan) (*kernel.Kernel, kernel.Program)
 	// Backward is the same of the plan's backward pass, which is chosen at the first call.

@@ -1,6 +1,51 @@
 package attn
 
-import "math"
+import (
+	"fmt"
+	"math"
+)
+
+// ByPosition is the masks by position of a problem, as callers ask for them. Band is what they come to; kernels know that alone.
+type ByPosition struct {
+	Causal Causal
+	Window Window
+}
+
+// Masked says that positions may hide keys from queries: kernels then look at those of each tile.
+func (b ByPosition) Masked() bool { return b != ByPosition{} }
+
+// Local says that queries see keys near their own position alone: rows of tiles and of the tuning file call that a window, whatever the
+// mask is.
+func (b ByPosition) Local() bool { return !b.Window.None() }
+
+// Band is which of so many keys each of so many queries may attend to.
+func (b ByPosition) Band(queries, keys int) Mask {
+	m := Every(queries, keys)
+	diagonal := keys - queries
+	switch b.Causal {
+	case CausalBottomRight:
+		m.High = diagonal
+	case CausalTopLeft:
+		m.High = 0
+	}
+	left, right := b.Window.Reach()
+	if left >= 0 {
+		m.Low = diagonal - left
+	}
+	if right >= 0 {
+		m.High = min(m.High, diagonal+right)
+	}
+	m.High = max(m.High, m.Low-1) // a band that is empty ends before it begins by no more than one
+	return m
+}
+
+// besideCausal describes the masks but for the causal order, for lines that name it first.
+func (b ByPosition) besideCausal() string {
+	if b.Window.None() {
+		return ""
+	}
+	return fmt.Sprintf(" window %v", b.Window)
+}
 
 // Mask says which keys a query may attend to, as far as their positions decide: those of a band of diagonals. Key j is allowed for query i
 // iff Low ≤ j − i ≤ High. The keys of a query are a span then, and so are the queries of a key.
@@ -28,6 +73,9 @@ func (s Span) Len() int { return s.End - s.Begin }
 
 // Has says whether position i is one of them.
 func (s Span) Has(i int) bool { return s.Begin <= i && i < s.End }
+
+// Allows says whether query i may attend to key j.
+func (m Mask) Allows(i, j int) bool { return m.KeysOf(i).Has(j) }
 
 // KeysOf is the keys that query i may attend to.
 func (m Mask) KeysOf(i int) Span { return span(i+m.Low, i+m.High, m.Keys) }

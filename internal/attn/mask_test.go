@@ -38,7 +38,7 @@ func TestMaskIsTheOracles(t *testing.T) {
 				if sees(i, j) {
 					pairs++
 				}
-				if m.KeysOf(i).Has(j) != sees(i, j) || m.QueriesOf(j).Has(i) != sees(i, j) {
+				if m.Allows(i, j) != sees(i, j) || m.KeysOf(i).Has(j) != sees(i, j) || m.QueriesOf(j).Has(i) != sees(i, j) {
 					t.Fatalf("%+v: query %d, key %d: spans are %v and %v", m, i, j, m.KeysOf(i), m.QueriesOf(j))
 				}
 			}

@@ -1,5 +1,7 @@
 package attn
 
+import "slices"
+
 // Operand is a tensor of a pass. Checking, placing, hazards, self-checks and the least traffic of a pass go through these
 // tables, so that a tensor more is a line here, a field where callers name it and a field where kernels bind it.
 type Operand struct {
@@ -33,6 +35,26 @@ var ForwardOperands = [...]Operand{
 	{Name: "LastPages", Shape: (*Problem).LengthsShape, Statistics: true, When: (*Problem).hasCompressedPages, Type: integers, Cache: true},
 	{Name: "KeyScales", Shape: (*Problem).ScalesShape, Statistics: true, When: (*Problem).hasKeyScales, Cache: true},
 	{Name: "ValueScales", Shape: (*Problem).ScalesShape, Statistics: true, When: (*Problem).hasValueScales, Cache: true},
+}
+
+// ByScore is the tensors that the scores of a problem are made with beside q and k.
+type ByScore struct {
+	Bias     PerScore
+	BoolMask PerScore
+	Sinks    bool
+}
+
+func (b ByScore) features() (f Features) {
+	if !b.Bias.None() {
+		f |= WithBias
+	}
+	if !b.BoolMask.None() {
+		f |= WithMask
+	}
+	if b.Sinks {
+		f |= WithSinks
+	}
+	return f
 }
 
 var (
@@ -104,6 +126,33 @@ var JVPOperands = [...]Operand{
 	{Name: "LSETangent", Shape: (*Problem).LSEShape, Statistics: true, Output: true, Optional: true, Of: "LSE"},
 	biasOperand, maskOperand, sinksOperand, keyLengthsOperand, queryLengthsOperand, queryStartsOperand, keyStartsOperand, listsOperand,
 	biasOperand.tangent(),
+}
+
+// BackwardPlaces and JVPPlaces say where the tensors of these passes come from, as Places does.
+var BackwardPlaces, JVPPlaces = Places(BackwardOperands[:]), Places(JVPOperands[:])
+
+// Places is, for each tensor of a pass, its place among ForwardOperands; −1 − n of the n-th that is the pass's own.
+func Places(of []Operand) []int {
+	at, own := make([]int, len(of)), 0
+	for i := range of {
+		at[i] = slices.IndexFunc(ForwardOperands[:], func(o Operand) bool { return o.Name == of[i].Name })
+		if at[i] < 0 {
+			own++
+			at[i] = -own
+		}
+	}
+	return at
+}
+
+// Pick fills a pass's list of what goes with its tensors: from a list of what goes with those of a forward pass, and one of the pass's own.
+func Pick[T any](to []T, places []int, forward, own []T) {
+	for i, at := range places {
+		if at < 0 {
+			to[i] = own[-1-at]
+		} else {
+			to[i] = forward[at]
+		}
+	}
 }
 
 // DType is the type of the operand's elements.

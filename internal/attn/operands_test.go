@@ -11,8 +11,8 @@ import (
 // gradient by.
 func TestOperands(t *testing.T) {
 	p := Problem{Batch: 2, Heads: 6, KeyHeads: 3, QueryLen: 5, KeyLen: 7, HeadDim: 11, ValueDim: 13, DType: BF16,
-		Bias: PerScore{In: true, DType: BF16, Own: [4]bool{false, true, true, true}}, BoolMask: PerScore{In: true, DType: Bool},
-		Sinks: true, KeyLengths: true, QueryLengths: true}
+		ByScore: ByScore{Bias: PerScore{In: true, DType: BF16, Own: [4]bool{false, true, true, true}},
+			BoolMask: PerScore{In: true, DType: Bool}, Sinks: true}, KeyLengths: true, QueryLengths: true}
 	find := func(table []Operand, name string) *Operand {
 		i := slices.IndexFunc(table, func(o Operand) bool { return o.Name == name })
 		require.GreaterOrEqual(t, i, 0, name)
@@ -50,4 +50,27 @@ func TestOperands(t *testing.T) {
 	}
 	require.Equal(t, float64(2*6*5*4), find(forward, "LSE").Bytes(&p))
 	require.Equal(t, float64(2*3*7*13*2), find(forward, "V").Bytes(&p))
+}
+
+// TestPlaces: what is picked for a pass stands in the order of its table, whichever list it is from.
+func TestPlaces(t *testing.T) {
+	names := func(table []Operand) (all []string) {
+		for _, o := range table {
+			all = append(all, o.Name)
+		}
+		return all
+	}
+	forward := names(ForwardOperands[:])
+	for _, pass := range []struct {
+		table  []Operand
+		places []int
+		own    []string
+	}{
+		{BackwardOperands[:], BackwardPlaces, []string{"DO", "DLSE", "DQ", "DK", "DV", "DBias", "DSinks"}},
+		{JVPOperands[:], JVPPlaces, []string{"QTangent", "KTangent", "VTangent", "OTangent", "LSETangent", "BiasTangent"}},
+	} {
+		got := make([]string, len(pass.table))
+		Pick(got, pass.places, forward, pass.own)
+		require.Equal(t, names(pass.table), got)
+	}
 }

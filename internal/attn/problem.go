@@ -19,17 +19,14 @@ type Problem struct {
 	HeadDim  int // of q and k
 	ValueDim int // of v and o
 	DType    DType
-	Causal   Causal
-	Window   Window
-	Scale    float64
-	Dropout  float64 // probability
-	Blocks   Blocks
-	Lists    Lists // of the keys that each query sees
-	Score    score.Function
-	Sees     score.MaskFunction
-	Bias     PerScore
-	BoolMask PerScore
-	Sinks    bool
+	ByPosition
+	Scale   float64
+	Dropout float64 // probability
+	Blocks  Blocks
+	Lists   Lists // of the keys that each query sees
+	Score   score.Function
+	Sees    score.MaskFunction
+	ByScore
 	MaxLogit bool // the largest score of each head is an output of forward passes
 
 	Pages              Pages // of pools that keys and values lie in
@@ -111,9 +108,6 @@ func (p *Problem) entries(longest, packed int) float64 {
 // DropThreshold is k = round(256·Dropout): a weight is kept iff its draw, a byte, is at least k.
 func (p Problem) DropThreshold() int { return int(math.Round(256 * p.Dropout)) }
 
-// KeepScale is what weights that are kept are multiplied by.
-func (p Problem) KeepScale() float64 { return 256 / float64(256-p.DropThreshold()) }
-
 // Features are what a problem may have beyond plain attention, and a kernel may be able to compute.
 type Features uint32
 
@@ -156,6 +150,7 @@ func (f Features) Names() []string {
 
 // Features are those that the problem has.
 func (p Problem) Features() (f Features) {
+	f = p.ByScore.features()
 	if p.DropThreshold() > 0 {
 		f |= WithDropout
 	}
@@ -168,14 +163,8 @@ func (p Problem) Features() (f Features) {
 			f |= WithSlopes
 		}
 	}
-	if !p.Bias.None() {
-		f |= WithBias
-	}
-	if !p.BoolMask.None() || !p.Sees.Everything() {
+	if !p.Sees.Everything() {
 		f |= WithMask
-	}
-	if p.Sinks {
-		f |= WithSinks
 	}
 	if p.lengths() {
 		f |= WithLengths
@@ -207,13 +196,6 @@ func (p Problem) Padded() bool { return p.lengths() || !p.Packed.None() }
 // lengths says that they are given.
 func (p *Problem) lengths() bool { return p.KeyLengths || p.QueryLengths || p.Pages.Compressed() }
 
-// Masked says that positions may hide keys from queries: kernels then look at those of each tile.
-func (p Problem) Masked() bool { return p.Causal != CausalNone || !p.Window.None() }
-
-// Local says that queries see keys near their own position alone: rows of tiles and of the tuning file call that a window, whatever the
-// mask is.
-func (p Problem) Local() bool { return !p.Window.None() }
-
 // Uneven says that later queries may attend to more keys than earlier ones: blocks of queries differ in what there is to do.
 func (p Problem) Uneven() bool { m := p.Mask(); return m.High < Unbounded && m.Low == -Unbounded }
 
@@ -223,23 +205,7 @@ func (p Problem) Mask() Mask {
 	if p.Within.Queries > 0 {
 		return p.Within.mask(p)
 	}
-	m := Every(p.QueryLen, p.KeyLen)
-	diagonal := p.KeyLen - p.QueryLen
-	switch p.Causal {
-	case CausalBottomRight:
-		m.High = diagonal
-	case CausalTopLeft:
-		m.High = 0
-	}
-	left, right := p.Window.Reach()
-	if left >= 0 {
-		m.Low = diagonal - left
-	}
-	if right >= 0 {
-		m.High = min(m.High, diagonal+right)
-	}
-	m.High = max(m.High, m.Low-1) // a band that is empty ends before it begins by no more than one
-	return m
+	return p.Band(p.QueryLen, p.KeyLen)
 }
 
 // Gradients is the problem as backward passes have it: without outputs of forward passes that no gradient depends on.
@@ -250,7 +216,7 @@ func (p Problem) Gradients() Problem {
 
 // MasksAlone is the problem without what becomes of its scores, but for which keys its functions let a query see.
 func (p Problem) MasksAlone() Problem {
-	p.Score, p.Bias, p.BoolMask, p.Sinks, p.MaxLogit = score.Function{}, PerScore{}, PerScore{}, false, false
+	p.Score, p.ByScore, p.MaxLogit = score.Function{}, ByScore{}, false
 	return p
 }
 
@@ -268,7 +234,7 @@ func (p Problem) PaperPairs() float64 {
 	if !p.Lists.None() {
 		return float64(p.QueryLen) * float64(p.Lists.Keys)
 	}
-	if p.Causal != CausalNone && p.Window.None() && p.QueryLen == p.KeyLen && p.Within.None() {
+	if p.Causal != CausalNone && p.ByPosition == (ByPosition{Causal: p.Causal}) && p.QueryLen == p.KeyLen && p.Within.None() {
 		return float64(p.QueryLen) * float64(p.KeyLen) / 2
 	}
 	return p.Mask().Pairs()
@@ -290,9 +256,7 @@ func (p Problem) String() string {
 	if !p.Packed.None() {
 		text += fmt.Sprintf(" packed %d/%d", p.Packed.Queries, p.Packed.Keys)
 	}
-	if !p.Window.None() {
-		text += fmt.Sprintf(" window %v", p.Window)
-	}
+	text += p.besideCausal()
 	if !p.Within.None() {
 		text += fmt.Sprintf(" part %v", p.Within)
 	}

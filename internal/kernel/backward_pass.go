@@ -7,24 +7,19 @@ import (
 
 // Gradients are the operands of one backward pass. Without dlse, dlse is the zero operand and HasDLSE false.
 type Gradients struct {
-	Q, K, V, O, LSE, DO, DLSE Operand
-	Scores
-	DQ, DK, DV Operand
+	Operands             // of the forward pass, as it left them
+	DO, DLSE, DQ, DK, DV Operand
 	ScoreGradients
-	Blocks              pipeline.Binding               // the block mask, where the problem has one
 	DCaptured           [MostCaptured]pipeline.Binding // in the order of Captured; without a buffer where it is not wanted
 	HasDLSE, Accumulate bool
 	HasDCaptured        bool
-	Drop                Draw
-	Weights             []pipeline.Binding // Backward.Weights
 }
 
 // List gives the tensors in the order of attn.BackwardOperands.
-func (g *Gradients) List() [len(attn.BackwardOperands)]*Operand {
-	all := [len(attn.BackwardOperands)]*Operand{&g.Q, &g.K, &g.V, &g.O, &g.LSE, &g.DO, &g.DLSE, &g.DQ, &g.DK, &g.DV}
-	scores, gradients := g.Scores.list(), g.ScoreGradients.list()
-	copy(all[len(all)-len(gradients):], gradients[:])
-	copy(all[len(all)-len(gradients)-len(scores):], scores[:])
+func (g *Gradients) List() (all [len(attn.BackwardOperands)]*Operand) {
+	forward, scores, own := g.Operands.List(), g.ScoreGradients.list(), [5 + scoreGradients]*Operand{&g.DO, &g.DLSE, &g.DQ, &g.DK, &g.DV}
+	copy(own[5:], scores[:])
+	attn.Pick(all[:], attn.BackwardPlaces, forward[:], own[:])
 	return all
 }
 

@@ -39,9 +39,9 @@ func selfCheckClasses(p *attn.Problem, in *ref.Problem) ([]byte, error) {
 			at.Batch = mask
 		}
 		for i := range p.QueryLen {
-			for keys, j := bounds.KeysOf(i), 0; j < p.KeyLen; j++ {
+			for j := range p.KeyLen {
 				at.Query, at.Key, at.Position = i, j, i+p.KeyLen-p.QueryLen
-				if keys.Has(j) {
+				if bounds.Allows(i, j) {
 					to := some
 					if !sees.Allows(at) {
 						to = hides

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/vkattn/vkattn/internal/attn"
+	"github.com/vkattn/vkattn/internal/tiles"
 )
 
 // Keys in parts. With few queries there are too few workgroups to fill a GPU, so kernels may cut the keys into parts. The workgroups of
@@ -19,6 +20,8 @@ const (
 	MostParts      = 1024     // more is of no use to anything
 	LeastPartKeys  = 256      // with fewer, starting and combining a part costs more than it saves
 	MostPartsBytes = 32 << 20 // of memory between the two steps
+
+	DecodeMostBytes = 8 << 20 // the same of kernels for few rows
 )
 
 // MostPartsOf is the number of parts into which the keys of a problem may sensibly be cut.
@@ -27,6 +30,12 @@ func MostPartsOf(p *attn.Problem) int {
 		return 1
 	}
 	return max(1, int(min(uint64(p.KeyLen/LeastPartKeys), MostPartsBytes/PartBytes(p), MostParts)))
+}
+
+// PartsBeside is the number of parts for a problem whose kernel has this number of workgroups without parts: enough that as many workgroups
+// run as can at the same time, with no more bytes between the two steps than given.
+func PartsBeside(p *attn.Problem, row *tiles.Row, beside int, groups, most uint64) int {
+	return int(max(1, min(uint64(beside)/groups, uint64(p.MostKeys()/row.Get("part_keys")), most/PartBytes(p), MostParts)))
 }
 
 // CheckParts gives the rule that a number of parts breaks, "" for none.

@@ -41,12 +41,8 @@ const scoreGradients = 2
 
 // Any says whether one of them is wanted.
 func (g *ScoreGradients) Any() bool {
-	for _, o := range g.list() {
-		if o.Given() {
-			return true
-		}
-	}
-	return false
+	all := g.list()
+	return slices.ContainsFunc(all[:], (*Operand).Given)
 }
 
 // Bias is one of the tensors that are added to scores.
@@ -129,7 +125,7 @@ func MaxLogitConstants(p *attn.Problem) Constants { return Constants{"MAX_LOGIT"
 
 // NeedsMore says whether kernels of a problem read further arguments.
 func NeedsMore(p *attn.Problem) bool {
-	return !p.Bias.None() || !p.BoolMask.None() || p.Sinks || p.Padded() || p.Cached() || p.DrawsWithin() || p.MaxLogit ||
+	return p.ByScore != attn.ByScore{} || p.Padded() || p.Cached() || p.DrawsWithin() || p.MaxLogit ||
 		!p.Lists.None()
 }
 

@@ -9,7 +9,6 @@ import (
 
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/ref"
-	"github.com/vkattn/vkattn/pipeline"
 )
 
 // selfCheckDispatches is more than a small problem has.
@@ -223,20 +222,11 @@ func (t *selfCheckTensors) forward(p *attn.Problem, in *ref.Problem, v Variant, 
 	if v.InKeys {
 		f.V = f.K
 	}
-	if err = t.captured(p, in, &f.Captured); err != nil {
+	r, err := t.recorder(p, in, &f, scratch)
+	if err != nil {
 		return f, err
 	}
-	if f.Blocks, err = t.blocks(p, in); err != nil {
-		return f, err
-	}
-	r := &Recorder{Count: t.env.Counting}
-	if r.Scratch, err = t.allocAll(scratch); err != nil {
-		return f, err
-	}
-	if r.More, err = t.more(p); err != nil {
-		return f, err
-	}
-	return f, t.env.Once(func(rec *pipeline.Recording) error { r.Rec = rec; return record(r, &f) }, selfCheckDispatches)
+	return f, t.run(r, func() error { return record(r, &f) })
 }
 
 // TryScores is TryForward for kernels that make the matrix of what the softmax is taken of, of rows of pitch elements, in one buffer of
@@ -274,7 +264,7 @@ func (e *Env) TryScores(p *attn.Problem, v Variant, pitch int, scratch []uint64,
 	}
 	mask := p.Mask()
 	for i := range got {
-		if keys := mask.KeysOf(i / p.KeyLen % p.QueryLen); i%p.KeyLen < keys.Begin || i%p.KeyLen >= keys.End {
+		if !mask.Allows(i/p.KeyLen%p.QueryLen, i%p.KeyLen) {
 			got[i] = float32(want.Data[i])
 		}
 	}
@@ -365,7 +355,7 @@ func (e *Env) TryBackward(p *attn.Problem, v GradientVariant, forward Program, s
 	}
 	given := Float32s(lse.Data)
 	rows.put(given, 1, float32(math.Inf(1)))
-	g := Gradients{Accumulate: v.Accumulate, HasDLSE: v.DLSE, Drop: SelfCheckDraw}
+	g := Gradients{Operands: Operands{Drop: SelfCheckDraw}, Accumulate: v.Accumulate, HasDLSE: v.DLSE}
 	values := scoreValues(in, map[string][]float32{"Q": in.Q.Data, "K": in.K.Data, "V": in.V.Data, "O": Float32s(o.Data), "LSE": given,
 		"DO": do.Data, "DLSE": dlse})
 	startsOf(p, values)
@@ -395,22 +385,17 @@ func (e *Env) TryBackward(p *attn.Problem, v GradientVariant, forward Program, s
 			return "", err
 		}
 	}
-	if err = t.captured(p, in, &g.Captured); err != nil {
+	r, err := t.recorder(p, in, &g.Operands, nil)
+	if err != nil {
 		return "", err
 	}
 	captured, err := t.capturedGradient(p, v.Captured, &g, want)
 	if err != nil {
 		return "", err
 	}
-	if g.Blocks, err = t.blocks(p, in); err != nil {
-		return "", err
-	}
-	r := &Recorder{Count: e.Counting}
-	if r.More, err = t.more(p); err != nil {
-		return "", err
-	}
 	if forward != nil {
-		f := Operands{Q: g.Q, K: g.K, V: g.V, O: g.O, LSE: g.LSE, Scores: g.Scores, Blocks: g.Blocks, HasLSE: true, Drop: g.Drop}
+		f := g.Operands
+		f.HasLSE = true
 		if k, ok := forward.(Keeper); ok {
 			if g.Weights, err = t.allocAll(k.Kept()); err != nil {
 				return "", err
@@ -420,15 +405,14 @@ func (e *Env) TryBackward(p *attn.Problem, v GradientVariant, forward Program, s
 		if r.Scratch, err = t.allocAll(forward.Scratch()); err != nil {
 			return "", err
 		}
-		write := func(rec *pipeline.Recording) error { r.Rec = rec; return forward.Record(r, &f) }
-		if err := e.Once(write, selfCheckDispatches); err != nil {
+		if err := t.run(r, func() error { return forward.Record(r, &f) }); err != nil {
 			return "", err
 		}
 	}
 	if r.Scratch, err = t.allocAll(scratch); err != nil {
 		return "", err
 	}
-	if err := e.Once(func(rec *pipeline.Recording) error { r.Rec = rec; return record(r, &g) }, selfCheckDispatches); err != nil {
+	if err := t.run(r, func() error { return record(r, &g) }); err != nil {
 		return "", err
 	}
 	near := map[attn.DType]float64{attn.F32: 1e-3, attn.F16: 1e-2, attn.BF16: 8e-2}[p.DType]

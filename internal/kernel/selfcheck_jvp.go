@@ -7,7 +7,6 @@ import (
 
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/ref"
-	"github.com/vkattn/vkattn/pipeline"
 )
 
 // TryJVP runs the kernels of a pass in forward mode on random inputs for a small problem, of which these move, and compares with the
@@ -27,7 +26,7 @@ func (e *Env) TryJVP(p *attn.Problem, v Variant, moving Moving, scratch []uint64
 	}
 	given := Float32s(lse.Data)
 	rows.put(given, 1, float32(math.Inf(1)))
-	j := Tangents{Drop: SelfCheckDraw}
+	j := Tangents{Operands: Operands{Drop: SelfCheckDraw}}
 	values := scoreValues(in, map[string][]float32{"Q": in.Q.Data, "K": in.K.Data, "V": in.V.Data, "O": Float32s(o.Data), "LSE": given})
 	startsOf(p, values)
 	moves := selfCheckTangents(p, in, moving, values)
@@ -41,20 +40,14 @@ func (e *Env) TryJVP(p *attn.Problem, v Variant, moving Moving, scratch []uint64
 			return "", err
 		}
 	}
-	if err = t.captured(p, in, &j.Captured); err != nil {
+	r, err := t.recorder(p, in, &j.Operands, scratch)
+	if err != nil {
 		return "", err
 	}
-	if j.Blocks, err = t.blocks(p, in); err != nil {
+	if r.More, err = t.moreBytes(); err != nil { // for tangents, in any case
 		return "", err
 	}
-	r := &Recorder{Count: e.Counting}
-	if r.Scratch, err = t.allocAll(scratch); err != nil {
-		return "", err
-	}
-	if r.More, err = t.moreBytes(); err != nil {
-		return "", err
-	}
-	if err := e.Once(func(rec *pipeline.Recording) error { r.Rec = rec; return record(r, &j) }, selfCheckDispatches); err != nil {
+	if err := t.run(r, func() error { return record(r, &j) }); err != nil {
 		return "", err
 	}
 	return t.compareJVP(p, in, &j, moves, rows, v.LSE)

@@ -5,7 +5,6 @@ import (
 
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/ref"
-	"github.com/vkattn/vkattn/pipeline"
 )
 
 // Mapper is a program of maps.
@@ -52,12 +51,11 @@ func (e *Env) TryMap(p *attn.Problem, v MapVariant, rows int, program Mapper) (w
 			}
 		}
 	}
-	if err = t.captured(p, in, &o.Captured); err != nil {
+	r, err := t.recorder(p, in, &o.Operands, program.Scratch())
+	if err != nil {
 		return "", err
 	}
-	if o.Blocks, err = t.blocks(p, in); err != nil {
-		return "", err
-	}
+	r.Count = nil // maps have no models that are counted against
 	m := Map{Batches: p.Batch, Heads: p.Heads, FirstQuery: 1, Queries: p.QueryLen - 1, FirstKey: 2, Keys: p.KeyLen - 2}
 	switch {
 	case v.Statistics:
@@ -86,13 +84,6 @@ func (e *Env) TryMap(p *attn.Problem, v MapVariant, rows int, program Mapper) (w
 			}
 		}
 	}
-	r := &Recorder{}
-	if r.Scratch, err = t.allocAll(program.Scratch()); err != nil {
-		return "", err
-	}
-	if r.More, err = t.more(p); err != nil {
-		return "", err
-	}
 	n, err := program.Pieces(&m)
 	if err != nil {
 		return "", err
@@ -104,8 +95,7 @@ func (e *Env) TryMap(p *attn.Problem, v MapVariant, rows int, program Mapper) (w
 		}
 		o.Pieces.Binding = all[0]
 	}
-	if err := e.Once(func(rec *pipeline.Recording) error { r.Rec = rec; return program.Record(r, &m, &o) },
-		selfCheckDispatches); err != nil {
+	if err := t.run(r, func() error { return program.Record(r, &m, &o) }); err != nil {
 		return "", err
 	}
 	span := func(first, n int) [2]int { return [2]int{first, first + n} }

@@ -34,12 +34,14 @@ func captures(p *attn.Problem) bool {
 // of two keys in three, and what functions capture.
 func selfCheckScores(p *attn.Problem, in *ref.Problem, rng *rand.Rand, kind capturedKind) {
 	in.Score, in.Sees = p.Score, p.Sees
-	if p.Bias.In {
-		s := p.BiasShape()
-		b := ref.NewTensor(s[0], s[1], s[2], s[3])
-		fillSelfCheck(rng, p.Bias.DType, b.Data)
-		b.Data[len(b.Data)/2] = float32(math.Inf(-1))
-		in.Bias = &b
+	for i, to := range in.Biases.Fields() {
+		if of := Biases[i].Of(p); of.In {
+			s := of.Shape(p)
+			b := ref.NewTensor(s[0], s[1], s[2], s[3])
+			fillSelfCheck(rng, of.DType, b.Data)
+			b.Data[len(b.Data)/2] = float32(math.Inf(-1))
+			*to = &b
+		}
 	}
 	if p.BoolMask.In {
 		s := p.BoolMaskShape()
@@ -152,8 +154,10 @@ func spoilBeyond(t ref.Tensor, lens []int) {
 
 // scoreValues adds the values of what goes with scores to those of other operands, by name.
 func scoreValues(in *ref.Problem, values map[string][]float32) map[string][]float32 {
-	if in.Bias != nil {
-		values["Bias"] = in.Bias.Data
+	for i, b := range in.Biases.Fields() {
+		if *b != nil {
+			values[Biases[i].Name] = (*b).Data
+		}
 	}
 	if in.Mask != nil {
 		bytes := make([]float32, len(in.Mask.Data))

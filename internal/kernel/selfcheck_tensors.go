@@ -64,6 +64,27 @@ func (t *selfCheckTensors) blocks(p *attn.Problem, in *ref.Problem) (at pipeline
 	return at, t.env.Ctx.Upload(context.Background(), pipeline.Binding{Buffer: at.Buffer, Offset: at.Offset, Size: uint64(len(mask))}, mask)
 }
 
+// recorder puts what a pass has beside its tensors into device memory, and gives what it is recorded into, with scratch of these sizes.
+func (t *selfCheckTensors) recorder(p *attn.Problem, in *ref.Problem, to *Operands, scratch []uint64) (r *Recorder, err error) {
+	if err = t.captured(p, in, &to.Captured); err != nil {
+		return nil, err
+	}
+	if to.Blocks, err = t.blocks(p, in); err != nil {
+		return nil, err
+	}
+	r = &Recorder{Count: t.env.Counting}
+	if r.Scratch, err = t.allocAll(scratch); err != nil {
+		return nil, err
+	}
+	r.More, err = t.more(p)
+	return r, err
+}
+
+// run runs what record records.
+func (t *selfCheckTensors) run(r *Recorder, record func() error) error {
+	return t.env.Once(func(rec *pipeline.Recording) error { r.Rec = rec; return record() }, selfCheckDispatches)
+}
+
 // selfCheckLayout is row-major; not aligned, every row is one element longer than it need be and the first begins at the second
 // element, or of bits at the second byte.
 func selfCheckLayout(dtype attn.DType, s [4]int, aligned bool) (attn.Layout, error) {

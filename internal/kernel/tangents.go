@@ -5,27 +5,20 @@ import (
 
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/traffic"
-	"github.com/vkattn/vkattn/pipeline"
 )
 
 // Tangents are the operands of one pass in forward mode: those of a forward pass with O and LSE as it wrote them, how its inputs move, and
 // how o and lse move with them. What stays, and lse's where it is not wanted, is the zero operand.
 type Tangents struct {
-	Q, K, V, O, LSE                                    Operand
-	QTangent, KTangent, VTangent, OTangent, LSETangent Operand
-	Scores
-	BiasTangent Operand
-	Blocks      pipeline.Binding // the block mask, where the problem has one
-	Drop        Draw
+	Operands
+	QTangent, KTangent, VTangent, OTangent, LSETangent, BiasTangent Operand
 }
 
 // List gives the tensors in the order of attn.JVPOperands.
-func (j *Tangents) List() [len(attn.JVPOperands)]*Operand {
-	all := [len(attn.JVPOperands)]*Operand{&j.Q, &j.K, &j.V, &j.O, &j.LSE, &j.QTangent, &j.KTangent, &j.VTangent,
-		&j.OTangent, &j.LSETangent}
-	scores := j.Scores.list()
-	copy(all[len(all)-1-len(scores):], scores[:])
-	all[len(all)-1] = &j.BiasTangent
+func (j *Tangents) List() (all [len(attn.JVPOperands)]*Operand) {
+	forward := j.Operands.List()
+	own := [...]*Operand{&j.QTangent, &j.KTangent, &j.VTangent, &j.OTangent, &j.LSETangent, &j.BiasTangent}
+	attn.Pick(all[:], attn.JVPPlaces, forward[:], own[:])
 	return all
 }
 

@@ -15,7 +15,15 @@ type BiasGradients struct {
 // BiasNames are their names, in the order of all.
 var BiasNames = [...]string{"Bias"}
 
-func (s *Biases) all() [len(BiasNames)]*Tensor { return [...]*Tensor{s.Bias} }
+func (s *Biases) all() (all [len(BiasNames)]*Tensor) {
+	for i, b := range s.Fields() {
+		all[i] = *b
+	}
+	return all
+}
+
+// Fields are where they stand, in the order of BiasNames.
+func (s *Biases) Fields() [len(BiasNames)]**Tensor { return [...]**Tensor{&s.Bias} }
 
 // AllBiases lists the gradients in the order of BiasNames.
 func (g *BiasGradients) AllBiases() [len(BiasNames)]*Array { return [...]*Array{&g.DBias} }

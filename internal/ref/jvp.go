@@ -29,13 +29,29 @@ func PlainJVP(p Problem, t DType, d Tangents) (o, lse Array, err error) {
 
 // JVPPacked is JVP of packed sequences.
 func JVPPacked(p Problem, startsQ, startsK []int32, d Tangents) (o, lse Array, err error) {
-	return p.jvpPacked(startsQ, startsK, d, (*Problem).jvpRow)
-}
-
-// PlainJVPPacked is JVPPacked in the dtype t.
-func PlainJVPPacked(p Problem, t DType, startsQ, startsK []int32, d Tangents) (o, lse Array, err error) {
-	return p.jvpPacked(startsQ, startsK, d,
-		func(p *Problem, d *Tangents, r Row, o []float64) float64 { return p.plainJVPRow(d, r, t, o) })
+	if err := p.checkPacked(startsQ, startsK); err != nil {
+		return Array{}, Array{}, err
+	}
+	if err := p.checkTangents(&d); err != nil {
+		return Array{}, Array{}, err
+	}
+	o, lse = NewArray(1, p.Q.H, p.Q.N, p.V.D), NewArray(1, p.Q.H, p.Q.N, 1)
+	for n := range len(startsQ) - 1 {
+		one, start := p.sequence(startsQ, startsK, n), int(startsQ[n])
+		part := func(x *Tensor, starts []int32, n int) *Tensor {
+			if x == nil {
+				return nil
+			}
+			of := gather(*x, int(starts[n]), int(starts[n+1]-starts[n]))
+			return &of
+		}
+		of := Tangents{Q: part(d.Q, startsQ, n), K: part(d.K, startsK, n), V: part(d.V, startsK, n)}
+		parallel(one.Q.H*one.Q.N, func(x int) {
+			h, i := x/one.Q.N, x%one.Q.N
+			lse.Row(0, h, start+i)[0] = one.jvpRow(&of, Row{0, h, i}, o.Row(0, h, start+i))
+		})
+	}
+	return o, lse, nil
 }
 
 func (p *Problem) jvp(d Tangents, row func(*Problem, *Tangents, Row, []float64) float64) (o, lse Array,
@@ -171,33 +187,6 @@ func (p *Problem) plainJVPRow(d *Tangents, r Row, t DType, o []float64) float64 
 		o[i] = float64(t.Round(t.Round(sum[i]) + t.Round(moved[i])))
 	}
 	return float64(dlse)
-}
-
-func (p *Problem) jvpPacked(startsQ, startsK []int32, d Tangents, row func(*Problem, *Tangents, Row, []float64) float64) (o, lse Array,
-	err error) {
-	if err := p.checkPacked(startsQ, startsK); err != nil {
-		return Array{}, Array{}, err
-	}
-	if err := p.checkTangents(&d); err != nil {
-		return Array{}, Array{}, err
-	}
-	o, lse = NewArray(1, p.Q.H, p.Q.N, p.V.D), NewArray(1, p.Q.H, p.Q.N, 1)
-	for n := range len(startsQ) - 1 {
-		one, start := p.sequence(startsQ, startsK, n), int(startsQ[n])
-		part := func(x *Tensor, starts []int32, n int) *Tensor {
-			if x == nil {
-				return nil
-			}
-			of := gather(*x, int(starts[n]), int(starts[n+1]-starts[n]))
-			return &of
-		}
-		of := Tangents{Q: part(d.Q, startsQ, n), K: part(d.K, startsK, n), V: part(d.V, startsK, n)}
-		parallel(one.Q.H*one.Q.N, func(x int) {
-			h, i := x/one.Q.N, x%one.Q.N
-			lse.Row(0, h, start+i)[0] = row(&one, &of, Row{0, h, i}, o.Row(0, h, start+i))
-		})
-	}
-	return o, lse, nil
 }
 
 // JVPRounding bounds what roundings may make of the tangents of o and lse in programs that take P of an lse in fp32 and round P and P ∘ ṡ

@@ -79,7 +79,8 @@ func TestBackwardBytesByHand(t *testing.T) {
 
 func TestCausalBackwardBytesByHand(t *testing.T) {
 	// Two blocks of 2 keys. The first is seen by 4 queries: a tile with masks, one without; the second by the last two.
-	p := attn.Problem{Batch: 1, Heads: 1, QueryLen: 4, HeadDim: 4, ValueDim: 6, DType: attn.F16, Causal: attn.CausalBottomRight}
+	p := attn.Problem{Batch: 1, Heads: 1, QueryLen: 4, HeadDim: 4, ValueDim: 6, DType: attn.F16,
+		ByPosition: attn.ByPosition{Causal: attn.CausalBottomRight}}
 	tile := BackwardTile{Rows: 2, Columns: 2, Masked: true, Ahead: true}
 	w := backwardOf(t, BackwardFused{Keys: tile, Queries: tile}, p, Call{})
 	require.Equal(t, ((2+4+2+2)+(2+2+2))*rowD, w[[2]string{"kv", StepScoresAgain}].Read)
@@ -113,7 +114,8 @@ func TestLeastBackwardBytesAreLess(t *testing.T) {
 }
 
 func TestTilesFetchedAheadBytesByHand(t *testing.T) {
-	p := attn.Problem{Batch: 1, Heads: 1, QueryLen: 4, HeadDim: 4, ValueDim: 6, DType: attn.F16, Causal: attn.CausalBottomRight}
+	p := attn.Problem{Batch: 1, Heads: 1, QueryLen: 4, HeadDim: 4, ValueDim: 6, DType: attn.F16,
+		ByPosition: attn.ByPosition{Causal: attn.CausalBottomRight}}
 	// The first block uses one tile of keys and fetches the next, of K alone; after the last there is none.
 	w := bytesOf(t, QueriesOutside{Rows: 2, Keys: 2, KeysAhead: 1}, p, Call{})
 	require.Equal(t, (4+4+4)*rowD, w[StepScores].Read)
@@ -130,7 +132,8 @@ func TestTilesFetchedAheadBytesByHand(t *testing.T) {
 
 	// Standard attention on matrices: scores in units of eight.
 	s := Standard{Scores: Product{Rows: 2, Columns: 8, Unit: 8}, Product: Product{Rows: 2, Columns: 2}}
-	p = attn.Problem{Batch: 1, Heads: 1, QueryLen: 4, HeadDim: 4, ValueDim: 6, DType: attn.F16, Causal: attn.CausalBottomRight}
+	p = attn.Problem{Batch: 1, Heads: 1, QueryLen: 4, HeadDim: 4, ValueDim: 6, DType: attn.F16,
+		ByPosition: attn.ByPosition{Causal: attn.CausalBottomRight}}
 	w = bytesOf(t, s, p, Call{})
 	require.Equal(t, 4*8*2.0, w[StepScores].Written)
 	require.Equal(t, (2*2+2*4)*2+(2+4)*rowDv, w[StepValues].Read, "two blocks use 2 and 4 keys")

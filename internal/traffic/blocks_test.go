@@ -11,8 +11,9 @@ import (
 
 // A head of 8 queries and 7 keys, in blocks of 4 queries and 4 keys. Rows are of D = 4 and Dv = 6, fp16.
 func masked(causal attn.Causal) attn.Problem {
-	return attn.Problem{Batch: 1, Heads: 1, KeyHeads: 1, QueryLen: 8, KeyLen: 7, HeadDim: 4, ValueDim: 6, DType: attn.F16, Causal: causal,
-		Blocks: attn.Blocks{Queries: 4, Keys: 4}}
+	return attn.Problem{Batch: 1, Heads: 1, KeyHeads: 1, QueryLen: 8, KeyLen: 7, HeadDim: 4, ValueDim: 6, DType: attn.F16,
+		ByPosition: attn.ByPosition{Causal: causal},
+		Blocks:     attn.Blocks{Queries: 4, Keys: 4}}
 }
 
 func TestBlockMaskBytesByHand(t *testing.T) {
@@ -115,8 +116,8 @@ func TestFullBlockMaskIsNone(t *testing.T) {
 // What is said of a share of blocks is the mean over masks whose blocks are tossed for.
 func TestShareIsTheMeanOfMasks(t *testing.T) {
 	p := attn.Problem{Batch: 1, Heads: 1, KeyHeads: 1, QueryLen: 30, KeyLen: 41, HeadDim: 4, ValueDim: 6, DType: attn.F16,
-		Causal: attn.CausalBottomRight,
-		Blocks: attn.Blocks{Queries: 5, Keys: 7}}
+		ByPosition: attn.ByPosition{Causal: attn.CausalBottomRight},
+		Blocks:     attn.Blocks{Queries: 5, Keys: 7}}
 	const share, masks = 0.3, 20000
 	for _, m := range []QueriesOutside{{Rows: 5, Keys: 7, QAgain: true}, {Rows: 6, Keys: 4, QAgain: true},
 		{Rows: 10, Keys: 3, NoneUnseen: true, KeysAhead: 2, ValuesAhead: 1}} {
@@ -147,7 +148,7 @@ func TestShareIsTheMeanOfMasksBackward(t *testing.T) {
 	for _, b := range []attn.Blocks{{Queries: 5, Keys: 7}, {Queries: 6, Keys: 6, PerHead: true},
 		{Queries: 6, Keys: 12, PerHead: true, PerBatch: true}} {
 		p := attn.Problem{Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: 30, KeyLen: 41, HeadDim: 4, ValueDim: 6, DType: attn.F16,
-			Causal: attn.CausalBottomRight, Blocks: b}
+			ByPosition: attn.ByPosition{Causal: attn.CausalBottomRight}, Blocks: b}
 		for _, m := range []BackwardFused{
 			{Keys: BackwardTile{Rows: 6, Columns: 6, Restaged: true}, Queries: BackwardTile{Rows: 4, Columns: 5, Restaged: true}},
 			{Keys: BackwardTile{Rows: 6, Columns: 6, Masked: true, Ahead: true}, Queries: BackwardTile{Rows: 6, Columns: 6, Masked: true,

@@ -51,7 +51,8 @@ func TestFlash2BytesByHand(t *testing.T) {
 	require.Zero(t, again[StepSoftmax].Written, "no lse")
 
 	// Causal, 4 queries and 4 keys, blocks of 2 and tiles of 2: the first block sees one tile, the second both.
-	c := attn.Problem{Batch: 2, Heads: 3, QueryLen: 4, HeadDim: 8, DType: attn.F32, Causal: attn.CausalBottomRight}
+	c := attn.Problem{Batch: 2, Heads: 3, QueryLen: 4, HeadDim: 8, DType: attn.F32,
+		ByPosition: attn.ByPosition{Causal: attn.CausalBottomRight}}
 	w = bytesOf(t, QueriesOutside{Rows: 2, Keys: 2}, c, Call{LSE: true})
 	require.Equal(t, float64(6*(4+2+4)*8*4), w[StepScores].Read)
 	require.Equal(t, float64(6*(2+4)*8*4), w[StepValues].Read)
@@ -59,7 +60,8 @@ func TestFlash2BytesByHand(t *testing.T) {
 	require.Equal(t, 6.0*8, w[StepMask].FLOPs, "half of 16 pairs in each of 6 heads")
 
 	// More queries than keys, bottom-right: the first block sees nothing, and still loads one tile.
-	c = attn.Problem{Batch: 1, Heads: 1, QueryLen: 4, KeyLen: 2, HeadDim: 8, DType: attn.F32, Causal: attn.CausalBottomRight}
+	c = attn.Problem{Batch: 1, Heads: 1, QueryLen: 4, KeyLen: 2, HeadDim: 8, DType: attn.F32,
+		ByPosition: attn.ByPosition{Causal: attn.CausalBottomRight}}
 	w = bytesOf(t, QueriesOutside{Rows: 2, Keys: 2}, c, Call{})
 	require.Equal(t, float64((4+2+2)*8*4), w[StepScores].Read)
 

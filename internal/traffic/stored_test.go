@@ -85,7 +85,7 @@ func FuzzModel(f *testing.F) {
 		}
 		n := int(max(1, length%(1<<30)))
 		p := attn.Problem{Batch: 1, Heads: 1, KeyHeads: 1, QueryLen: n, KeyLen: n, HeadDim: 1, ValueDim: 1, DType: attn.F16,
-			Causal: attn.Causal(problem % 3)}
+			ByPosition: attn.ByPosition{Causal: attn.Causal(problem % 3)}}
 		var c Call
 		if problem&4 != 0 {
 			p.Blocks, c.Nonzero = attn.Blocks{Queries: 1 + int(problem), Keys: 128}, 0.5

@@ -36,7 +36,8 @@ func TestExportedTiles(t *testing.T) {
 		return Entry{Key: d.Key(kernel, filled(p)), Tuning: tuning, Tile: "a tile", Gain: 1.25, Problem: "seq # 1\nB1"}
 	}
 	entries := []Entry{
-		entry("matrix_forward", attn.Problem{Batch: 1, Heads: 8, QueryLen: 4096, HeadDim: 64, DType: attn.F16, Causal: attn.CausalTopLeft},
+		entry("matrix_forward", attn.Problem{Batch: 1, Heads: 8, QueryLen: 4096, HeadDim: 64, DType: attn.F16,
+			ByPosition: attn.ByPosition{Causal: attn.CausalTopLeft}},
 			map[string]int{"w": 8, "rm": 2, "parts": 3}),
 		entry("matrix_forward", attn.Problem{Batch: 1, Heads: 8, QueryLen: 4096, HeadDim: 64, DType: attn.F16},
 			map[string]int{"w": 4, "rm": 2}),
@@ -71,7 +72,7 @@ func TestExportedTiles(t *testing.T) {
 				for i := range 2 * 2 * 3 * 3 {
 					p := attn.Problem{Batch: 1, Heads: 8, QueryLen: queries, KeyLen: keys, HeadDim: 64 << (i % 2),
 						ValueDim: 64 << (i / 2 % 2),
-						DType:    attn.DType(i / 4 % 3), Causal: attn.Causal(i / 12)}
+						DType:    attn.DType(i / 4 % 3), ByPosition: attn.ByPosition{Causal: attn.Causal(i / 12)}}
 					var want map[string]int
 					for _, e := range entries {
 						if e.Key == d.Key(kernel, filled(p)) {

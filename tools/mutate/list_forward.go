@@ -21,13 +21,13 @@ var forwardMutants = []Mutant{
 		Kill:   []Killer{in("./flash", "TestBackwardFiniteDifferences")},
 	},
 	{
-		ID: "mask-top-left", File: "internal/attn/problem.go",
+		ID: "mask-top-left", File: "internal/attn/mask.go",
 		Old: "\t\tm.High = 0\n", New: "\t\tm.High = diagonal\n",
 		Breaks: "the top-left mask is taken for the bottom-right one",
 		Kill:   []Killer{conformance("length/65x63/top-left/f16", scalar)},
 	},
 	{
-		ID: "mask-bottom-right", File: "internal/attn/problem.go",
+		ID: "mask-bottom-right", File: "internal/attn/mask.go",
 		Old: "\t\tm.High = diagonal\n", New: "\t\tm.High = diagonal - 1\n",
 		Breaks: "the bottom-right mask hides one key too many",
 		Kill:   []Killer{in("./flash", "TestForward")},

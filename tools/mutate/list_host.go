@@ -27,6 +27,18 @@ var hostMutants = []Mutant{
 		Kill:   []Killer{in("./internal/attn", "TestLayoutErrors"), in("./flash", "TestBadTensors")},
 	},
 	{
+		ID: "mask-allows", File: "internal/attn/mask.go",
+		Old: "return m.KeysOf(i).Has(j) }", New: "return m.KeysOf(i).Begin <= j }",
+		Breaks: "what asks pair by pair takes a query to see the keys behind its last one",
+		Kill:   []Killer{in("./internal/attn", "TestMaskIsTheOracles")},
+	},
+	{
+		ID: "operands-places", File: "internal/attn/operands.go",
+		Old: "to[i] = own[-1-at]", New: "to[i] = own[len(own)+at]",
+		Breaks: "a pass's own tensors stand in one another's places",
+		Kill:   []Killer{in("./internal/attn", "TestPlaces")},
+	},
+	{
 		ID: "bytes-ragged", File: "internal/traffic/queries.go",
 		Old: "n := min((end+ahead)*m.Keys, p.KeyLen) - begin*m.Keys", New: "n := (end+ahead)*m.Keys - begin*m.Keys",
 		Breaks: "the model of traffic counts keys beyond the last",

@@ -118,7 +118,7 @@ func TestPushConstantsOfAPass(t *testing.T) {
 // TestPushConstantsAreWritten: what a pass fills in lies where its modules look, and no word is left out.
 func TestPushConstantsAreWritten(t *testing.T) {
 	p := kerneltest.Problem(attn.Problem{Batch: 2, Heads: 6, KeyHeads: 3, QueryLen: 5, KeyLen: 9, DType: attn.F16,
-		Causal: attn.CausalBottomRight, Window: attn.NewWindow(6, -1), Dropout: 0.25})
+		ByPosition: attn.ByPosition{Causal: attn.CausalBottomRight, Window: attn.NewWindow(6, -1)}, Dropout: 0.25})
 	next := uint32(1)
 	tensor := func() kernel.Operand {
 		next += 10
@@ -126,7 +126,8 @@ func TestPushConstantsAreWritten(t *testing.T) {
 	}
 	d := kernel.Draw{Seed: 7<<32 | 8, Offset: 9}
 	f := kernel.Operands{Q: tensor(), K: tensor(), V: tensor(), O: tensor(), LSE: tensor(), Drop: d}
-	g := kernel.Gradients{Q: tensor(), K: tensor(), V: tensor(), LSE: tensor(), DO: tensor(), DK: tensor(), DV: tensor(), Drop: d}
+	g := kernel.Gradients{Operands: kernel.Operands{Q: tensor(), K: tensor(), V: tensor(), LSE: tensor(), Drop: d}, DO: tensor(),
+		DK: tensor(), DV: tensor()}
 	delta := tensor()
 	shared := map[string]uint32{"nq": 5, "nk": 9, "first_shift": 1<<32 - 2, "last_shift": 4, "seed_hi": 7, "seed_lo": 8, "drop_offset": 9,
 		"base": 100, "total": 200, "heads_large": 3}
@@ -159,7 +160,7 @@ func TestPushConstantsAreWritten(t *testing.T) {
 		"offsets": 61 | 71<<8 | 81<<16 | 101<<24, "more_offsets": 91 | 131<<8 | 111<<16 | 121<<24, "bytes": 64 | 2<<16,
 		"scale": math.Float32bits(float32(p.Scale)),
 	}, map[string]*kernel.Operand{"q": &g.Q, "k": &g.K, "v": &g.V, "g": &g.DO, "x": &g.DK, "y": &g.DV})
-	j := kernel.Tangents{Q: f.Q, K: f.K, V: f.V, O: f.O, LSE: f.LSE, OTangent: tensor(), LSETangent: tensor(), Drop: d}
+	j := kernel.Tangents{Operands: f, OTangent: tensor(), LSETangent: tensor()}
 	at = w.JVP(p, &j)
 	check(&all.Backward, at, &w, map[string]uint32{
 		"offsets": 11 | 21<<8 | 31<<16 | 41<<24, "more_offsets": 51 | 151<<8 | 141<<16, "bytes": 64 | 2<<16,

@@ -38,7 +38,8 @@ func TestFamilies(t *testing.T) {
 	for _, dim := range []int{64, 160, 224, 256} { // rows for a bias
 		for _, value := range []int{dim, 256} {
 			problems = append(problems, kerneltest.Problem(attn.Problem{Heads: 8, KeyHeads: 8, QueryLen: 4096, HeadDim: dim,
-				ValueDim: value, DType: attn.F16, Bias: attn.PerScore{In: true, DType: attn.F16, Own: [4]bool{true, true, true, true}}}))
+				ValueDim: value, DType: attn.F16,
+				ByScore: attn.ByScore{Bias: attn.PerScore{In: true, DType: attn.F16, Own: [4]bool{true, true, true, true}}}}))
 		}
 	}
 	reached := map[*tiles.Row]bool{}

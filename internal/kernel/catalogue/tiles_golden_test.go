@@ -73,7 +73,8 @@ func goldenProblems() []*attn.Problem {
 	for _, dim := range [][2]int{{576, 512}, {320, 320}, {288, 272}} {
 		for _, s := range []shape{{1, 16, 16, 4096, 4096}, {4, 128, 1, 1, 8192}, {1, 16, 1, 1, 32768}, {2, 4, 1, 1, 300},
 			{1, 8, 8, 24, 24}} {
-			for _, p := range []attn.Problem{{DType: attn.F16}, {DType: attn.BF16, Causal: attn.CausalBottomRight}, {DType: attn.F32},
+			for _, p := range []attn.Problem{{DType: attn.F16}, {DType: attn.BF16,
+				ByPosition: attn.ByPosition{Causal: attn.CausalBottomRight}}, {DType: attn.F32},
 				{DType: attn.F16, Dropout: 0.1},
 				{DType: attn.F16, Blocks: attn.Blocks{Queries: 128, Keys: 128}}} {
 				p.Batch, p.Heads, p.KeyHeads, p.QueryLen, p.KeyLen = s.batch, s.heads, s.keyHeads, s.queries, s.keys

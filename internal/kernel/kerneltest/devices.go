@@ -93,7 +93,8 @@ func DrawProblem(t *rapid.T) *attn.Problem {
 	return Problem(attn.Problem{Batch: rapid.IntRange(1, 4).Draw(t, "batch"), Heads: keyHeads * rapid.IntRange(1, 8).Draw(t, "group"),
 		KeyHeads: keyHeads, QueryLen: rapid.OneOf(rapid.IntRange(1, 20), rapid.IntRange(1, 5000)).Draw(t, "nq"),
 		HeadDim: rapid.IntRange(1, 256).Draw(t, "d"), ValueDim: rapid.IntRange(1, 256).Draw(t, "dv"),
-		DType: attn.DType(rapid.IntRange(1, 2).Draw(t, "dtype")), Causal: attn.Causal(rapid.IntRange(0, 2).Draw(t, "causal"))})
+		DType: attn.DType(rapid.IntRange(1, 2).Draw(t, "dtype")), ByPosition: attn.ByPosition{Causal: attn.Causal(rapid.IntRange(0,
+			2).Draw(t, "causal"))}})
 }
 
 // DrawFragment makes up a fragment that a device may list.
@@ -111,9 +112,9 @@ func Features() map[string]attn.Problem {
 	return map[string]attn.Problem{
 		"dropout":                    {Dropout: 0.5},
 		"block mask":                 {Blocks: attn.Blocks{Queries: 16, Keys: 16}},
-		"bias":                       {Bias: attn.PerScore{In: true, DType: attn.F32}},
-		"mask":                       {BoolMask: attn.PerScore{In: true, DType: attn.Bool}},
-		"sinks":                      {Sinks: true},
+		"bias":                       {ByScore: attn.ByScore{Bias: attn.PerScore{In: true, DType: attn.F32}}},
+		"mask":                       {ByScore: attn.ByScore{BoolMask: attn.PerScore{In: true, DType: attn.Bool}}},
+		"sinks":                      {ByScore: attn.ByScore{Sinks: true}},
 		"lengths of keys or queries": {KeyLengths: true},
 		"pages of keys and values":   {Pages: attn.Pages{Size: 16, Count: 8, PerSequence: 4}},
 		"quantised keys or values":   {KeyType: attn.Q8_0},

@@ -106,7 +106,7 @@ func TestMatrixBiasTiles(t *testing.T) {
 	for _, dim := range []int{32, 64, 96, 128, 256} {
 		for _, own := range []bool{true, false} {
 			p := kerneltest.Problem(attn.Problem{Heads: 32, KeyHeads: 32, QueryLen: 4096, HeadDim: dim, DType: attn.F16,
-				Bias: attn.PerScore{In: true, DType: attn.F16, Own: [4]bool{true, own, true, true}}})
+				ByScore: attn.ByScore{Bias: attn.PerScore{In: true, DType: attn.F16, Own: [4]bool{true, own, true, true}}}})
 			tuning := kernel.NewBackwardTuning(nil)
 			q, err := ChooseBackwardTile(c, p, layout, f, kernel.FormRegisters, "q_", tuning)
 			require.NoError(t, err)
@@ -126,7 +126,8 @@ func TestMatrixBiasTiles(t *testing.T) {
 func TestTilesOfDBias(t *testing.T) {
 	c, f, layout := kerneltest.Hopper(), kernel.Fragment{M: 16, N: 16, K: 16, Lanes: 32}, kerneltest.LayoutOf(t, "NVIDIA 16x16x16")
 	for _, dim := range []int{16, 32, 48, 64} {
-		for _, with := range []attn.Problem{{}, {Causal: attn.CausalBottomRight}, {Dropout: 0.1}, {Window: attn.NewWindow(1024, 0)}} {
+		for _, with := range []attn.Problem{{}, {ByPosition: attn.ByPosition{Causal: attn.CausalBottomRight}}, {Dropout: 0.1},
+			{ByPosition: attn.ByPosition{Window: attn.NewWindow(1024, 0)}}} {
 			with.Heads, with.KeyHeads, with.QueryLen, with.HeadDim, with.DType = 32, 32, 4096, dim, attn.F16
 			with.Bias = attn.PerScore{In: true, DType: attn.F16, Own: [4]bool{true, true, true, true}}
 			p := kerneltest.Problem(with)

@@ -8,7 +8,6 @@ import (
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/internal/kernel/pass"
-	"github.com/vkattn/vkattn/internal/tiles"
 	"github.com/vkattn/vkattn/internal/traffic"
 	"github.com/vkattn/vkattn/vk"
 )
@@ -206,8 +205,8 @@ func decodeCandidates(c *kernel.Capabilities, p *attn.Problem) []map[string]int 
 	for _, w := range []int{2, 4, 8} {
 		for _, keys := range []int{16, 32} {
 			for _, beside := range []int{1, 2, 3, 4} {
-				m := map[string]int{"w": w, "keys": keys, "parts": partsBeside(p, row, beside*4/w*c.Prediction().Count,
-					uint64(p.Batch*p.KeyHeads), decodeMostBytes)}
+				m := map[string]int{"w": w, "keys": keys, "parts": kernel.PartsBeside(p, row, beside*4/w*c.Prediction().Count,
+					uint64(p.Batch*p.KeyHeads), kernel.DecodeMostBytes)}
 				if !slices.ContainsFunc(out, func(o map[string]int) bool { return maps.Equal(o, m) }) {
 					out = append(out, m)
 				}
@@ -320,7 +319,7 @@ func ChooseDecodeTile(c *kernel.Capabilities, p *attn.Problem, s kernel.Fragment
 		tile.Rows = attn.CeilDiv(all, blocks)
 	}
 	decodeFields.Take(&tile, t, "", "rows", "w", "keys")
-	tile.Parts = partsBeside(p, row, row.Get("beside")*c.Prediction().Count, tile.Groups(p), decodeMostBytes)
+	tile.Parts = kernel.PartsBeside(p, row, row.Get("beside")*c.Prediction().Count, tile.Groups(p), kernel.DecodeMostBytes)
 	decodeFields.Take(&tile, t, "", "parts")
 	tile.complete(p, min(row.Get("shared_kib")<<10, int(c.Facts.Limits.MaxSharedMemory)))
 	if name, why := tile.Check(p, c); why != "" {
@@ -328,13 +327,4 @@ func ChooseDecodeTile(c *kernel.Capabilities, p *attn.Problem, s kernel.Fragment
 	}
 	t.Took(row)
 	return tile, nil
-}
-
-// decodeMostBytes is the most memory between the kernel and the combination.
-const decodeMostBytes = 8 << 20
-
-// partsBeside is the number of parts for a problem whose kernel has this number of workgroups without parts: enough that as many workgroups
-// run as can at the same time, with no more bytes between the kernel and the combination than given.
-func partsBeside(p *attn.Problem, row *tiles.Row, beside int, groups, most uint64) int {
-	return int(max(1, min(uint64(beside)/groups, uint64(p.MostKeys()/row.Get("part_keys")), most/kernel.PartBytes(p), kernel.MostParts)))
 }

@@ -109,18 +109,7 @@ func (t *Tile) constants(p *attn.Problem, l *kernel.FragmentLayout, v kernel.Var
 // selfCheck is a small problem for the tile: two blocks of queries, the second ragged, some whole tiles of keys and, where the pipeline
 // takes it, a ragged one, the diagonal across them when causal.
 func (t *Tile) selfCheck(p *attn.Problem) attn.Problem {
-	small := kernel.SelfCheckOf(p)
-	small.KeyHeads = 2
-	small.QueryLen = t.Rows() + t.Fragment.M/2 + 1
-	if t.Pack {
-		group := p.Group()
-		small.KeyHeads, small.Heads = 1, group
-		small.QueryLen = attn.CeilDiv(small.QueryLen, group)
-	}
-	small.KeyLen = t.Rows()/2 + 2*t.BC + 3
-	if !t.masks(p) {
-		small.KeyLen = 3 * t.BC
-	}
+	small := smallForward(p, t.Rows(), t.BC, t.Fragment.M, t.Pack, t.masks(p))
 	kernel.GrowForBlocks(&small, t.masks(p))
 	kernel.GrowForBias(&small, p)
 	if !t.Ragged(p) {
@@ -129,6 +118,24 @@ func (t *Tile) selfCheck(p *attn.Problem) attn.Problem {
 	kernel.PackSelfCheck(&small)
 	if t.Terms > 0 {
 		small.Scale *= splitSelfCheckScores
+	}
+	return small
+}
+
+// smallForward is a small problem for blocks of so many rows, and keys: two of queries, the second ragged, and some of keys, the last one
+// too where the kernel masks.
+func smallForward(p *attn.Problem, rows, keys, fragment int, pack, masks bool) attn.Problem {
+	small := kernel.SelfCheckOf(p)
+	small.KeyHeads = 2
+	small.QueryLen = rows + fragment/2 + 1
+	if pack {
+		group := p.Group()
+		small.KeyHeads, small.Heads = 1, group
+		small.QueryLen = attn.CeilDiv(small.QueryLen, group)
+	}
+	small.KeyLen = rows/2 + 2*keys + 3
+	if !masks {
+		small.KeyLen = 3 * keys
 	}
 	return small
 }

@@ -327,16 +327,16 @@ func keyTerms(p *attn.Problem, s kernel.Fragment, form int, t *kernel.Tuning) (i
 
 const keyTermsParameter = "key_terms"
 
-// queries is the number of rows that blocks are cut from, and of which heads.
-func (t *Tile) queries(p *attn.Problem) (rows, heads int) {
-	if t.Pack {
+// rowsOf is the number of rows that blocks are cut from, and of which heads; packed, the rows of a key head are one behind another.
+func rowsOf(p *attn.Problem, packed bool) (rows, heads int) {
+	if packed {
 		return p.QueryLen * p.Group(), p.Batch * p.KeyHeads
 	}
 	return p.QueryLen, p.Batch * p.Heads
 }
 
 func (t *Tile) Groups(p *attn.Problem) uint64 {
-	_, heads := t.queries(p)
+	_, heads := rowsOf(p, t.Pack)
 	return t.blocks(p).Most(p) * uint64(heads/p.Batch)
 }
 
@@ -424,7 +424,7 @@ func predict(k *kernel.Prediction, p *attn.Problem, rows, subgroups int, workgro
 // of it.
 func (t *Tile) shrink(p *attn.Problem) bool {
 	leastSubgroups := 4 // fewer hide no latency
-	if rows, _ := t.queries(p); max(p.HeadDim, p.ValueDim) > 128 && rows > t.Rows()/2 {
+	if rows, _ := rowsOf(p, t.Pack); max(p.HeadDim, p.ValueDim) > 128 && rows > t.Rows()/2 {
 		leastSubgroups = 8
 	}
 	switch {

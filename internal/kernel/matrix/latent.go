@@ -239,7 +239,7 @@ func ChooseLatentTile(c *kernel.Capabilities, p *attn.Problem, s kernel.Fragment
 		if why = tile.Check(p, c); why != "" {
 			continue
 		}
-		tile.Parts = partsBeside(p, row, row.Get("beside")*c.Prediction().Count, tile.Groups(p), kernel.MostPartsBytes)
+		tile.Parts = kernel.PartsBeside(p, row, row.Get("beside")*c.Prediction().Count, tile.Groups(p), kernel.MostPartsBytes)
 		tile.Parts = t.Get("parts", tile.Parts)
 		t.Effect["parts"] = tile.Parts
 		if why = kernel.CheckParts(tile.Parts, p); why == "" {

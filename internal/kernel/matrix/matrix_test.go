@@ -69,7 +69,7 @@ func everyProblem(least, most int, f func(d fragmented, form int, p *attn.Proble
 				for form := kernel.FormRegisters; form <= kernel.FormShared; form++ {
 					for _, causal := range []attn.Causal{attn.CausalNone, attn.CausalBottomRight} {
 						p := kerneltest.Problem(attn.Problem{Batch: 2, Heads: 16, KeyHeads: 8, QueryLen: queries, KeyLen: queries + 100,
-							HeadDim: dim, DType: attn.F16, Causal: causal})
+							HeadDim: dim, DType: attn.F16, ByPosition: attn.ByPosition{Causal: causal}})
 						f(d, form, p, fmt.Sprintf("%s, form %d: %d, %d queries, causal %v", d.name, form, dim, queries, causal))
 					}
 				}

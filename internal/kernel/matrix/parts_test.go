@@ -41,7 +41,8 @@ func TestFullDevicesKeepTheirTile(t *testing.T) {
 	for _, d := range []int{64, 128, 256} {
 		for n := 512; n <= 16384; n *= 2 {
 			for _, mask := range []attn.Causal{attn.CausalNone, attn.CausalBottomRight} {
-				p := problem(attn.Problem{Batch: 16384 / n, Heads: 2048 / d, QueryLen: n, HeadDim: d, DType: attn.F16, Causal: mask})
+				p := problem(attn.Problem{Batch: 16384 / n, Heads: 2048 / d, QueryLen: n, HeadDim: d, DType: attn.F16,
+					ByPosition: attn.ByPosition{Causal: mask}})
 				tile, err := ChooseTile(kerneltest.Hopper(), p, kernel.Fragment{M: 16, N: 16, K: 16, Lanes: 32}, kernel.FormRegisters,
 					kernel.NewTuning(nil))
 				require.NoError(t, err)
@@ -85,7 +86,8 @@ func TestChosenPartsAreNearlyTheFastest(t *testing.T) {
 		{256, 4, 2048, 2048, attn.CausalNone, []choice{{8, 1, 2}}},
 		{256, 4, 2048, 2048, attn.CausalBottomRight, []choice{{8, 1, 4}, {8, 1, 3}, {8, 1, 2}}},
 	} {
-		p := problem(attn.Problem{Batch: 1, Heads: m.heads, QueryLen: m.nq, KeyLen: m.nk, HeadDim: m.d, DType: attn.F16, Causal: m.mask})
+		p := problem(attn.Problem{Batch: 1, Heads: m.heads, QueryLen: m.nq, KeyLen: m.nk, HeadDim: m.d, DType: attn.F16,
+			ByPosition: attn.ByPosition{Causal: m.mask}})
 		tile, err := ChooseTile(kerneltest.Hopper(), p, kernel.Fragment{M: 16, N: 16, K: 16, Lanes: 32}, kernel.FormRegisters,
 			kernel.NewTuning(nil))
 		require.NoError(t, err)

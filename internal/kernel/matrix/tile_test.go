@@ -175,7 +175,8 @@ func TestTilesMeasured(t *testing.T) {
 		require.Equal(t, rows, func() int { x := choose(p); return x.Rows() }(), "packed sequences of dimension %d", dim)
 	}
 	for keys, heads := range map[int]int{512: 64, 4096: 16, 65536: 4} { // 128 KiB, 1 MiB, 16 MiB a head, of the backward pass
-		p := problem(attn.Problem{Batch: 4, Heads: 32, QueryLen: keys, HeadDim: 64, DType: attn.F16, Causal: attn.CausalTopLeft})
+		p := problem(attn.Problem{Batch: 4, Heads: 32, QueryLen: keys, HeadDim: 64, DType: attn.F16,
+			ByPosition: attn.ByPosition{Causal: attn.CausalTopLeft}})
 		require.Equal(t, heads, HeadsTogether(&k, p))
 		require.Equal(t, map[int]int{512: 64, 4096: 16, 65536: 4}[keys], CausalHeadsTogether(&k, p))
 	}
@@ -208,8 +209,8 @@ func problemForRow(t *testing.T, c *kernel.Capabilities, i int) (attn.Problem, b
 				for _, blocks := range []attn.Blocks{{}, {Queries: 128, Keys: 128}} {
 					for _, more := range []int{0, 1} {
 						p := attn.Problem{Batch: 16, Heads: 32, QueryLen: max(row.When.LeastKeys, 512) + more, HeadDim: row.When.MaxDim,
-							DType: dtype, Causal: causal,
-							Window: window, Dropout: dropout, Blocks: blocks, Score: scores}
+							DType: dtype, ByPosition: attn.ByPosition{Causal: causal, Window: window}, Dropout: dropout,
+							Blocks: blocks, Score: scores}
 						if row.When.Bias {
 							p.Bias = attn.PerScore{In: true, DType: dtype, Own: [4]bool{false, true, true, true}}
 						}

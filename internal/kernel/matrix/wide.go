@@ -59,7 +59,7 @@ func (t *WideTile) Constants(p *attn.Problem, l *kernel.FragmentLayout, v kernel
 	f, sh := &t.Fragment, t.Shared(p.HeadDim, p.ValueDim)
 	c := kernel.Constants{"WG": t.Threads(), "BR": t.Rows(), "BC": t.Keys(), "FM": f.M, "FN": f.N, "FK": f.K, "SG": f.Lanes, "FORM": t.Form,
 		"S_PITCH": sh.SPitch, "V_PITCH": sh.VPitch, "P_PITCH": sh.PPitch, "STEP_LEN": sh.Step, "STAGED_LEN": sh.Staged, "X_LEN": sh.X,
-		"P_LEN": sh.P, "WORDS": kernel.BoolInt(t.Words), "MASKS": kernel.BoolInt(p.Masked() || p.KeyLen%t.Keys() != 0)}.
+		"P_LEN": sh.P, "WORDS": kernel.BoolInt(t.Words), "MASKS": kernel.BoolInt(t.masks(p))}.
 		And(wideFields.Constants(t), wideCutFields.Constants(t), kernel.ForwardConstants(p, v), l.Constants(), kernel.MaxLogitConstants(p))
 	if t.Parts > 1 {
 		c["PARTS"] = t.Parts
@@ -67,22 +67,13 @@ func (t *WideTile) Constants(p *attn.Problem, l *kernel.FragmentLayout, v kernel
 	return c
 }
 
+// masks says that some tiles of keys need a mask.
+func (t *WideTile) masks(p *attn.Problem) bool { return p.Masked() || p.KeyLen%t.Keys() != 0 }
+
 // selfCheck is a small problem for the tile: two blocks of queries, the second ragged, some whole tiles of keys and, where the pipeline
 // takes it, a ragged one, the diagonal across them when causal.
 func (t *WideTile) selfCheck(p *attn.Problem) attn.Problem {
-	small := kernel.SelfCheckOf(p)
-	small.KeyHeads = 2
-	small.QueryLen = t.Rows() + t.Fragment.M/2 + 1
-	if t.Pack {
-		group := p.Group()
-		small.KeyHeads, small.Heads = 1, group
-		small.QueryLen = attn.CeilDiv(small.QueryLen, group)
-	}
-	small.KeyLen = t.Rows()/2 + 2*t.Keys() + 3
-	if !p.Masked() && p.KeyLen%t.Keys() == 0 {
-		small.KeyLen = 3 * t.Keys()
-	}
-	return small
+	return smallForward(p, t.Rows(), t.Keys(), t.Fragment.M, t.Pack, t.masks(p))
 }
 
 func wideCandidates(c *kernel.Capabilities, _ *attn.Problem) []map[string]int {

@@ -159,7 +159,7 @@ func (t *WideTile) complete(k *kernel.Prediction, p *attn.Problem) {
 	}
 	t.Pack = p.Group() > 1 && p.QueryLen < t.Rows()
 	// Rows that no query is for are computed all the same.
-	for rows, _ := t.queries(p); 2*rows <= t.Rows(); {
+	for rows, _ := rowsOf(p, t.Pack); 2*rows <= t.Rows(); {
 		switch {
 		case t.W > t.Split && t.W/t.Split%2 == 0:
 			t.W /= 2
@@ -177,16 +177,8 @@ func (t *WideTile) complete(k *kernel.Prediction, p *attn.Problem) {
 	}
 }
 
-// queries is the number of rows that blocks are cut from, and of which heads.
-func (t *WideTile) queries(p *attn.Problem) (rows, heads int) {
-	if t.Pack {
-		return p.QueryLen * p.Group(), p.Batch * p.KeyHeads
-	}
-	return p.QueryLen, p.Batch * p.Heads
-}
-
 func (t *WideTile) Groups(p *attn.Problem) uint64 {
-	rows, heads := t.queries(p)
+	rows, heads := rowsOf(p, t.Pack)
 	return uint64(attn.CeilDiv(rows, t.Rows())) * uint64(heads)
 }
 

@@ -84,7 +84,7 @@ func TestWideTileFitsAnyDevice(t *testing.T) {
 func TestWideCandidatesFit(t *testing.T) {
 	c, f, l := kerneltest.Hopper(), kernel.Fragment{M: 16, N: 16, K: 16, Lanes: 32}, kerneltest.LayoutOf(t, "NVIDIA 16x16x16")
 	p := kerneltest.Problem(attn.Problem{Heads: 16, KeyHeads: 16, QueryLen: 4096, HeadDim: 576, ValueDim: 512, DType: attn.F16,
-		Causal: attn.CausalBottomRight})
+		ByPosition: attn.ByPosition{Causal: attn.CausalBottomRight}})
 	for _, row := range c.Family().Own() {
 		if row.Kernel != "matrix_forward_wide" {
 			continue

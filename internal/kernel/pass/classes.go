@@ -40,6 +40,6 @@ func (c *Classifier) Run(captured *[kernel.MostCaptured]pipeline.Binding, words 
 			return err
 		}
 		return c.pass.record(&kernel.Recorder{Rec: rec, Scratch: []pipeline.Binding{words}},
-			&tensors{scores: &kernel.Scores{Captured: *captured}})
+			&tensors{forward: &kernel.Operands{Scores: kernel.Scores{Captured: *captured}}})
 	}, 1+c.pass.Dispatches())
 }

@@ -68,7 +68,7 @@ func TestProofsInOrder(t *testing.T) {
 // TestSinks: the gradient with respect to sinks finds δ and the table of packed sequences behind a backward pass.
 func TestSinks(t *testing.T) {
 	for _, packed := range []attn.Packed{{}, {Queries: 100, Keys: 90}} {
-		p := kerneltest.Problem(attn.Problem{Batch: 2, Sinks: true, KeyLengths: true, Packed: packed})
+		p := kerneltest.Problem(attn.Problem{Batch: 2, ByScore: attn.ByScore{Sinks: true}, KeyLengths: true, Packed: packed})
 		k, err := fitSinks(&kernel.Env{Caps: *kerneltest.Hopper()}, p, []Scratch{{"totals", 8}})
 		require.NoError(t, err)
 		for _, v := range []Variant{{}, {Accumulate: true}} {
@@ -115,7 +115,8 @@ func TestScores(t *testing.T) {
 	}
 	require.Empty(t, names(attn.Problem{}))
 	require.Equal(t, []string{"Bias32_ Bias", "Mask_ Mask", "Sinks_ Sinks", "KeyLengths_ KeyLengths", "More More"},
-		names(attn.Problem{Bias: attn.PerScore{In: true}, BoolMask: attn.PerScore{In: true}, Sinks: true, KeyLengths: true}))
+		names(attn.Problem{ByScore: attn.ByScore{Bias: attn.PerScore{In: true}, BoolMask: attn.PerScore{In: true}, Sinks: true},
+			KeyLengths: true}))
 	require.Equal(t, []string{"RowTable_ table 1", "More More"}, names(attn.Problem{KeyLengths: true, Packed: attn.Packed{Keys: 9}}))
 }
 
@@ -135,7 +136,7 @@ func TestVariants(t *testing.T) {
 // binding of its own. A name that GLSL changed alone would leave the buffer to whatever stands in for it.
 func TestScoreBuffers(t *testing.T) {
 	in := attn.PerScore{In: true}
-	all := Scores(&attn.Problem{Bias: in, BoolMask: in, Sinks: true}, 0)[:3]
+	all := Scores(&attn.Problem{ByScore: attn.ByScore{Bias: in, BoolMask: in, Sinks: true}}, 0)[:3]
 	found := map[string]int{}
 	for _, module := range shaders.Names() {
 		info, err := shaders.Describe(module)

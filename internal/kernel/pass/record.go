@@ -156,9 +156,7 @@ func (p *ready) proven() (out []*pipeline.Kernel) {
 // tensors are those of a pass. It has nothing but pointers, so that it stays on the stack.
 type tensors struct {
 	operands []*kernel.Operand // in the order of Pass.Operands
-	scores   *kernel.Scores
-	blocks   *pipeline.Binding
-	forward  *kernel.Operands
+	forward  *kernel.Operands  // of other passes, what they have of one
 	backward *kernel.Gradients
 	jvp      *kernel.Tangents
 	mapped   *kernel.MapStage
@@ -167,41 +165,30 @@ type tensors struct {
 
 func (p *ready) forward(r *kernel.Recorder, f *kernel.Operands) error {
 	all := f.List()
-	return p.record(r, &tensors{operands: all[:], scores: &f.Scores, blocks: &f.Blocks, forward: f})
+	return p.record(r, &tensors{operands: all[:], forward: f})
 }
 
 func (p *ready) backward(r *kernel.Recorder, g *kernel.Gradients) error {
 	all := g.List()
-	return p.record(r, &tensors{operands: all[:], scores: &g.Scores, blocks: &g.Blocks, backward: g})
+	return p.record(r, &tensors{operands: all[:], forward: &g.Operands, backward: g})
 }
 
 func (p *ready) jvp(r *kernel.Recorder, j *kernel.Tangents) error {
 	all := j.List()
-	return p.record(r, &tensors{operands: all[:], scores: &j.Scores, blocks: &j.Blocks, jvp: j})
+	return p.record(r, &tensors{operands: all[:], forward: &j.Operands, jvp: j})
 }
 
 func (p *ready) maps(r *kernel.Recorder, m *kernel.MapStage) error {
-	all, o := m.Operands.List(), m.Operands
-	return p.record(r, &tensors{operands: all[:], scores: &o.Scores, blocks: &o.Blocks, mapped: m})
+	all := m.Operands.List()
+	return p.record(r, &tensors{operands: all[:], forward: &m.Operands.Operands, mapped: m})
 }
 
 // kept are the matrices that a forward pass keeps.
 func (t *tensors) kept(r *kernel.Recorder) []pipeline.Binding {
-	switch {
-	case t.backward != nil:
-		return t.backward.Weights
-	case t.forward.Weights != nil:
+	if t.backward != nil || t.forward.Weights != nil {
 		return t.forward.Weights
 	}
 	return r.Scratch
-}
-
-// draw is what dropout starts from.
-func (t *tensors) draw() *kernel.Draw {
-	if t.backward != nil {
-		return &t.backward.Drop
-	}
-	return &t.forward.Drop
 }
 
 // record writes the dispatches. The further arguments are the same for all of them.
@@ -210,7 +197,7 @@ func (p *ready) record(r *kernel.Recorder, t *tensors) error {
 	case t.jvp != nil:
 		r.WriteTangents(p.Problem, t.jvp)
 	case kernel.NeedsMore(p.Problem):
-		r.WriteMore(p.Problem, t.scores)
+		r.WriteMore(p.Problem, &t.forward.Scores)
 	}
 	if p.Problem.MaxLogit {
 		r.WriteMaxLogit(&t.forward.MaxLogit)
@@ -236,7 +223,7 @@ func (s *readyStage) record(r *kernel.Recorder, t *tensors) error {
 		}
 	}
 	for i := range s.captured {
-		access[s.bindings-s.captured+i] = pipeline.Access{Binding: t.scores.Captured[i], Mode: pipeline.Read}
+		access[s.bindings-s.captured+i] = pipeline.Access{Binding: t.forward.Captured[i], Mode: pipeline.Read}
 	}
 	at := s.push(&r.Push, t)
 	if s.Args.As == AsNothing {
@@ -266,7 +253,7 @@ func (s source) binding(r *kernel.Recorder, t *tensors) pipeline.Binding {
 	case fromScratch:
 		return r.Scratch[s.at]
 	case fromBlocks:
-		return *t.blocks
+		return t.forward.Blocks
 	case fromMore:
 		return r.More.All()
 	case fromDCaptured:
@@ -307,7 +294,7 @@ func (s *readyStage) push(to *kernel.Pushes, t *tensors) (baseAt int) {
 	case AsTable:
 		return to.Begin(&kernel.PassArgs().Forward, p, &kernel.Draw{})
 	case AsScores, AsRows, AsProduct:
-		return s.Args.OfSlab(to, x, y, t.draw())
+		return s.Args.OfSlab(to, x, y, &t.forward.Drop)
 	case AsMap:
 		return to.Map(p, t.mapped)
 	case AsMerge:

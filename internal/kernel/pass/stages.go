@@ -12,22 +12,22 @@ import (
 // Scores binds what goes with scores, as far as the problem has it and a module reads it: of packed sequences table i of those that tables
 // made.
 func Scores(p *attn.Problem, i int) (out []Bind) {
+	bind := func(in bool, name, to string) {
+		if in {
+			out = append(out, Bind{Name: name, To: to, Mode: pipeline.Read, May: true})
+		}
+	}
 	table := table(p, i)
-	for _, x := range [...]struct {
-		in       bool
-		name, to string
-	}{
-		{p.Bias.In, "Bias32_", "Bias"}, {p.BoolMask.In, "Mask_", "Mask"}, {p.Sinks, "Sinks_", "Sinks"},
-		{!p.Blocks.None(), "Blocks_", Blocks},
-		{table != "", "RowTable_", table},
-		{table == "" && p.KeyLengths, "KeyLengths_", "KeyLengths"}, {table == "" && p.QueryLengths, "QueryLengths_", "QueryLengths"},
-		{!p.Lists.None(), "Lists_", "Lists"},
-		{!p.Pages.None(), "PageTable_", "PageTable"}, {p.Pages.Compressed(), "PageStarts_", "PageStarts"},
-		{p.Pages.Compressed(), "LastPages_", "LastPages"}, {p.KeyType.Float8(), "KeyScales_", "KeyScales"},
-		{p.ValueType.Float8(), "ValueScales_", "ValueScales"},
-	} {
-		if x.in {
-			out = append(out, Bind{Name: x.name, To: x.to, Mode: pipeline.Read, May: true})
+	bind(!p.Blocks.None(), "Blocks_", Blocks)
+	bind(table != "", "RowTable_", table)
+	for i := range attn.ForwardOperands {
+		switch o := &attn.ForwardOperands[i]; {
+		case o.When == nil || o.Output:
+		case !p.Packed.None() && slices.Contains(tablesRead, o.Name):
+		case o.Name == "Bias": // one of the names of its buffer
+			bind(o.In(p), "Bias32_", o.Name)
+		default:
+			bind(o.In(p), o.Name+"_", o.Name)
 		}
 	}
 	if p.MaxLogit { // by atomics, in numbers that ClearMaxLogits has made -inf
@@ -35,6 +35,9 @@ func Scores(p *attn.Problem, i int) (out []Bind) {
 	}
 	return append(out, further(p)...)
 }
+
+// tablesRead are the operands of packed sequences that tables are made of: other stages read the tables.
+var tablesRead = []string{"QueryStarts", "KeyStarts", "KeyLengths", "QueryLengths"}
 
 // ClearMaxLogits begins a forward pass with what makes the largest scores -inf, where the problem has them.
 func (p *Pass) ClearMaxLogits() {

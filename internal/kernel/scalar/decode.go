@@ -230,7 +230,7 @@ func ChooseDecodeTile(c *kernel.Capabilities, p *attn.Problem, t *kernel.Tuning)
 		tile.W /= 2
 	}
 	decodeFields.Take(&tile, t, "", "u", "w")
-	tile.Parts = decodeParts(c, p, row, tile.Groups(p))
+	tile.Parts = kernel.PartsBeside(p, row, row.Get("beside")*c.Prediction().Count, tile.Groups(p), kernel.DecodeMostBytes)
 	decodeFields.Take(&tile, t, "", "parts")
 	tile.complete(p, row, limits)
 	if name, why := tile.Check(p, limits); why != "" {
@@ -238,15 +238,4 @@ func ChooseDecodeTile(c *kernel.Capabilities, p *attn.Problem, t *kernel.Tuning)
 	}
 	t.Took(row)
 	return tile, nil
-}
-
-// DecodeMostBytes is the most memory between the kernel and the combination.
-const DecodeMostBytes = 8 << 20
-
-// decodeParts is the number of parts for a problem whose kernel has this number of workgroups without parts: enough that as many
-// workgroups run as can at the same time.
-func decodeParts(c *kernel.Capabilities, p *attn.Problem, row *tiles.Row, groups uint64) int {
-	k := c.Prediction()
-	beside := uint64(row.Get("beside") * k.Count)
-	return int(max(1, min(beside/groups, uint64(p.MostKeys()/row.Get("part_keys")), DecodeMostBytes/kernel.PartBytes(p), kernel.MostParts)))
 }

@@ -283,7 +283,8 @@ func TestGradientPasses(t *testing.T) {
 	by, err := f.Gradient("bias")
 	require.NoError(t, err)
 	for _, packed := range []attn.Packed{{}, {Queries: 100, Keys: 90}} {
-		p := kerneltest.Problem(attn.Problem{Batch: 2, DType: attn.F16, Score: f, Bias: attn.PerScore{In: true}, Packed: packed})
+		p := kerneltest.Problem(attn.Problem{Batch: 2, DType: attn.F16, Score: f,
+			ByScore: attn.ByScore{Bias: attn.PerScore{In: true}}, Packed: packed})
 		bias, err := fitBias(env, p, kernel.Biases[0])
 		require.NoError(t, err)
 		captured, err := PlanCaptured(env, p, by, kernel.Flash, true)

@@ -23,7 +23,8 @@ func TestPasses(t *testing.T) {
 	f, l := kernel.Fragment{M: 16, N: 8, K: 16, Lanes: 32}, &kernel.FragmentLayout{}
 	for _, dtype := range []attn.DType{attn.F16, attn.BF16} {
 		for _, bias := range []attn.PerScore{{}, {In: true, DType: dtype, Own: [4]bool{true, true, true, true}}} {
-			p := kerneltest.Problem(attn.Problem{Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: 100, KeyLen: 70, DType: dtype, Bias: bias})
+			p := kerneltest.Problem(attn.Problem{Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: 100, KeyLen: 70, DType: dtype,
+				ByScore: attn.ByScore{Bias: bias}})
 			row := 2 * 72 // bytes
 			s, err := fit(&kernel.Env{Caps: *c}, p, f, l, kernel.FormRegisters,
 				kernel.NewBackwardTuning(map[string]int{kernel.SlabsParameter: 1, "max_slab": 2 * 100 * row}))

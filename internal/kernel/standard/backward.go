@@ -39,6 +39,56 @@ type standardBackwardShape interface {
 	selfCheck(p *attn.Problem) attn.Problem // a small problem, with ragged edges and the diagonal across its tiles when causal
 }
 
+// gradientTiles are tiles of the forward kernels of a tier, each for the problem that has the shape of its product.
+type gradientTiles[T any, S interface {
+	*T
+	standardShape
+	row() *softmaxTile
+}] struct {
+	weights T // dP, and the rows of dS
+	queries T // dQ
+	values  T // dV: rows are keys
+	keys    T // dK, the same
+}
+
+func (t *gradientTiles[T, S]) Model() traffic.BackwardStandard {
+	row := S(&t.weights).row()
+	return traffic.BackwardStandard{Weights: S(&t.weights).Model().Scores, Scores: backwardRows(row.RowThreads, row.RowKeep),
+		Values: S(&t.values).Model().Product, Queries: S(&t.queries).Model().Product, Keys: S(&t.keys).Model().Product}
+}
+
+func (t *gradientTiles[T, S]) pace() kernel.Pace { return S(&t.weights).pace() }
+
+func (t *gradientTiles[T, S]) block(part gradient) (rows, cols int) {
+	switch part {
+	case gradWeights:
+		return S(&t.weights).scoresBlock()
+	case gradScores:
+		return S(&t.weights).softmaxRows(), 0
+	}
+	rows, _ = S(t.tile(part)).productBlock()
+	return rows, 0
+}
+
+// tile is that of one of the products that are sums.
+func (t *gradientTiles[T, S]) tile(part gradient) *T {
+	return map[gradient]*T{gradValues: &t.values, gradQueries: &t.queries, gradKeys: &t.keys}[part]
+}
+
+// small is a small problem for the kernels, of so many queries beyond the largest block, whose rows must not be longer than the kernel of
+// dS keeps.
+func (t *gradientTiles[T, S]) small(of *attn.Problem, beyond int) attn.Problem {
+	p := kernel.SelfCheckOf(of)
+	rows, cols := S(&t.weights).scoresBlock()
+	queries, keys := S(&t.queries).productBlock()
+	values, valueStage := S(&t.values).productBlock()
+	keyRows, keyStage := S(&t.keys).productBlock()
+	p.QueryLen = max(rows, queries, valueStage, keyStage) + beyond
+	row := S(&t.weights).row()
+	p.KeyLen = row.kept(max(cols, 2*keys, values, keyRows)+3, backwardKeeps(row.RowKeep))
+	return p
+}
+
 // backwardProgram is the backward pass of standard attention fitted to a problem. P is what the forward pass kept, in the slabs of the
 // plan's forward program.
 type backwardProgram struct {

@@ -7,7 +7,6 @@ import (
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/internal/kernel/pass"
-	"github.com/vkattn/vkattn/internal/traffic"
 )
 
 // MatrixBackward is the backward pass of standard attention with its four products on cooperative matrices: those of
@@ -49,13 +48,9 @@ func turnable(f kernel.Fragment) error {
 	return nil
 }
 
-// matrixGradients is a standardBackwardShape: tiles of the forward kernels, each for the problem that has the shape of its
-// product.
+// matrixGradients is a standardBackwardShape.
 type matrixGradients struct {
-	weights MatrixTile // dP, and the rows of dS
-	queries MatrixTile // dQ
-	values  MatrixTile // dV: rows are keys
-	keys    MatrixTile // dK, the same
+	gradientTiles[MatrixTile, *MatrixTile]
 	// plainEdges: dV and dK take P and dS as they are where queries see some keys of a block alone, which must be 0 then as far as is read
 	plainEdges bool
 }
@@ -140,34 +135,11 @@ func (t *MatrixTile) turnedShared() int {
 	return max(b.stage*(b.rows(&t.fragment)/8|1)+b.stage*(b.cols(&t.fragment)/8|1), b.strips(&t.fragment, t.wide()))
 }
 
-func (s *matrixGradients) Model() traffic.BackwardStandard {
-	return traffic.BackwardStandard{Weights: s.weights.Model().Scores, Scores: backwardRows(s.weights.RowThreads, s.weights.RowKeep),
-		Values: s.values.Model().Product, Queries: s.queries.Model().Product, Keys: s.keys.Model().Product}
-}
-
 func (s *matrixGradients) String() string {
 	f := &s.weights.fragment
 	keys, _ := s.keys.productBlock()
 	return fmt.Sprintf("dp %dx%d, dk %dx%d %v", s.weights.scoresTile.rows(f), s.weights.scoresTile.Tile(f), keys, s.keys.ProductTile.stage,
 		s.keys.fragment)
-}
-
-func (s *matrixGradients) pace() kernel.Pace { return s.weights.pace() }
-
-func (s *matrixGradients) block(part gradient) (rows, cols int) {
-	switch part {
-	case gradWeights:
-		return s.weights.scoresBlock()
-	case gradScores:
-		return s.weights.softmaxRows(), 0
-	case gradValues:
-		rows, _ = s.values.productBlock()
-	case gradQueries:
-		rows, _ = s.queries.productBlock()
-	case gradKeys:
-		rows, _ = s.keys.productBlock()
-	}
-	return rows, 0
 }
 
 func (s *matrixGradients) Kernel(part gradient, p *attn.Problem, v kernel.GradientVariant) pass.Stage {
@@ -194,19 +166,8 @@ func (s *matrixGradients) sum(t *MatrixTile, dim int, p *attn.Problem, v kernel.
 	return k
 }
 
-// selfCheck is a small problem for the kernels, whose rows must not be longer than the kernel of dS keeps.
-func (t *matrixGradients) selfCheck(of *attn.Problem) attn.Problem {
-	p := kernel.SelfCheckOf(of)
-	rows, cols := t.weights.scoresBlock()
-	queries, keys := t.queries.productBlock()
-	values, valueStage := t.values.productBlock()
-	keyRows, keyStage := t.keys.productBlock()
-	p.QueryLen = max(rows, queries, valueStage, keyStage) + t.weights.fragment.M/2 + 1
-	p.KeyLen = max(cols, 2*keys, values, keyRows) + 3
-	if keep := backwardKeeps(t.weights.RowKeep); keep > 0 {
-		p.KeyLen = min(p.KeyLen, 4*t.weights.RowThreads*keep)
-	}
-	return p
+func (s *matrixGradients) selfCheck(of *attn.Problem) attn.Problem {
+	return s.small(of, s.weights.fragment.M/2+1)
 }
 
 // productsString names the products alone.

@@ -6,7 +6,6 @@ import (
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/internal/kernel/pass"
-	"github.com/vkattn/vkattn/internal/traffic"
 )
 
 // ScalarBackward is the backward pass of standard attention in fp32 arithmetic: shaders/standard_backward_*.comp, with the
@@ -33,12 +32,9 @@ func planScalarBackward(e *kernel.Env, p *attn.Problem, forward kernel.Program, 
 	return planGradients("standard_backward_scalar", true, e, p, forward.(*Program), &shape, t)
 }
 
-// standardBackwardTile is a standardBackwardShape: tiles of the forward kernels, each for the problem that has the shape of its product.
+// standardBackwardTile is a standardBackwardShape.
 type standardBackwardTile struct {
-	weights ScalarTile // dP, and the rows of dS
-	queries ScalarTile // dQ
-	values  ScalarTile // dV: rows are keys
-	keys    ScalarTile // dK, the same
+	gradientTiles[ScalarTile, *ScalarTile]
 }
 
 func chooseStandardBackwardTile(c *kernel.Capabilities, p *attn.Problem) (t standardBackwardTile, err error) {
@@ -70,37 +66,7 @@ func (t *standardBackwardTile) String() string {
 	return fmt.Sprintf("dp %v, dk %dx%d", &t.weights, t.keys.productBR, t.keys.productBC)
 }
 
-// selfCheck is a small problem for the kernels, whose rows must not be longer than the kernel of dS keeps.
-func (t *standardBackwardTile) selfCheck(of *attn.Problem) attn.Problem {
-	p := kernel.SelfCheckOf(of)
-	p.QueryLen = max(t.weights.scoresBR, t.queries.productBR, t.values.productBC, t.keys.productBC) + 3
-	p.KeyLen = max(t.weights.scoresBC, 2*t.queries.productBC, t.values.productBR, t.keys.productBR) + 3
-	if keep := backwardKeeps(t.weights.RowKeep); keep > 0 {
-		p.KeyLen = min(p.KeyLen, 4*t.weights.RowThreads*keep)
-	}
-	return p
-}
-
-func (t *standardBackwardTile) Model() traffic.BackwardStandard {
-	return traffic.BackwardStandard{Weights: t.weights.Model().Scores, Scores: backwardRows(t.weights.RowThreads, t.weights.RowKeep),
-		Values: t.values.Model().Product, Queries: t.queries.Model().Product, Keys: t.keys.Model().Product}
-}
-
-func (t *standardBackwardTile) pace() kernel.Pace { return kernel.ScalarPace }
-
-func (t *standardBackwardTile) block(part gradient) (rows, cols int) {
-	switch part {
-	case gradWeights:
-		return t.weights.scoresBlock()
-	case gradScores:
-		return t.weights.softmaxRows(), 0
-	case gradValues:
-		return t.values.productBR, 0
-	case gradQueries:
-		return t.queries.productBR, 0
-	}
-	return t.keys.productBR, 0
-}
+func (t *standardBackwardTile) selfCheck(of *attn.Problem) attn.Problem { return t.small(of, 3) }
 
 func (t *standardBackwardTile) Kernel(part gradient, p *attn.Problem, v kernel.GradientVariant) pass.Stage {
 	switch part {

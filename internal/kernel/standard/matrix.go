@@ -66,10 +66,9 @@ type MatrixTile struct {
 	fragment    kernel.Fragment
 	scoresTile  scoresBlock
 	ProductTile matrixBlock
-	dim         int  // of Q and K
-	RowThreads  int  // Softmax: invocations of a row
-	RowKeep     int  // pieces of four that each keeps, 0 where a row is too long
-	half        bool // fp16 accumulators, for the way out
+	dim         int // of Q and K
+	softmaxTile
+	half bool // fp16 accumulators, for the way out
 }
 
 func (t *MatrixTile) String() string {
@@ -101,10 +100,8 @@ func (t *MatrixTile) Check(p *attn.Problem, c *kernel.Capabilities) string {
 	case t.ProductTile.across*t.ProductTile.cols(&t.fragment) < p.ValueDim:
 		return fmt.Sprintf("product_wc·product_fc·n = %d must be at least the value dimension %d", t.ProductTile.cols(&t.fragment),
 			p.ValueDim)
-	case t.RowThreads < 1 || t.RowThreads&(t.RowThreads-1) != 0 || t.RowThreads > softmaxThreads:
-		return fmt.Sprintf("row_threads = %d must be a power of two up to %d", t.RowThreads, softmaxThreads)
 	}
-	return ""
+	return t.softmaxTile.check()
 }
 
 func (b *matrixBlock) check(name string, shared int, f *kernel.Fragment, c *kernel.Capabilities) string {
@@ -229,9 +226,7 @@ func ChooseMatrixTile(c *kernel.Capabilities, p *attn.Problem, f kernel.Fragment
 	tile.scoresTile.override(t, "")
 	tile.ProductTile.override(t, "product_")
 
-	if tile.RowThreads = t.Get("row_threads", softmaxLanes(c, p, "standard_softmax_subgroup")); tile.RowThreads > 0 {
-		tile.RowKeep = softmaxKeep(p, tile.RowThreads)
-	}
+	tile.softmaxTile = newSoftmaxTile(p, t.Get("row_threads", softmaxLanes(c, p, "standard_softmax_subgroup")))
 	if why := tile.Check(p, c); why != "" {
 		return tile, t.NoTile(why)
 	}
@@ -265,7 +260,6 @@ func (t *MatrixTile) Model() traffic.Standard {
 func (t *MatrixTile) scoresBlock() (rows, cols int) {
 	return t.scoresTile.rows(&t.fragment), t.scoresTile.cols(&t.fragment)
 }
-func (t *MatrixTile) softmaxRows() int { return softmaxThreads / t.RowThreads }
 func (t *MatrixTile) productBlock() (rows, keys int) {
 	return t.ProductTile.rows(&t.fragment), t.ProductTile.stage
 }
@@ -325,9 +319,6 @@ func (t *MatrixTile) SelfCheck(p *attn.Problem) attn.Problem {
 	rows, cols := t.scoresBlock()
 	productRows, keys := t.productBlock()
 	small.QueryLen = max(rows, productRows) + t.fragment.M/2 + 1
-	small.KeyLen = max(cols, 2*keys) + 3
-	if t.RowKeep > 0 {
-		small.KeyLen = min(small.KeyLen, 4*t.RowThreads*t.RowKeep)
-	}
+	small.KeyLen = t.kept(max(cols, 2*keys)+3, t.RowKeep)
 	return small
 }

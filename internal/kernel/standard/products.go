@@ -52,11 +52,6 @@ func (s *Products) Grids(e *kernel.Env, p *attn.Problem, b *Slab, t *kernel.Tuni
 	return grids, nil
 }
 
-// tile is that of one of the products.
-func (s *matrixGradients) tile(part gradient) *MatrixTile {
-	return map[gradient]*MatrixTile{gradValues: &s.values, gradQueries: &s.queries, gradKeys: &s.keys}[part]
-}
-
 // Blocks is how they cut rows of keys or queries, one after the other.
 func (s *Products) Blocks() (all [len(products)]kernel.RowBlocks) {
 	for n, part := range products {

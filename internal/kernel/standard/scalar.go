@@ -28,8 +28,8 @@ var Scalar = &kernel.Kernel{
 // ScalarTile is the shapes of the two products and of the softmax.
 type ScalarTile struct {
 	scoresBR, scoresBC, scoresMR, scoresMC, scoresDK int
-	RowThreads, RowKeep                              int // Softmax: invocations of a row, pieces of four that each keeps
 	productBR, productBC, productMR, productTX       int
+	softmaxTile
 }
 
 // scoresFields are the numbers of the product of q and k, those of rows of tables; productFields those of the product of the weights and v,
@@ -86,10 +86,41 @@ func (t *ScalarTile) Check(p *attn.Problem, l *vk.Limits) string {
 		return fmt.Sprintf("product_bc = %d must be a multiple of 8", t.productBC)
 	case t.productTX < 2 || t.productTX%2 != 0:
 		return fmt.Sprintf("product_tx = %d must be even", t.productTX)
-	case t.RowThreads < 1 || t.RowThreads&(t.RowThreads-1) != 0 || t.RowThreads > softmaxThreads:
+	}
+	return t.softmaxTile.check()
+}
+
+// softmaxTile is how kernels of either tier share the rows of a softmax out.
+type softmaxTile struct {
+	RowThreads int // invocations of a row
+	RowKeep    int // pieces of four that each keeps, 0 where a row is too long
+}
+
+func newSoftmaxTile(p *attn.Problem, threads int) softmaxTile {
+	t := softmaxTile{RowThreads: threads}
+	if keep := attn.CeilDiv(p.KeyLen, 4*max(threads, 1)); threads > 0 && keep <= softmaxMostPieces { // else it is read twice
+		t.RowKeep = keep
+	}
+	return t
+}
+
+func (t *softmaxTile) check() string {
+	if t.RowThreads < 1 || t.RowThreads&(t.RowThreads-1) != 0 || t.RowThreads > softmaxThreads {
 		return fmt.Sprintf("row_threads = %d must be a power of two up to %d", t.RowThreads, softmaxThreads)
 	}
 	return ""
+}
+
+func (t *softmaxTile) row() *softmaxTile { return t }
+
+func (t *softmaxTile) softmaxRows() int { return softmaxThreads / t.RowThreads }
+
+// kept is as many of a self-check's keys as keep pieces in registers hold; 0: a row is read twice, and may be of any length.
+func (t *softmaxTile) kept(keys, keep int) int {
+	if keep > 0 {
+		return min(keys, 4*t.RowThreads*keep)
+	}
+	return keys
 }
 
 const (
@@ -106,15 +137,6 @@ func softmaxLanes(c *kernel.Capabilities, p *attn.Problem, kernel string) int {
 	return lanes
 }
 
-// softmaxKeep is the number of pieces of four that each of so many invocations keeps of a row; 0 where it is too long for registers and is
-// read twice.
-func softmaxKeep(p *attn.Problem, lanes int) int {
-	if keep := attn.CeilDiv(p.KeyLen, 4*lanes); keep <= softmaxMostPieces {
-		return keep
-	}
-	return 0
-}
-
 // ChooseScalarTile takes the first row that fits.
 func ChooseScalarTile(c *kernel.Capabilities, p *attn.Problem, t *kernel.Tuning) (ScalarTile, error) {
 	// A row of O spreads over as many invocations as leave each with four of its columns. With more than 32 elements of O an
@@ -127,16 +149,13 @@ func ChooseScalarTile(c *kernel.Capabilities, p *attn.Problem, t *kernel.Tuning)
 	lanes := softmaxLanes(c, p, "standard_softmax")
 	threads, why := int(min(c.Facts.Limits.MaxWorkgroupInvocations, c.Facts.Limits.MaxWorkgroupSize[0])), ""
 	for _, r := range c.Suiting(kernel.Asked(p, c.Lanes()), "standard_scalar") {
-		tile := ScalarTile{RowThreads: t.Get("row_threads", lanes)}
+		tile := ScalarTile{softmaxTile: newSoftmaxTile(p, t.Get("row_threads", lanes))}
 		scoresFields.Read(&tile, r)
 		productFields.Read(&tile, r)
 		tile.productMR, tile.productTX = max(1, tile.scoresMR/wide), tx
 		tile.productBR = min(tile.scoresBR, min(threads, 256)*tile.productMR/tx)
 		scoresFields.Take(&tile, t, "")
 		productFields.Take(&tile, t, "")
-		if tile.RowThreads > 0 {
-			tile.RowKeep = softmaxKeep(p, tile.RowThreads)
-		}
 		if why = tile.Check(p, &c.Facts.Limits); why == "" {
 			t.Took(r)
 			return tile, nil
@@ -158,7 +177,6 @@ func planScalar(e *kernel.Env, p *attn.Problem, t *kernel.Tuning) (kernel.Progra
 func (t *ScalarTile) String() string { return fmt.Sprintf("%dx%d", t.scoresBR, t.scoresBC) }
 
 func (t *ScalarTile) scoresBlock() (rows, cols int)  { return t.scoresBR, t.scoresBC }
-func (t *ScalarTile) softmaxRows() int               { return softmaxThreads / t.RowThreads }
 func (t *ScalarTile) productBlock() (rows, keys int) { return t.productBR, t.productBC }
 func (t *ScalarTile) pace() kernel.Pace              { return kernel.ScalarPace }
 
@@ -166,10 +184,7 @@ func (t *ScalarTile) pace() kernel.Pace              { return kernel.ScalarPace 
 func (t *ScalarTile) SelfCheck(p *attn.Problem) attn.Problem {
 	small := kernel.SelfCheckOf(p)
 	small.QueryLen = max(t.scoresBR, t.productBR) + 3
-	small.KeyLen = max(t.scoresBC, 2*t.productBC) + 3
-	if t.RowKeep > 0 {
-		small.KeyLen = min(small.KeyLen, 4*t.RowThreads*t.RowKeep)
-	}
+	small.KeyLen = t.kept(max(t.scoresBC, 2*t.productBC)+3, t.RowKeep)
 	return small
 }
 

@@ -3,7 +3,6 @@ package bench
 import (
 	"context"
 	"math"
-	"slices"
 
 	"github.com/vkattn/vkattn/internal/ref"
 )
@@ -13,12 +12,9 @@ import (
 type gradientHead struct {
 	dtype   ref.DType
 	scale   float64
-	left    int // a query sees the keys from left before its position, i + nk − nq, to right after it
-	right   int
+	seen    ref.Problem // of a head: which keys its queries see
 	drop    *ref.Dropout
 	scores  scoring
-	blocks  *ref.BlockMask // one for all heads; nil: none
-	listed  [][]int32      // of each query, sorted; nil: all
 	nq, nk  int
 	d, dv   int
 	head0   int // b·Hq + the first query head
@@ -36,16 +32,8 @@ type term struct{ zp, ds, df, plainZP, plainDS, plainDF float64 }
 
 func (g *gradientHead) term(h, i, j int) (t term, allowed bool) {
 	lse := float64(g.lse[h][i])
-	if from := j - (i + g.nk - g.nq); from < -g.left || from > g.right || math.IsInf(lse, -1) || !g.scores.allows(g.head0+h, i, j) {
+	if math.IsInf(lse, -1) || !g.seen.Allows(0, 0, i, j) {
 		return t, false
-	}
-	if g.blocks != nil && !g.blocks.Allows(0, 0, i, j) {
-		return t, false
-	}
-	if g.listed != nil {
-		if _, in := slices.BinarySearch(g.listed[i], int32(j)); !in {
-			return t, false
-		}
 	}
 	z := 1.0
 	if g.drop != nil {
@@ -123,21 +111,20 @@ func (s *deviceShape) gradientHead(ctx context.Context, set *tensorSet, n int, s
 	p, in := s.problem, set.in
 	b, hk, group := n/p.KeyHeads, n%p.KeyHeads, p.Heads/p.KeyHeads
 	own := s.c.Entry(b)
-	g := &gradientHead{dtype: in.dtype, scale: p.Scale, blocks: blocks, left: math.MaxInt32, right: math.MaxInt32, nq: own.Nq, nk: own.N,
-		d: p.HeadDim, dv: p.ValueDim, head0: b*p.Heads + hk*group}
+	g := &gradientHead{dtype: in.dtype, scale: p.Scale, nq: own.Nq, nk: own.N, d: p.HeadDim, dv: p.ValueDim, head0: b*p.Heads + hk*group}
 	g.rounded = func(x float64) float64 { return float64(in.dtype.Round(float32(x))) }
-	if s.c.Window > 0 {
-		g.left, g.right = s.c.Window, s.c.Window
-	}
-	if s.c.Causal {
-		g.right = 0
-	}
+	keys := ref.NewTensor(1, 1, g.nk, 1)
+	g.seen = ref.Problem{Q: ref.NewTensor(1, 1, g.nq, 1), K: keys, V: keys}
+	own.Masks(&g.seen.Options)
+	g.seen.Blocks = blocks
 	if s.c.Listed > 0 {
+		g.seen.Lists = &ref.Lists{H: 1, K: s.c.Listed}
 		for i := range own.Nq {
-			list := s.c.List(b, i)
-			slices.Sort(list)
-			g.listed = append(g.listed, list)
+			g.seen.Lists.Data = append(g.seen.Lists.Data, s.c.List(b, i)...)
 		}
+	}
+	if err := g.seen.Check(); err != nil {
+		return nil, err
 	}
 	if p.Dropout > 0 {
 		g.drop = &ref.Dropout{P: p.Dropout, Seed: dropoutSeed, Offset: seedOffset}

@@ -70,13 +70,7 @@ func (in *inputs) head(c result.Case, rows []ref.Row, offset uint32) (ref.Proble
 	} else {
 		p.V.Data = in.v.head(kv, own.N)
 	}
-	if c.Causal {
-		p.Causal = ref.BottomRight
-	}
-	if c.Window > 0 {
-		left, right := c.Reach()
-		p.Window = &ref.Window{Left: left, Right: right}
-	}
+	c.Masks(&p.Options)
 	p.Blocks = c.BlockMask()
 	if c.Listed > 0 {
 		p.Lists = &ref.Lists{H: 1, K: c.Listed, Data: make([]int32, own.Nq*c.Listed)}
@@ -84,7 +78,7 @@ func (in *inputs) head(c result.Case, rows []ref.Row, offset uint32) (ref.Proble
 			copy(p.Lists.Data[r.I*c.Listed:], c.List(b, r.I))
 		}
 	}
-	p.Score, p.Sees = c.ScoreOf(h, 1), c.Sees()
+	p.Score = c.ScoreOf(h, 1)
 	if c.Sinks {
 		p.Sinks = in.sinks.Floats(uint64(h), 1)
 	}

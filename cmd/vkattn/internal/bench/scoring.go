@@ -10,7 +10,6 @@ type scoring struct {
 	c     result.Case
 	score score.Evaluator
 	unit  bool // the function's slope is 1 everywhere
-	sees  score.MaskEvaluator
 	bias  result.Stream
 	shape [4]int // of the bias
 }
@@ -18,21 +17,13 @@ type scoring struct {
 func newScoring(c result.Case, in *inputs) (s scoring, err error) {
 	f := c.ScoreOf(0, c.H)
 	s = scoring{c: c, unit: f.UnitSlope(), bias: in.bias, shape: c.BiasShape()}
-	if s.score, err = f.Bind(nil); err != nil {
-		return s, err
-	}
-	s.sees, err = c.Sees().Bind(nil)
+	s.score, err = f.Bind(nil)
 	return s, err
 }
 
 // point is a pair, of a head that is counted over the batch.
 func (s *scoring) point(bh, i, j int) score.Point {
 	return score.Point{Batch: bh / s.c.H, Head: bh % s.c.H, Query: i, Key: j, Position: i + s.c.N - s.c.Nq}
-}
-
-// allows says whether the mask lets a query see a key.
-func (s *scoring) allows(bh, i, j int) bool {
-	return s.c.Mask == "" || s.sees.Allows(s.point(bh, i, j))
 }
 
 // of is what becomes of a score, and its slope: in float64, and as attention in the inputs' own dtype has them, which rounds

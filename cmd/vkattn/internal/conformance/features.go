@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 
 	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/flash/score"
@@ -21,13 +22,15 @@ type feature struct {
 	// of is set the other way round, for cases that the suite draws as problems of the library: it says in ref's words what the problem
 	// has; nil: those who draw its values do.
 	of func(*flash.Problem, *ref.Options)
+	// mixed gives some of the mixed cases the feature, by their number; nil: mixed cases have it otherwise, or not at all.
+	mixed func(i uint64, p *flash.Problem)
 	// bind gives a forward pass, and with it the backward pass of the same tensors, what the problem takes besides q, k and v; nil:
 	// nothing.
 	bind func(ctx context.Context, dev *flash.Device, p flash.Problem, in *ref.Problem, f *flash.Forward) (io.Closer, error)
 }
 
 // features is the one place where the two are translated: golden vectors and cases of other programs' suites go through it.
-var features = []feature{
+var features = append(scoreFeatures, []feature{
 	{name: "causal", used: func(o *ref.Options) bool { return o.Causal != ref.NotCausal },
 		set: func(o *ref.Options, p *flash.Problem) {
 			p.Causal = flash.CausalBottomRight
@@ -44,6 +47,11 @@ var features = []feature{
 			if left, right := p.Window.Reach(); left >= 0 || right >= 0 {
 				o.Window = &ref.Window{Left: left, Right: right}
 			}
+		},
+		mixed: func(i uint64, p *flash.Problem) {
+			if r := rand.New(rand.NewPCG(8, i)); r.IntN(3) == 0 {
+				p.Window = flash.SlidingWindow(one(r, -1, 0, 5, 20), one(r, -1, 0, 3))
+			}
 		}},
 	{name: "block mask", used: func(o *ref.Options) bool { return o.Blocks != nil },
 		set: func(o *ref.Options, p *flash.Problem) {
@@ -53,33 +61,16 @@ var features = []feature{
 			f.Blocks, err = dev.NewBlockMask(ctx, p, in.Blocks.Data)
 			return f.Blocks, err
 		}},
-	// What takes tensors from here on gets them from scoreTensors, as the suite's own cases do.
-	{name: "softcap", used: func(o *ref.Options) bool { return o.Softcap != 0 },
-		set: func(o *ref.Options, p *flash.Problem) {
-			p.ScoreFunction = then(p.ScoreFunction, score.Softcap(o.Softcap))
-		}},
-	{name: "ALiBi", used: func(o *ref.Options) bool { return o.Slopes != nil },
-		set: func(o *ref.Options, p *flash.Problem) { p.ScoreFunction = then(p.ScoreFunction, score.ALiBi(o.Slopes)) }},
-	{name: "bias", used: func(o *ref.Options) bool { return o.Bias != nil },
-		set: func(o *ref.Options, p *flash.Problem) {
-			p.Bias = flash.PerScore{DType: p.DType, Batch: o.Bias.B, Heads: o.Bias.H, Queries: o.Bias.N, Keys: o.Bias.D}
-		}},
 	{name: "lists of keys", used: func(o *ref.Options) bool { return o.Lists != nil },
 		set: func(o *ref.Options, p *flash.Problem) {
 			p.Lists = flash.Lists{Keys: o.Lists.K, PerHead: o.Lists.H > 1}
 		}},
-	{name: "mask", used: func(o *ref.Options) bool { return o.Mask != nil },
-		set: func(o *ref.Options, p *flash.Problem) {
-			p.Mask = flash.PerScore{DType: flash.Bool, Batch: o.Mask.B, Heads: o.Mask.H, Queries: o.Mask.N, Keys: o.Mask.M}
-		}},
-	{name: "sinks", used: func(o *ref.Options) bool { return o.Sinks != nil },
-		set: func(o *ref.Options, p *flash.Problem) { p.Sinks = true }},
 	{name: "lengths of keys", used: func(o *ref.Options) bool { return o.KeyLens != nil },
 		set: func(o *ref.Options, p *flash.Problem) { p.KeyLengths = true }},
 	{name: "lengths of queries", used: func(o *ref.Options) bool { return o.QueryLens != nil },
 		set: func(o *ref.Options, p *flash.Problem) { p.QueryLengths = true }},
 	{name: "offset of the diagonal", used: func(o *ref.Options) bool { return o.Offset != nil }},
-}
+}...)
 
 // then is a score function after others. One that is no function is kept, and the plan says what is wrong with it.
 func then(functions ...score.Function) score.Function {

@@ -6,11 +6,13 @@ import (
 	"github.com/vkattn/vkattn/flash"
 )
 
+// one is one of them.
+func one(r *rand.Rand, of ...int) int { return of[r.IntN(len(of))] }
+
 // mixed holds cases that have many options at once, where other cases have one each: options that only go wrong together are found here,
 // and few cases, with few kernels among them, have every pair of options.
 func mixed(s *suite) {
 	// At least two keys: with one, dQ is 0 but for δ, which has the rounding of o, and plain attention has no error to measure that by.
-	one := func(r *rand.Rand, of ...int) int { return of[r.IntN(len(of))] }
 	for i := range 40 {
 		r := rand.New(rand.NewPCG(7, uint64(i)))
 		heads := [][2]int{{1, 1}, {2, 2}, {4, 2}, {3, 1}}[r.IntN(4)]
@@ -22,8 +24,10 @@ func mixed(s *suite) {
 		if r.IntN(2) == 0 {
 			c.Problem.Dropout, c.Seed, c.Offset = 0.25, r.Uint64(), r.Uint32()
 		}
-		if more := rand.New(rand.NewPCG(8, uint64(i))); more.IntN(3) == 0 {
-			c.Problem.Window = flash.SlidingWindow(one(more, -1, 0, 5, 20), one(more, -1, 0, 3))
+		for _, f := range features {
+			if f.mixed != nil {
+				f.mixed(uint64(i), &c.Problem)
+			}
 		}
 		c.Problem.MaxLogit = rand.New(rand.NewPCG(12, uint64(i))).IntN(4) == 0
 		layout := func() Layout { return Layout(r.IntN(int(layoutEnd))) }

@@ -14,6 +14,26 @@ import (
 	"github.com/vkattn/vkattn/internal/ref"
 )
 
+// scoreFeatures are the features of scores. What takes tensors gets them from scoreTensors, as the suite's own cases do.
+var scoreFeatures = []feature{
+	{name: "softcap", used: func(o *ref.Options) bool { return o.Softcap != 0 },
+		set: func(o *ref.Options, p *flash.Problem) {
+			p.ScoreFunction = then(p.ScoreFunction, score.Softcap(o.Softcap))
+		}},
+	{name: "ALiBi", used: func(o *ref.Options) bool { return o.Slopes != nil },
+		set: func(o *ref.Options, p *flash.Problem) { p.ScoreFunction = then(p.ScoreFunction, score.ALiBi(o.Slopes)) }},
+	{name: "bias", used: func(o *ref.Options) bool { return o.Bias != nil },
+		set: func(o *ref.Options, p *flash.Problem) {
+			p.Bias = flash.PerScore{DType: p.DType, Batch: o.Bias.B, Heads: o.Bias.H, Queries: o.Bias.N, Keys: o.Bias.D}
+		}},
+	{name: "mask", used: func(o *ref.Options) bool { return o.Mask != nil },
+		set: func(o *ref.Options, p *flash.Problem) {
+			p.Mask = flash.PerScore{DType: flash.Bool, Batch: o.Mask.B, Heads: o.Mask.H, Queries: o.Mask.N, Keys: o.Mask.M}
+		}},
+	{name: "sinks", used: func(o *ref.Options) bool { return o.Sinks != nil },
+		set: func(o *ref.Options, p *flash.Problem) { p.Sinks = true }},
+}
+
 // drawScores draws what goes with the scores of a case: a bias near scores with an infinity or two, a mask of Share of the pairs, sinks,
 // and what functions capture.
 func (c *Case) drawScores(p flash.Problem, r *rand.Rand) {

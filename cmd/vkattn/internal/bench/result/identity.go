@@ -57,5 +57,5 @@ func (c Case) Validate() error {
 	if err := c.checkLengths(); err != nil {
 		return err
 	}
-	return c.checkScores()
+	return c.checkMasks()
 }

@@ -14,27 +14,14 @@ func (c Case) Problem() (flash.Problem, error) {
 	}
 	p := flash.Problem{Batch: c.B, Heads: c.H, KeyHeads: c.Hkv, QueryLen: c.Nq, KeyLen: c.N,
 		HeadDim: c.D, ValueDim: c.Dv, DType: dtype, Dropout: c.Dropout, Blocks: c.blocks(), MaskBlocks: c.classes(),
-		ScoreFunction: c.ScoreOf(0, c.H), MaskFunction: c.Sees(), Bias: c.bias(dtype), Sinks: c.Sinks, Packed: c.packed(),
+		ScoreFunction: c.ScoreOf(0, c.H), Bias: c.bias(dtype), Sinks: c.Sinks, Packed: c.packed(),
 		KeyLengths: c.Used != "", Lists: flash.Lists{Keys: c.Listed}, Pages: c.paged(), MaxLogit: c.MaxLogit}
 	if c.Cache != "" {
 		p.KeyType = flash.DType(c.CacheType(attn.DType(dtype)))
 		p.ValueType = p.KeyType
 	}
-	if c.Causal {
-		p.Causal = flash.CausalBottomRight
-	}
-	if c.Window > 0 {
-		p.Window = flash.SlidingWindow(c.Reach())
-	}
+	c.masks(&p)
 	return p.Normalize()
-}
-
-// Reach is the window's, without end to the right where the causal order ends it.
-func (c Case) Reach() (left, right int) {
-	if c.Causal {
-		return c.Window, -1
-	}
-	return c.Window, c.Window
 }
 
 // ForwardFLOPs counts the operations of the forward pass as the FlashAttention
@@ -57,15 +44,7 @@ func (c Case) ForwardFLOPs() float64 {
 		return flops
 	}
 	if c.Mask != "" || c.Listed > 0 {
-		pairs := 0.0
-		for i := range c.Nq {
-			first, end := c.Seen(i)
-			if c.Listed > 0 {
-				end = min(end, first+c.Listed)
-			}
-			pairs += float64(end - first)
-		}
-		flops = 2 * float64(c.B) * float64(c.H) * pairs * float64(c.D+c.Dv)
+		flops = 2 * float64(c.B) * float64(c.H) * c.pairs() * float64(c.D+c.Dv)
 	}
 	if c.Density > 0 {
 		flops *= c.computed()
