@@ -84,7 +84,8 @@ uvec2 k_head[HEAD_OF(K_TYPE) > 1 ? K_EACH : 1], v_head[HEAD_OF(V_TYPE) > 1 ? V_E
 // Eight numbers as elements: floats of a byte are what they were, before the scale of their head. Keys of blocks stay the whole numbers
 // that they are, for their products with d have more bits than elements; scores() multiplies by d.
 #define EIGHT(t, T, u, at, c, whole) \
-  (T##_TYPE == NATIVE ? t##r[u] : t##_eight(t##r[u], t##_head[u % t##_head.length()], c, IS_BLOCKS(T##_TYPE) && t##_is_odd(at, c), whole))
+  (T##_TYPE == NATIVE ? t##r[u] \
+    : t##_eight(t##r[u], t##_head[u % t##_head.length()], c, IS_BLOCKS(T##_TYPE) && t##_is_odd(at, c), whole))
 #else
 #define FETCH(t, T, u, at, c, real) t##r[u] = t##_piece(at, c, real);
 #define in_k_order(x) x
@@ -124,7 +125,8 @@ void store_keys(uint of, uint key, uint page) {
       if (c % 4 == 0 && c < KU) block_scales[own_key * BLOCKS + c / 4] = there ? k_scale(kr[u], k_is_odd(at, c)) : 0;
     }
 #endif
-    if (K_EACH * ROW_LANES == KW || c < KW) Tiles[to + own_key * PITCH + c] = there && (KW == KU || c < KU) ? EIGHT(k, K, u, at, c, true) : uvec4(0);
+    if (K_EACH * ROW_LANES == KW || c < KW)
+      Tiles[to + own_key * PITCH + c] = there && (KW == KU || c < KU) ? EIGHT(k, K, u, at, c, true) : uvec4(0);
   }
 }
 void store_values(uint key, uint page) {

@@ -9,8 +9,8 @@
 //
 // q8_0 has eight bytes of its own; of other blocks eight columns are halves of eight bytes. Floats of a byte are two words.
 //
-// In shared memory of every four columns the second and the third are in each other's place: bytes 0 and 2 of a word are a pair of halves by
-// one mask. in_k_order puts columns of Q where those of K are, and from_v_order those of O where they belong.
+// In shared memory of every four columns the second and the third are in each other's place: bytes 0 and 2 of a word are a pair of halves
+// by one mask. in_k_order puts columns of Q where those of K are, and from_v_order those of O where they belong.
 
 #ifndef QUANTISED_EIGHT_GLSL
 #define QUANTISED_EIGHT_GLSL
