@@ -167,6 +167,24 @@ var otherKernelMutants = []Mutant{
 		Kill:   []Killer{in("./flash", "TestBlockSparseBackward")},
 	},
 	{
+		ID: "blocks-packed-rows", File: mask, Modules: "scalar_forward. scalar_forward_subgroup.",
+		Old: "PACKED ? min(first, OWN_LENGTH - 1) : first", New: "PACKED ? 0 : first",
+		Breaks: "all rows of a packed sequence have the blocks of its first",
+		Kill:   []Killer{in("./flash", "TestPackedBlocks")},
+	},
+	{
+		ID: "classes-bounds", File: "internal/attn/problem.go",
+		Old: "\tif p.Padded() {\n\t\treturn Every(", New: "\tif p.Padded() && p.QueryLen == 0 {\n\t\treturn Every(",
+		Breaks: "blocks are classed by the bounds of entries that have all rows, which shorter ones have elsewhere",
+		Kill:   []Killer{in("./flash", "TestPackedBlocks")},
+	},
+	{
+		ID: "classes-position", File: "flash/score/mask.go",
+		Old: "return m.reads(opPosition)", New: "return m.reads(opBatch)",
+		Breaks: "mask functions that read positions are classed although lengths move them",
+		Kill:   []Killer{in("./flash", "TestBadMasks")},
+	},
+	{
 		ID: "blocks-skipping", File: walk, Modules: "scalar_forward. scalar_forward_subgroup.",
 		Old: "r < block_rows; ++r)", New: "r < 1; ++r)",
 		Breaks: "tiles that only the later rows of blocks attend to are skipped",

@@ -16,11 +16,12 @@ var BlockSparse = &kernel.Kernel{
 		Implementation: kernel.Flash,
 		Tier:           kernel.TierMatrix,
 		MostDim:        kernel.PlainDims,
-		Can:            attn.WithDropout | attn.WithBlocks | attn.OfScores | attn.WithSinks | attn.WithLengths | attn.WithMaxLogit,
-		Needs:          attn.WithBlocks,
-		Parameters:     tileRanges.And(headRanges),
-		Unsupported:    kernel.MatrixLacks,
-		Reserved:       kernel.ReservedOnCPU,
+		Can: attn.WithDropout | attn.WithBlocks | attn.OfScores | attn.WithSinks | attn.WithLengths | attn.WithPacked |
+			attn.WithMaxLogit,
+		Needs:       attn.WithBlocks,
+		Parameters:  tileRanges.And(headRanges, kernel.IndirectRange),
+		Unsupported: kernel.MatrixLacks,
+		Reserved:    kernel.ReservedOnCPU,
 	},
 	Plan: func(d *kernel.Env, p *attn.Problem, t *kernel.Tuning) (kernel.Program, error) {
 		return fitForward("matrix_forward_blocks", "matrix_forward", p.DType, d, p, t, ChooseBlockTile)

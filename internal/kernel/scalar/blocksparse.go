@@ -12,10 +12,11 @@ var BlockSparse = &kernel.Kernel{
 		Implementation: kernel.Flash,
 		Tier:           kernel.TierScalar,
 		MostDim:        attn.MostDim,
-		Can:            attn.WithDropout | attn.WithBlocks | attn.OfScores | attn.WithSinks | attn.WithLengths | attn.WithMaxLogit,
-		Needs:          attn.WithBlocks,
-		Parameters:     forwardRanges,
-		Unsupported:    kernel.ScalarLacks,
+		Can: attn.WithDropout | attn.WithBlocks | attn.OfScores | attn.WithSinks | attn.WithLengths | attn.WithPacked |
+			attn.WithMaxLogit,
+		Needs:       attn.WithBlocks,
+		Parameters:  forwardRanges.And(kernel.IndirectRange),
+		Unsupported: kernel.ScalarLacks,
 	},
 	Plan: func(d *kernel.Env, p *attn.Problem, t *kernel.Tuning) (kernel.Program, error) {
 		return fitForward("scalar_forward_blocks", d, p, t)

@@ -263,5 +263,10 @@ func Draw(pick func(low, high int) int, small bool) *Case {
 		c.Problem.Lists = flash.Lists{Keys: 1 + r.IntN(2*c.Problem.KeyLen), PerHead: r.IntN(3) == 0}
 		c.recent = r.IntN(2) == 0
 	}
+	if r := rand.New(rand.NewPCG(14, c.seed)); r.IntN(6) == 0 && c.takesBlocks() {
+		size := func() int { return []int{1 + r.IntN(80), 8 << r.IntN(5)}[r.IntN(2)] }
+		c.Problem.Blocks = flash.Blocks{Queries: size(), Keys: size(), PerHead: r.IntN(2) == 0, PerBatch: r.IntN(3) == 0}
+		c.Share = []float64{0.1, 0.5, 0.9}[r.IntN(3)]
+	}
 	return c
 }
