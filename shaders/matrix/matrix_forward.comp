@@ -66,16 +66,20 @@
 //  47 RAGGED      0: nk is a multiple of BC, so that no row of a tile is clamped (with MASKS 0 none is, whatever this says)
 //  27..39         include/matrix_layout.glsl
 //  63..67         include/score.glsl, sinks.glsl: bindings from 8 on
-//  59..62, 72, 81 the block mask, binding 5: include/mask.glsl. With BLOCK_MASK, PACK is 0; with BLOCK_CLASSES, MASKS is 1. (Not with
-//                 KEY_PARTS.)
+//  59..62, 72, 81 the block mask, binding 5, with CACHE 16: include/mask.glsl. With BLOCK_MASK, PACK is 0; with BLOCK_CLASSES, MASKS
+//                 is 1. (Not with KEY_PARTS.)
 //  90..92, 100, 101  include/lengths.glsl, rows.glsl: bindings 6 and 7. With lengths, MASKS and RAGGED are 1.
 //  110 WITHIN      include/dropout.glsl: at the binding of further arguments     112 MAX_LOGIT  include/max_logit.glsl: binding 12, or 15
 //  50, 104..107   with CACHE: include/matrix_attention.glsl, pages.glsl, quantised.glsl
 
 #extension GL_GOOGLE_include_directive : require
 
-#if !defined(KEY_PARTS) && !defined(CACHE)
+#ifndef KEY_PARTS
+#ifdef CACHE
+#define BLOCKS 16
+#else
 #define BLOCKS 5
+#endif
 #define ASKS_APART
 #endif
 #define LENGTHS 6

@@ -179,6 +179,12 @@ var otherKernelMutants = []Mutant{
 		Kill:   []Killer{in("./flash", "TestPackedBlocks")},
 	},
 	{
+		ID: "blocks-maps-of-caches", File: "internal/kernel/map.go",
+		Old: "\t\tBlockConstants(p.Blocks))", New: "\t\tBlockConstants(attn.Blocks{}))",
+		Breaks: "maps of weights leave the block mask out",
+		Kill:   []Killer{conformance("caches/blocks-odd/bf16", "blocksparse/scalar")},
+	},
+	{
 		ID: "classes-position", File: "flash/score/mask.go",
 		Old: "return m.reads(opPosition)", New: "return m.reads(opBatch)",
 		Breaks: "mask functions that read positions are classed although lengths move them",

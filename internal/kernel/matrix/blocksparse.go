@@ -17,9 +17,10 @@ var BlockSparse = &kernel.Kernel{
 		Tier:           kernel.TierMatrix,
 		MostDim:        kernel.PlainDims,
 		Can: attn.WithDropout | attn.WithBlocks | attn.OfScores | attn.WithSinks | attn.WithLengths | attn.WithPacked |
-			attn.WithMaxLogit,
-		Needs:       attn.WithBlocks,
-		Parameters:  tileRanges.And(headRanges, kernel.IndirectRange),
+			attn.WithPages | attn.WithQuantised | attn.WithMaxLogit,
+		Needs: attn.WithBlocks,
+		Parameters: tileRanges.And(headRanges, kernel.IndirectRange,
+			kernel.Parameters{keyTermsParameter: kernel.Between(1, 2)}),
 		Unsupported: kernel.MatrixLacks,
 		Reserved:    kernel.ReservedOnCPU,
 	},
@@ -32,7 +33,12 @@ var BlockSparse = &kernel.Kernel{
 // ChooseBlockTile is ChooseTile for a problem with a block mask.
 func ChooseBlockTile(c *kernel.Capabilities, p *attn.Problem, s kernel.Fragment, form int, t *kernel.Tuning) (Tile, error) {
 	k := c.Prediction()
+	terms, err := keyTerms(p, t)
+	if err != nil {
+		return Tile{}, err
+	}
 	tile, err := firstTile(c.Suiting(kernel.Asked(p, s), "matrix_forward_blocks", "matrix_forward"), c, p, t, func(tile Tile) Tile {
+		tile.KeyTerms = terms
 		tile = tile.Complete(&k, p, s, form)
 		tile.Pack = false // rows of one tile would be of several heads, and of queries that lie close together
 		return tile.Within(p)

@@ -13,7 +13,7 @@ var BlockSparse = &kernel.Kernel{
 		Tier:           kernel.TierScalar,
 		MostDim:        attn.MostDim,
 		Can: attn.WithDropout | attn.WithBlocks | attn.OfScores | attn.WithSinks | attn.WithLengths | attn.WithPacked |
-			attn.WithMaxLogit,
+			attn.WithPages | attn.WithQuantised | attn.WithMaxLogit,
 		Needs:       attn.WithBlocks,
 		Parameters:  forwardRanges.And(kernel.IndirectRange),
 		Unsupported: kernel.ScalarLacks,

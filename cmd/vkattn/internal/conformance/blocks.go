@@ -134,8 +134,7 @@ func blockMasks(s *suite) {
 
 // takesBlocks says whether a drawn problem may have a block mask besides.
 func (c *Case) takesBlocks() bool {
-	p := &c.Problem
-	return p.Pages == (flash.Pages{}) && p.KeyType == 0 && p.ValueType == 0 && p.Lists == (flash.Lists{})
+	return c.Problem.Lists == (flash.Lists{})
 }
 
 // drawBlocks makes the block mask of a case: of each block with probability Share, or as bits says.
