@@ -136,6 +136,9 @@ func (w *Weights) matrix(ctx context.Context, to []float32, hidden float32) erro
 		for pitch := t.layout.Shape[3]; len(part) > 0; part, row = part[pitch:], row+1 {
 			out, keys := to[row*p.KeyLen:(row+1)*p.KeyLen], mask.KeysOf(row%p.QueryLen)
 			copy(out, part)
+			if p.Padded() { // lengths move what is seen, and kernels write whole rows
+				continue
+			}
 			for j := range out {
 				if !keys.Has(j) {
 					out[j] = hidden

@@ -41,9 +41,9 @@ var (
 	sinksOperand = Operand{Name: "Sinks", Shape: (*Problem).SinksShape, Statistics: true, When: (*Problem).hasSinks}
 
 	keyLengthsOperand = Operand{Name: "KeyLengths", Shape: (*Problem).LengthsShape, Statistics: true, When: (*Problem).hasKeyLengths,
-		Type: integers}
+		Type: integers, Scores: true}
 	queryLengthsOperand = Operand{Name: "QueryLengths", Shape: (*Problem).LengthsShape, Statistics: true, When: (*Problem).hasQueryLengths,
-		Type: integers}
+		Type: integers, Scores: true}
 
 	queryStartsOperand = Operand{Name: "QueryStarts", Shape: (*Problem).StartsShape, Statistics: true, When: (*Problem).hasQueryStarts,
 		Type: integers}

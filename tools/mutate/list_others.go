@@ -76,6 +76,24 @@ var otherKernelMutants = []Mutant{
 		Kill:   []Killer{conformance("grid/split/f16", "standard/scalar")},
 	},
 	{
+		ID: "standard-lengths-rows", File: "shaders/standard/standard_backward_product.comp", Modules: "standard_backward_product.",
+		Old: "stage_g(G_AT, g_origin, v_sn, r0, row_count(), 0, true)", New: "stage_g(G_AT, g_origin, v_sn, r0, rows, 0, true)",
+		Breaks: "what lies behind the last query of a batch entry reaches the gradients of keys",
+		Kill:   []Killer{conformance("lengths/causal/f16", "standard/scalar")},
+	},
+	{
+		ID: "standard-lengths-slab", File: "shaders/standard/standard_product.comp", Modules: "standard_product.",
+		Old: "min(max(query_count(), row0) - row0, rows)", New: "min(query_count(), rows)",
+		Breaks: "rows of a slab are counted from the first of the batch entry",
+		Kill:   []Killer{conformance("grid/slabs-of-lengths-by-rows/bf16", "standard/scalar")},
+	},
+	{
+		ID: "standard-lengths-scores", File: "shaders/standard/standard_softmax.comp", Modules: "standard_softmax.",
+		Old: "c = pieces + lane; c < pitch / 4; c += TPR) STORED", New: "c = pieces + lane; c < pieces; c += TPR) STORED",
+		Breaks: "scores behind the last key of a batch entry are what stood there",
+		Kill:   []Killer{in("./flash", "TestScoresOfLengths")},
+	},
+	{
 		ID: "standard-slab-keys", File: "shaders/standard/standard_product.comp", Modules: "standard_product",
 		Old: "key_tiles(row0 + r0, row0 + min(r0 + BR, rows) - 1, BC)", New: "key_tiles(r0, min(r0 + BR, rows) - 1, BC)",
 		Breaks: "a slab of rows that is not the first sees too few keys",

@@ -164,6 +164,10 @@ func grids(s *suite) {
 			Tuning: map[string]int{"max_slab": slab.bytes}, Problem: flash.Problem{
 				Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: 70, KeyLen: 90, HeadDim: s.dim(16), DType: flash.F16,
 				Causal: flash.CausalBottomRight}})
+		s.add(&Case{Name: name(flash.BF16, "grid/slabs-of-lengths-by-%s", slab.by), Only: []flash.Implementation{flash.Standard},
+			Tuning: map[string]int{"max_slab": slab.bytes}, Gradients: true, Problem: flash.Problem{
+				Batch: 4, Heads: 4, KeyHeads: 2, QueryLen: 70, KeyLen: 90, HeadDim: s.dim(16), DType: flash.BF16,
+				Causal: flash.CausalBottomRight, KeyLengths: true, QueryLengths: true}})
 	}
 	s.add(&Case{Name: name(flash.F16, "grid/batch-times-heads-70000"), Sample: 300, once: s.small, Problem: flash.Problem{
 		Batch: 70, Heads: 1000, KeyHeads: 500, QueryLen: 1, KeyLen: 2, HeadDim: 1, DType: flash.F16}})
