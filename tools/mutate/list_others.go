@@ -40,6 +40,12 @@ var otherKernelMutants = []Mutant{
 		Kill:   []Killer{in("./flash", "TestProofsOfHugeScores")},
 	},
 	{
+		ID: "map-matrix-pages", File: "shaders/matrix/matrix_map.comp", Modules: "matrix_map_cache.f16",
+		Old: "row_in_page(k_base, key, page, k_sb, k_sn)", New: "row_in_page(k_base, key0, page, k_sb, k_sn)",
+		Breaks: "maps on matrices read one key of each page",
+		Kill:   []Killer{in("./flash", "TestMapsOnMatrices")},
+	},
+	{
 		ID: "map-drops-nan", File: "shaders/include/map_cells.glsl", Modules: "scalar_map.f32 scalar_map.f16",
 		Old: "LARGEST ? uintBitsToFloat(max(floatBitsToUint(a), floatBitsToUint(b)))", New: "LARGEST ? max(a, b)",
 		Breaks: "the largest weight of a cell leaves out what is no number",
