@@ -189,7 +189,9 @@ func TestPackedOnMatrices(t *testing.T) {
 		{func(p *Problem) { p.Bias = PerScore{DType: F32, Batch: 1, Heads: p.Heads, Queries: 1, Keys: p.KeyLen} },
 			map[string]int{"form": 2}, "the other bias"},
 		{func(p *Problem) { p.Dropout, p.Causal = 0.25, CausalBottomRight }, nil, "dropout of scalar kernels"},
-		{func(p *Problem) { p.Causal, p.Blocks = CausalBottomRight, Blocks{Queries: 16, Keys: 32, PerBatch: true} },
+		{func(p *Problem) {
+			p.Causal, p.Blocks = CausalBottomRight, Blocks{Queries: 16, Keys: 32, PerBatch: true}
+		},
 			map[string]int{"kv_w": 1, "q_w": 1}, ""},
 		{func(p *Problem) { p.Blocks = Blocks{Queries: 7, Keys: 12, PerHead: true} }, map[string]int{"form": 2, "kv_w": 1, "q_w": 1},
 			"blocks of parts of tiles on scalar kernels"},
