@@ -36,7 +36,7 @@
 //   6 SG    with -DSUBGROUP, invocations of a subgroup, a power of two
 //   7 DROPOUT
 //   65 SCORE_FUNCTIONS  include/score.glsl; the others there are of forward alone, and off here
-//   90..92, 100, 101  include/lengths.glsl: bindings 8 and 9
+//   90..92, 100, 101  include/lengths.glsl: bindings 7 and 8
 
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_GOOGLE_include_directive : require
@@ -63,7 +63,7 @@ layout(constant_id = 7) const bool DROPOUT = false;
 #include "args.glsl"
 #include "dropout.glsl"
 
-#define LENGTHS 8
+#define LENGTHS 7
 #define SCORE_AT 4
 #include "walk.glsl"
 #include "score.glsl"

@@ -21,7 +21,7 @@
 //   7 SHARED_V4  length of shared memory in v4 = BR odd(BC/4) + BC TX ceil(ceil(D/4)/TX)
 //   8 ACCUMULATE  1: O is added to what is there (the backward pass's dQ = dS K)
 //   9 DROPOUT  weights with their sign bits set are dropped (standard_softmax.comp), and O is multiplied by drop_scale()
-//  90..92, 100, 101  include/lengths.glsl: bindings 4 and 5, further arguments at 6
+//  90..92, 100, 101  include/lengths.glsl: bindings 3 and 4, further arguments at 5
 
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_GOOGLE_include_directive : require
@@ -44,8 +44,8 @@ layout(constant_id = 9) const bool DROPOUT = false;
 #include "args.glsl"
 #include "dropout.glsl"
 
-#define LENGTHS 4
-#define SCORE_AT 6
+#define LENGTHS 3
+#define SCORE_AT 5
 #include "walk.glsl"
 
 const uint TY = BR / MR;

@@ -22,7 +22,7 @@
 //   6 MR, 7 MC  scores of an invocation, MC a multiple of 4
 //   8 DK  columns of Q and K staged at a time, a multiple of 4 (8 for 16-bit types)
 //   9 SHARED_V4  length of shared memory in v4 = (BR + BC) odd(DK4)
-//  90..92, 100, 101  include/lengths.glsl: bindings 4 and 5, further arguments at 6
+//  90..92, 100, 101  include/lengths.glsl: bindings 3 and 4, further arguments at 5
 
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_GOOGLE_include_directive : require
@@ -44,8 +44,8 @@ layout(constant_id = 9) const uint SHARED_V4 = 1728;
 #define SLABS
 #include "args.glsl"
 
-#define LENGTHS 4
-#define SCORE_AT 6
+#define LENGTHS 3
+#define SCORE_AT 5
 #include "walk.glsl"
 
 const uint TX = BC / MC;

@@ -15,7 +15,7 @@
 //
 //   8 D  1..256     9 RUN  tiles of keys in a run
 //   11 ALIGNED  every row of q and k begins 16-byte aligned and D is a multiple of 8
-//   90..92, 100, 101  include/lengths.glsl: bindings 4 and 5, further arguments at 6
+//   90..92, 100, 101  include/lengths.glsl: bindings 3 and 4, further arguments at 5
 //   12 SHARED  BC odd(D/8, D rounded up to whole fragments) + WR max(STRIP, M Q_PITCH)
 
 #extension GL_GOOGLE_include_directive : require
@@ -27,8 +27,8 @@ layout(constant_id = 9) const uint RUN = 8;
 #define SLABS
 #include "args.glsl"
 
-#define LENGTHS 4
-#define SCORE_AT 6
+#define LENGTHS 3
+#define SCORE_AT 5
 #include "walk.glsl"
 
 layout(set = 0, binding = 0, std430) readonly buffer QUnits { uvec4 q8[]; };

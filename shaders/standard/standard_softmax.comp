@@ -31,7 +31,7 @@
 //   8 SCORES_ONLY  1: scores as functions, bias and masks make them are stored in place, what the softmax is taken of, and that is all;
 //                  with lengths -inf behind
 //   63..67 include/score.glsl, sinks.glsl: bindings from 2 on     112 MAX_LOGIT  include/max_logit.glsl: binding 6
-//   90..92, 100, 101  include/lengths.glsl: bindings 8 and 9
+//   90..92, 100, 101  include/lengths.glsl: bindings 7 and 8
 
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_GOOGLE_include_directive : require
@@ -59,7 +59,7 @@ layout(constant_id = 8) const bool SCORES_ONLY = false;
 #include "args.glsl"
 #include "dropout.glsl"
 
-#define LENGTHS 8
+#define LENGTHS 7
 #define SCORE_AT 2
 #include "walk.glsl"
 #if DTYPE != F32
