@@ -103,7 +103,7 @@ var JVPOperands = [...]Operand{
 	{Name: "OTangent", Shape: (*Problem).OShape, Output: true, Of: "O"},
 	{Name: "LSETangent", Shape: (*Problem).LSEShape, Statistics: true, Output: true, Optional: true, Of: "LSE"},
 	biasOperand, maskOperand, sinksOperand, keyLengthsOperand, queryLengthsOperand, queryStartsOperand, keyStartsOperand, listsOperand,
-	biasOperand.tangent(),
+	biasOperand.tangent(), sinksOperand.tangent(),
 }
 
 // DType is the type of the operand's elements.

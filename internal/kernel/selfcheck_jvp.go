@@ -79,6 +79,11 @@ func selfCheckTangents(p *attn.Problem, in *ref.Problem, moving Moving, values m
 		spoilBeyond(t, x.lens)
 		*x.to, values[x.name] = &t, t.Data
 	}
+	if moving&SinksMove != 0 && in.Sinks != nil {
+		t := ref.NewTensor(1, 1, 1, len(in.Sinks))
+		fillSelfCheck(rng, attn.F32, t.Data)
+		d.Sinks, values["SinksTangent"] = &t, t.Data
+	}
 	return d
 }
 

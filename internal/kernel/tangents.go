@@ -14,9 +14,9 @@ type Tangents struct {
 	Q, K, V, O, LSE                                    Operand
 	QTangent, KTangent, VTangent, OTangent, LSETangent Operand
 	Scores
-	BiasTangent Operand
-	Blocks      pipeline.Binding // the block mask, where the problem has one
-	Drop        Draw
+	BiasTangent, SinksTangent Operand
+	Blocks                    pipeline.Binding // the block mask, where the problem has one
+	Drop                      Draw
 }
 
 // List gives the tensors in the order of attn.JVPOperands.
@@ -24,8 +24,8 @@ func (j *Tangents) List() [len(attn.JVPOperands)]*Operand {
 	all := [len(attn.JVPOperands)]*Operand{&j.Q, &j.K, &j.V, &j.O, &j.LSE, &j.QTangent, &j.KTangent, &j.VTangent,
 		&j.OTangent, &j.LSETangent}
 	scores := j.Scores.list()
-	copy(all[len(all)-1-len(scores):], scores[:])
-	all[len(all)-1] = &j.BiasTangent
+	copy(all[len(all)-2-len(scores):], scores[:])
+	all[len(all)-2], all[len(all)-1] = &j.BiasTangent, &j.SinksTangent
 	return all
 }
 
@@ -47,6 +47,7 @@ const (
 	KMoves
 	VMoves
 	BiasMoves
+	SinksMove
 	movings = iota
 )
 
@@ -55,7 +56,7 @@ const Movings = 1 << movings
 
 // Moving says which have.
 func (j *Tangents) Moving() (m Moving) {
-	for i, o := range [...]*Operand{&j.QTangent, &j.KTangent, &j.VTangent, &j.BiasTangent} {
+	for i, o := range [...]*Operand{&j.QTangent, &j.KTangent, &j.VTangent, &j.BiasTangent, &j.SinksTangent} {
 		m |= Moving(BoolInt(o.Given())) << i
 	}
 	return m
@@ -64,7 +65,7 @@ func (j *Tangents) Moving() (m Moving) {
 // Constants are the specialization constants of kernels of forward mode that tell what moves.
 func (m Moving) Constants() Constants {
 	return Constants{"Q_MOVES": BoolInt(m&QMoves != 0), "K_MOVES": BoolInt(m&KMoves != 0), "V_MOVES": BoolInt(m&VMoves != 0),
-		"BIAS_MOVES": BoolInt(m&BiasMoves != 0)}
+		"BIAS_MOVES": BoolInt(m&BiasMoves != 0), "SINKS_MOVE": BoolInt(m&SinksMove != 0)}
 }
 
 // JVPKernel is one way to compute a pass in forward mode, as Kernel is for forward passes.
@@ -119,4 +120,5 @@ func (r *Recorder) WriteTangents(p *attn.Problem, j *Tangents) {
 		}
 	}
 	put(j.BiasTangent.KeyStride)
+	put(j.SinksTangent.Offset)
 }
