@@ -25,6 +25,11 @@ func newBackwardSample(t testing.TB, d *Device, plan *Plan, dtype DType) (*backw
 	s := &backwardSample{sample: newSample(t, p)}
 	s.f = s.tensors(t, d, plainly(t, d))
 	s.f.Seed, s.f.Offset = 0x0123456789abcdef, 5
+	if p.Sinks {
+		shape := [4]int{1, 1, 1, p.Heads}
+		s.f.Sinks = plainly(t, d)(F32, shape)
+		require.NoError(t, s.f.Sinks.Upload(bg, randomValues(rand.New(rand.NewPCG(5, 6)), F32, shape)))
+	}
 	weights, err := plan.NewWeights()
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, weights.Close()) })

@@ -89,7 +89,8 @@
 //
 // Keys and values may lie in pages of pools that all entries share ([Pages]), and be quantised ([Problem].KeyType and ValueType), each by
 // itself or both: Flash reads them in forward passes, for any number of queries. Lengths and tables are in device memory, so one plan, and
-// one recording, serves caches that grow. There is no backward pass, no forward mode, and no block mask.
+// one recording, serves caches that grow. Block masks and mask functions go by positions there as anywhere. There is no backward pass, and
+// no forward mode.
 //
 // A program that has no cache of its own takes one of package flash/kvcache, which owns pages and the sequences in them: these are added,
 // forked, truncated and freed, and plans and recordings are made once, whatever the lengths become.

@@ -10,15 +10,18 @@ import (
 //
 //	p_ij  = exp(s_ij − lse_i)                                           computed anew: nothing of size Nq×Nk is stored
 //	ṡ_ij  = f′(Scale·q_i·k_j) · Scale · (q̇_i·k_j + q_i·k̇_j) + ḃias_ij
-//	lsė_i = Σ_j p_ij · ṡ_ij
+//	lsė_i = Σ_j p_ij · ṡ_ij + exp(sink[h] − lse_i) · ṡink[h]
 //	ȯ_i   = Σ_j z_ij · p_ij · (ṡ_ij · v_j + v̇_j) − lsė_i · o_i
 //
-// A tangent that is nil is zero, and its products are left out; one at least must be given. Sinks, captured tensors, and masks of every
-// kind stay. A query that sees nothing does not move. The same inputs give the same bits.
+// A tangent that is nil is zero, and its products are left out; one at least must be given. Captured tensors, and masks of every kind,
+// stay. A query that sees nothing does not move, but for lse with its sink. The same inputs give the same bits.
 //
-// With any do and dlse it satisfies Σ do·ȯ + Σ dlse·lsė = Σ dq·q̇ + Σ dk·k̇ + Σ dv·v̇ + Σ dbias·ḃias, dq to dbias being what [Backward]
-// makes of them: forward mode costs five products of matrices where that costs seven, and gives one directional derivative of all outputs
-// in place of all derivatives of one.
+// With any do and dlse it satisfies
+//
+//	Σ do·ȯ + Σ dlse·lsė = Σ dq·q̇ + Σ dk·k̇ + Σ dv·v̇ + Σ dbias·ḃias + Σ dsinks·ṡinks
+//
+// dq to dsinks being what [Backward] makes of them: forward mode costs five products of matrices where that costs seven, and gives one
+// directional derivative of all outputs in place of all derivatives of one.
 //
 // Source: the chain rule through softmax, whose Jacobian is diag(p) − p·pᵀ; P as in Dao, FlashAttention-2 (2023), section 3.1.
 type JVP struct {
@@ -29,6 +32,7 @@ type JVP struct {
 
 	QTangent, KTangent, VTangent *Tensor // q̇, k̇, v̇: of the type and shape of Q, K and V
 	BiasTangent                  *Tensor // of the type and shape of Bias
+	SinksTangent                 *Tensor // of the type and shape of Sinks
 
 	OTangent   *Tensor // ȯ, output: of O's type and shape
 	LSETangent *Tensor // lsė, output: fp32 in row-major order, of LSE's shape; nil: not wanted
@@ -37,7 +41,8 @@ type JVP struct {
 // given lists the tensors in the order of attn.JVPOperands.
 func (j *JVP) given(to *kernel.Tangents) (all [len(attn.JVPOperands)]given) {
 	forward, own := j.Forward.given(&to.Operands), [...]given{{j.QTangent, &to.QTangent}, {j.KTangent, &to.KTangent},
-		{j.VTangent, &to.VTangent}, {j.OTangent, &to.OTangent}, {j.LSETangent, &to.LSETangent}, {j.BiasTangent, &to.BiasTangent}}
+		{j.VTangent, &to.VTangent}, {j.OTangent, &to.OTangent}, {j.LSETangent, &to.LSETangent}, {j.BiasTangent, &to.BiasTangent},
+		{j.SinksTangent, &to.SinksTangent}}
 	attn.Pick(all[:], attn.JVPPlaces, forward[:], own[:])
 	return all
 }
@@ -57,9 +62,9 @@ func (j *JVP) check(p *Plan, to *kernel.Tangents) error {
 	if j.Weights != nil {
 		return badArgument("JVP.Weights", "given", "must be nil: weights are computed anew, of LSE")
 	}
-	if j.QTangent == nil && j.KTangent == nil && j.VTangent == nil && j.BiasTangent == nil {
+	if j.QTangent == nil && j.KTangent == nil && j.VTangent == nil && j.BiasTangent == nil && j.SinksTangent == nil {
 		return badArgument("JVP", "without tangents",
-			"one of QTangent, KTangent, VTangent and BiasTangent at least must be given: nothing moves")
+			"one of QTangent, KTangent, VTangent, BiasTangent and SinksTangent at least must be given: nothing moves")
 	}
 	return j.place("JVP", attn.JVPOperands[:], all[:], p, &to.Operands)
 }

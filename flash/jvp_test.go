@@ -31,6 +31,11 @@ func jvpSample(t *testing.T, d *Device, plan *Plan) (*backwardSample, Backward, 
 		*x.to = mk(p.DType, x.shape)
 		require.NoError(t, (*x.to).Upload(bg, randomValues(rng, p.DType, x.shape)))
 	}
+	if p.Sinks {
+		shape := [4]int{1, 1, 1, p.Heads}
+		j.SinksTangent, b.DSinks = mk(F32, shape), mk(F32, shape)
+		require.NoError(t, j.SinksTangent.Upload(bg, randomValues(rng, F32, shape)))
+	}
 	return s, b, j
 }
 
@@ -52,6 +57,7 @@ func TestJVPAgainstBackward(t *testing.T) {
 		{Batch: 1, Heads: 2, QueryLen: 70, HeadDim: 64, ValueDim: 48, Window: SlidingWindow(20, 3), ScoreFunction: score.Softcap(3)},
 		{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: 33, KeyLen: 40, HeadDim: 40, Dropout: 0.3},
 		{Batch: 1, Heads: 2, QueryLen: 19, KeyLen: 50, HeadDim: 320, ValueDim: 288},
+		{Batch: 2, Heads: 3, QueryLen: 50, KeyLen: 20, HeadDim: 8, Sinks: true, Causal: CausalBottomRight}, // some see a sink alone
 	} {
 		t.Run(p.String(), func(t *testing.T) {
 			plan := mustPlan(t, d, p)
@@ -62,6 +68,9 @@ func TestJVPAgainstBackward(t *testing.T) {
 			require.NoError(t, plan.JVP(bg, j))
 			forward := product(t, j.OTangent, b.DO) + product(t, j.LSETangent, b.DLSE)
 			reverse := product(t, j.QTangent, b.DQ) + product(t, j.KTangent, b.DK) + product(t, j.VTangent, b.DV)
+			if p.Sinks {
+				reverse += product(t, j.SinksTangent, b.DSinks)
+			}
 			require.InDelta(t, reverse, forward, 1e-3*(1+max(reverse, -reverse)))
 		})
 	}
@@ -120,6 +129,9 @@ func TestJVPOnMatrices(t *testing.T) {
 					}
 					if p.Bias == (PerScore{}) {
 						moving &^= kernel.BiasMoves
+					}
+					if !p.Sinks {
+						moving &^= kernel.SinksMove
 					}
 					for _, aligned := range []bool{true, false} {
 						if !aligned && i%3 > 0 {

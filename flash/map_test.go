@@ -245,6 +245,37 @@ func TestMapTiers(t *testing.T) {
 	require.Contains(t, Pool(9).String(), "9")
 }
 
+// TestMapsOnMatrices: kernels on matrices make maps of keys in pages, and of wide heads. Their self-checks compare with float64.
+func TestMapsOnMatrices(t *testing.T) {
+	d := testDevice(t)
+	for kernel, set := range map[string]func(*Problem){
+		"pages": func(p *Problem) { p.Pages, p.KeyLengths = Pages{Size: 4, Count: 40, PerSequence: 20}, true },
+		"compressed pages": func(p *Problem) {
+			p.Pages, p.Causal, p.HeadDim = Pages{Size: 16, Count: 40, Indices: 30}, CausalBottomRight, 19
+		},
+		"pages and blocks": func(p *Problem) {
+			p.Pages, p.Blocks = Pages{Size: 16, Count: 40, PerSequence: 5}, Blocks{Queries: 12, Keys: 20, PerHead: true}
+		},
+		"quantised values": func(p *Problem) { p.ValueType, p.ValueDim = Q8_0, 32 },
+		"wide":             func(p *Problem) { p.HeadDim, p.ValueDim = 264, 24 },
+		"wide and odd":     func(p *Problem) { p.HeadDim, p.ValueDim, p.Causal = 261, 29, CausalBottomRight },
+	} {
+		t.Run(kernel, func(t *testing.T) {
+			p := Problem{Batch: 2, Heads: 2, KeyHeads: 1, QueryLen: 30, KeyLen: 70, HeadDim: 16, DType: F16}
+			set(&p)
+			if p.HeadDim > 256 {
+				vktest.Long(t, "maps of narrow heads, but for the tile")
+			}
+			plan, err := d.Plan(p, WithTier(TierMatrix))
+			skipUnsupported(t, err)
+			info, err := plan.MapInfo()
+			require.NoError(t, err)
+			require.Equal(t, TierMatrix, info.Tier, "%v", info.WhyNotFaster)
+			require.NoError(t, plan.Close())
+		})
+	}
+}
+
 // TestMapAttached: on a device of the caller's kernels prove themselves when the recording is made, and recording leaves the queue alone.
 func TestMapAttached(t *testing.T) {
 	owner := testDevice(t)

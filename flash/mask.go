@@ -23,6 +23,10 @@ var UsualMaskBlocks = Blocks{Queries: 128, Keys: 128}
 //	all of them: it is full, and MaskFunction is not asked
 //	some of them: it is partial, and MaskFunction is asked of each pair
 //
+// Where batch entries or packed sequences have lengths of their own, Causal and Window lie elsewhere in each: there blocks are classed by
+// MaskFunction alone, of all pairs that QueryLen queries and KeyLen keys have. Entries use the top left corner of such a mask, blocks
+// counting from their first query and key. MaskFunction may not read [score.Position] then, which lengths move.
+//
 // A MaskBlocks follows from the values that MaskFunction captures when it is made: for other values make another one, or use Update. It may
 // be used by any number of plans and recordings at once.
 //
@@ -60,9 +64,9 @@ func (p *Problem) checkClasses() error {
 			"make the block "+
 			"mask a part of it")
 	}
-	if p.KeyLengths || p.QueryLengths {
-		return badArgument("Problem.MaskBlocks", p.MaskBlocks, "must be zero beside Problem.KeyLengths and QueryLengths, which move the "+
-			"positions that MaskFunction is asked of")
+	if q := p.attn(); q.Padded() && p.MaskFunction.ByPosition() {
+		return badArgument("Problem.MaskBlocks", p.MaskBlocks, "must be zero beside lengths and packed sequences, which move the "+
+			"Position that MaskFunction reads: use Query in its place, or leave the function unclassed")
 	}
 	return nil
 }
@@ -191,9 +195,9 @@ func (m *MaskBlocks) place(pass string, plan *Plan, to *pipeline.Binding) error 
 		return badArgument(pass+".MaskBlocks", nil, "must be the mask of the problem's classes, from NewMaskBlocks")
 	case !p.Blocks.Classed:
 		return badArgument(pass+".MaskBlocks", m, "must be nil: Problem.MaskBlocks is zero")
-	case m.of.Blocks != p.Blocks || m.of.Mask() != p.Mask() || m.of.MaskShape() != p.MaskShape():
-		return badArgument(pass+".MaskBlocks", m, "must be of %v blocks of %v, and made with the problem's QueryLen, KeyLen, "+
-			"Causal and Window", p.MaskShape(), p.Blocks)
+	case m.of.Blocks != p.Blocks || m.of.ClassMask() != p.ClassMask() || m.of.MaskShape() != p.MaskShape():
+		return badArgument(pass+".MaskBlocks", m, "must be of %v blocks of %v, and made with the problem's QueryLen, KeyLen, Causal "+
+			"and Window, and with lengths where it has them", p.MaskShape(), p.Blocks)
 	case m.key != plan.classes:
 		return badArgument(pass+".MaskBlocks", m, "must be of the problem's own mask functions, %v", p.Sees)
 	}

@@ -378,7 +378,9 @@ func TestBadMasks(t *testing.T) {
 	bad(func(p *Problem) { p.MaskFunction = score.MaskFunction{} }, "Problem.MaskBlocks is 4x4: must be zero: Problem.MaskFunction lets "+
 		"all pairs take part")
 	bad(func(p *Problem) { p.Blocks = Blocks{Queries: 4, Keys: 4} }, "must be zero beside Problem.Blocks")
-	bad(func(p *Problem) { p.KeyLengths = true }, "must be zero beside Problem.KeyLengths")
+	for _, set := range []func(*Problem){func(p *Problem) { p.KeyLengths = true }, func(p *Problem) { p.Packed = Packed{9, 9} }} {
+		bad(set, "must be zero beside lengths and packed sequences, which move the Position")
+	}
 	for _, impl := range []Implementation{Standard, Flash1} {
 		_, err := d.Plan(p, WithImplementation(impl))
 		require.ErrorIs(t, err, ErrUnsupported)

@@ -189,6 +189,16 @@ func TestPackedOnMatrices(t *testing.T) {
 		{func(p *Problem) { p.Bias = PerScore{DType: F32, Batch: 1, Heads: p.Heads, Queries: 1, Keys: p.KeyLen} },
 			map[string]int{"form": 2}, "the other bias"},
 		{func(p *Problem) { p.Dropout, p.Causal = 0.25, CausalBottomRight }, nil, "dropout of scalar kernels"},
+		{func(p *Problem) {
+			p.Causal, p.Blocks = CausalBottomRight, Blocks{Queries: 16, Keys: 32, PerBatch: true}
+		},
+			map[string]int{"kv_w": 1, "q_w": 1}, ""},
+		{func(p *Problem) { p.Blocks = Blocks{Queries: 7, Keys: 12, PerHead: true} }, map[string]int{"form": 2, "kv_w": 1, "q_w": 1},
+			"blocks of parts of tiles on scalar kernels"},
+		{func(p *Problem) {
+			p.Causal, p.MaskBlocks = CausalBottomRight, Blocks{Queries: 16, Keys: 16}
+			p.MaskFunction = score.DocumentsOf(score.CaptureInt("queries", p.QueryLen), score.CaptureInt("keys", p.KeyLen))
+		}, map[string]int{"kv_w": 1, "q_w": 1}, "classes of packed sequences on scalar kernels"},
 		{func(p *Problem) { p.QueryLen, p.KeyHeads = 5, 1 }, nil, "query heads in one tile on scalar kernels"},
 	} {
 		p := Problem{Batch: 3, Heads: 2, KeyHeads: 1, QueryLen: 45, KeyLen: 64, HeadDim: 8, DType: F16, Packed: Packed{100, 130}}
@@ -318,8 +328,7 @@ func TestBadPacked(t *testing.T) {
 		{"Problem.Packed", func(p *Problem) { p.Packed.Keys = -1 }},
 		{"Problem.Packed", func(p *Problem) { p.Packed.Queries = 0 }},
 		{"Problem.Packed", func(p *Problem) { p.Packed.Keys = 1 << 31 }},
-		{"Problem.Packed", func(p *Problem) { p.Blocks = Blocks{Queries: 4, Keys: 4} }},
-		{"Problem.Packed", func(p *Problem) { p.MaskBlocks, p.MaskFunction = Blocks{Queries: 4, Keys: 4}, score.PrefixLM(2) }},
+		{"Problem.MaskBlocks", func(p *Problem) { p.MaskBlocks, p.MaskFunction = Blocks{Queries: 4, Keys: 4}, score.PrefixLM(2) }},
 		{"Problem.Packed.Keys", func(p *Problem) { p.Pages = Pages{Size: 4, Count: 2, PerSequence: 1} }},
 		{"Problem.Packed.Queries", func(p *Problem) { p.Packed.Keys, p.Pages = 0, Pages{Size: 4, Count: 2, Indices: 9} }},
 	} {

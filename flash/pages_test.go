@@ -254,9 +254,8 @@ func TestBadPages(t *testing.T) {
 	}
 	masked := p
 	masked.Blocks = Blocks{Queries: 16, Keys: 16}
-	_, err = d.Plan(masked)
-	require.ErrorIs(t, err, ErrUnsupported)
-	require.ErrorContains(t, err, "it has no pages of keys and values")
+	_, err = d.Plan(masked, WithTuning(map[string]int{"parts": 2}))
+	requireRefused(t, "WithTuning", err)
 	wide := p
 	wide.HeadDim, wide.ValueDim = 288, 288
 	_, err = d.Plan(wide, WithTier(TierMatrix))

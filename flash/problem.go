@@ -85,8 +85,12 @@ type Problem struct {
 // batch entry that biases, masks, functions and dropout see. Rows of a slot that are not used give o = 0 and lse = −∞, have gradient 0, and
 // are never used, whatever they hold. Rows of no slot, before the first start or from the last one on, are neither used nor written.
 //
+// Blocks of a block mask and of MaskBlocks count from the first query and the first key of each sequence, as those of block masks beside
+// cu_seqlens do elsewhere: a mask has as many blocks as QueryLen and KeyLen need, and shorter sequences use its top left corner. With
+// Blocks.PerBatch each sequence has a mask of its own.
+//
 // The device's numbers are not trusted: a start below the one before it, or outside the tensor, is taken to the nearest valid one, and
-// nothing outside a tensor is read or written. There are no block masks and no MaskBlocks of packed sequences, and only [Flash] takes them.
+// nothing outside a tensor is read or written. Only [Flash] takes packed sequences.
 type Packed struct{ Queries, Keys int }
 
 // Normalize fills the defaults in and checks every field. The error is an *ArgumentError.
@@ -199,8 +203,6 @@ func (p *Problem) checkPacked() error {
 	case p.Pages.Indices > 0:
 		return badArgument("Problem.Packed.Queries", k.Queries, "must be 0 beside a compressed table of pages: packed queries take a "+
 			"dense one, with KeyLengths")
-	case p.Blocks != Blocks{} || p.MaskBlocks != Blocks{}:
-		return badArgument("Problem.Packed", k, "must be zero beside Problem.Blocks and MaskBlocks: blocks are of batches")
 	}
 	return nil
 }

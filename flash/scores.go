@@ -128,6 +128,9 @@ func (w *Weights) matrix(ctx context.Context, to []float32, hidden float32) erro
 		for pitch := t.layout.Shape[3]; len(part) > 0; part, row = part[pitch:], row+1 {
 			out := to[row*p.KeyLen : (row+1)*p.KeyLen]
 			copy(out, part)
+			if p.Padded() { // lengths move what is seen, and kernels write whole rows
+				continue
+			}
 			for j := range out {
 				if !mask.Allows(row%p.QueryLen, j) {
 					out[j] = hidden

@@ -2,11 +2,13 @@ package flash
 
 import (
 	"context"
+	"errors"
 	"math"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/vkattn/vkattn/flash/score"
 	"github.com/vkattn/vkattn/internal/ref"
 )
 
@@ -53,12 +55,60 @@ func TestScores(t *testing.T) {
 					require.NoError(t, err)
 					tolerance := map[DType]float64{F32: 2e-6, F16: 2e-3}[p.DType]
 					for i, w := range want.Data {
-						if g := float64(got[i]); g != w && !(math.Abs(g-w) <= tolerance*(1+math.Abs(w))) {
+						if g := float64(got[i]); g != w && (math.IsInf(w, 0) || !(math.Abs(g-w) <= tolerance*(1+math.Abs(w)))) {
 							t.Fatalf("%v[%d] is %v, want %v", stage, i, g, w)
 						}
 					}
 				}
 				require.NoError(t, plan.Close())
+			}
+		})
+	}
+}
+
+// TestScoresOfLengths: of batch entries with lengths, too, the scores and weights that are stored are those of attention in float64, and
+// what lies beyond the lengths is hidden, whatever stood there.
+func TestScoresOfLengths(t *testing.T) {
+	d := testDevice(t)
+	for i, causal := range []Causal{CausalNone, CausalBottomRight, CausalTopLeft} {
+		p := Problem{Batch: 4, Heads: 2, KeyHeads: 1, QueryLen: 50, KeyLen: 61, HeadDim: 8, DType: []DType{F16, F32, F32}[i],
+			Causal: causal, KeyLengths: true, QueryLengths: i != 2}
+		if i == 1 {
+			p.ScoreFunction = score.Softcap(3)
+		}
+		everyKernel(t, d, p, func(t *testing.T, opts ...PlanOption) {
+			plan, err := d.Plan(p, opts...)
+			require.NoError(t, err)
+			defer func() { require.NoError(t, plan.Close()) }()
+			if plan.Implementation() != Standard {
+				return
+			}
+			m, s := newPackedTensors(t, d), newSample(t, p)
+			f := s.tensors(t, d, plainly(t, d))
+			s.in.Score, s.in.KeyLens = p.ScoreFunction, []int{61, 0, 17, 40}
+			f.KeyLengths = m.ints(s.in.KeyLens...)
+			if p.QueryLengths {
+				s.in.QueryLens = []int{50, 50, 20, 0}
+				f.QueryLengths = m.ints(s.in.QueryLens...)
+			}
+			w, err := plan.NewWeights()
+			require.NoError(t, err)
+			defer func() { require.NoError(t, w.Close()) }()
+			f.Weights = w
+			got := make([]float32, p.Batch*p.Heads*p.QueryLen*p.KeyLen)
+			for stage, make := range map[ref.Stage]func() error{
+				ref.Masked:  func() error { return plan.Scores(bg, f, got) },
+				ref.Weights: func() error { return errors.Join(plan.Forward(bg, f), w.Download(bg, got)) },
+			} {
+				require.NoError(t, make())
+				want, err := ref.Matrix(s.in, stage)
+				require.NoError(t, err)
+				tolerance := map[DType]float64{F32: 3e-6, F16: 2e-3}[p.DType]
+				for i, w := range want.Data {
+					if g := float64(got[i]); g != w && (math.IsInf(w, 0) || !(math.Abs(g-w) <= tolerance*(1+math.Abs(w)))) {
+						t.Fatalf("%v[%d] is %v, want %v", stage, i, g, w)
+					}
+				}
 			}
 		})
 	}

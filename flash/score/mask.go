@@ -74,6 +74,10 @@ func (m MaskFunction) Everything() bool {
 func (m MaskFunction) ByBatch() bool { return m.reads(opBatch) }
 func (m MaskFunction) ByHead() bool  { return m.reads(opHead) }
 
+// ByPosition says whether the mask depends on Position, which lengths of batch entries and of packed sequences move. Query and Key count
+// from an entry's first row whatever its length is.
+func (m MaskFunction) ByPosition() bool { return m.reads(opPosition) }
+
 func (m MaskFunction) reads(o op) bool {
 	d := m.get()
 	used := d.g.reachable(d.value)

@@ -63,9 +63,9 @@ var (
 	sinksOperand = Operand{Name: "Sinks", Shape: (*Problem).SinksShape, Statistics: true, When: (*Problem).hasSinks}
 
 	keyLengthsOperand = Operand{Name: "KeyLengths", Shape: (*Problem).LengthsShape, Statistics: true, When: (*Problem).hasKeyLengths,
-		Type: integers}
+		Type: integers, Scores: true}
 	queryLengthsOperand = Operand{Name: "QueryLengths", Shape: (*Problem).LengthsShape, Statistics: true, When: (*Problem).hasQueryLengths,
-		Type: integers}
+		Type: integers, Scores: true}
 
 	queryStartsOperand = Operand{Name: "QueryStarts", Shape: (*Problem).StartsShape, Statistics: true, When: (*Problem).hasQueryStarts,
 		Type: integers}
@@ -125,7 +125,7 @@ var JVPOperands = [...]Operand{
 	{Name: "OTangent", Shape: (*Problem).OShape, Output: true, Of: "O"},
 	{Name: "LSETangent", Shape: (*Problem).LSEShape, Statistics: true, Output: true, Optional: true, Of: "LSE"},
 	biasOperand, maskOperand, sinksOperand, keyLengthsOperand, queryLengthsOperand, queryStartsOperand, keyStartsOperand, listsOperand,
-	biasOperand.tangent(),
+	biasOperand.tangent(), sinksOperand.tangent(),
 }
 
 // BackwardPlaces and JVPPlaces say where the tensors of these passes come from, as Places does.

@@ -67,7 +67,8 @@ func TestPlaces(t *testing.T) {
 		own    []string
 	}{
 		{BackwardOperands[:], BackwardPlaces, []string{"DO", "DLSE", "DQ", "DK", "DV", "DBias", "DSinks"}},
-		{JVPOperands[:], JVPPlaces, []string{"QTangent", "KTangent", "VTangent", "OTangent", "LSETangent", "BiasTangent"}},
+		{JVPOperands[:], JVPPlaces, []string{"QTangent", "KTangent", "VTangent", "OTangent", "LSETangent", "BiasTangent",
+			"SinksTangent"}},
 	} {
 		got := make([]string, len(pass.table))
 		Pick(got, pass.places, forward, pass.own)

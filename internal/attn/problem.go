@@ -208,6 +208,16 @@ func (p Problem) Mask() Mask {
 	return p.Band(p.QueryLen, p.KeyLen)
 }
 
+// ClassMask is the mask of the pairs that blocks are classed by: where entries have lengths of their own, which move the bounds, that of
+// all pairs. Whatever the bounds of an entry are, functions then allow none of the pairs within them of a block without a bit, and all of
+// a whole one.
+func (p Problem) ClassMask() Mask {
+	if p.Padded() {
+		return Every(p.QueryLen, p.KeyLen)
+	}
+	return p.Mask()
+}
+
 // Gradients is the problem as backward passes have it: without outputs of forward passes that no gradient depends on.
 func (p Problem) Gradients() Problem {
 	p.MaxLogit = false
@@ -217,6 +227,13 @@ func (p Problem) Gradients() Problem {
 // MasksAlone is the problem without what becomes of its scores, but for which keys its functions let a query see.
 func (p Problem) MasksAlone() Problem {
 	p.Score, p.ByScore, p.MaxLogit = score.Function{}, ByScore{}, false
+	return p
+}
+
+// Dense is the problem as a batch whose entries have all queries and keys, in tensors of the problem's type.
+func (p Problem) Dense() Problem {
+	p.KeyLengths, p.QueryLengths, p.Packed, p.Pages = false, false, Packed{}, Pages{}
+	p.KeyType, p.ValueType = p.DType, p.DType
 	return p
 }
 

@@ -16,7 +16,7 @@ func ClassWords(p *attn.Problem) int { s := p.MaskShape(); return 2 * s[0] * Mas
 // ClassConstants are the specialization constants.
 func ClassConstants(p *attn.Problem) Constants {
 	return Constants{"BLOCK_ROWS": p.Blocks.Queries, "BLOCK_KEYS": p.Blocks.Keys, "BLOCK_PER_HEAD": BoolInt(p.Blocks.PerHead)}.
-		And(MaskConstants(p), ScoreConstants(p))
+		And(boundConstants(p.ClassMask()), ScoreConstants(p))
 }
 
 // selfCheckClasses are the classes of the blocks of a self-check, of each pair by itself.
@@ -25,7 +25,7 @@ func selfCheckClasses(p *attn.Problem, in *ref.Problem) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	shape, b, bounds := p.MaskShape(), p.Blocks, p.Mask()
+	shape, b, bounds := p.MaskShape(), p.Blocks, p.ClassMask()
 	n := shape[1] * shape[2]
 	some, hides := make([]bool, shape[0]*n), make([]bool, shape[0]*n)
 	for mask := range shape[0] {

@@ -142,14 +142,10 @@ func ForwardConstants(p *attn.Problem, v Variant) Constants {
 		"WRITE_LSE": BoolInt(v.LSE)}.And(MaskConstants(p), ScoreConstants(p), SinkConstants(p), CacheConstants(p))
 }
 
-// PartsOrBlocks are the constants of the builds for keys in parts, or of the block mask, which the others can do with but for those for
-// caches, and of lengths.
+// PartsOrBlocks are the constants of the builds for keys in parts, or of the block mask, which the others can do with, and of lengths.
 func PartsOrBlocks(p *attn.Problem, parts int) Constants {
 	if parts > 1 {
 		return Constants{"PARTS": parts}.And(LengthConstants(p))
-	}
-	if p.Cached() {
-		return LengthConstants(p)
 	}
 	return BlockConstants(p.Blocks).And(LengthConstants(p))
 }

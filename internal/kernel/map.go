@@ -84,12 +84,9 @@ func MapProblem(p *attn.Problem) attn.Problem {
 
 // MapConstants are what every kernel of maps is told of the problem and of its tensors.
 func MapConstants(p *attn.Problem, v MapVariant) Constants {
-	c := Constants{"D": p.HeadDim, "ALIGNED": BoolInt(v.Aligned), "LARGEST": BoolInt(v.Largest),
-		"STATISTICS": BoolInt(v.Statistics)}.And(MaskConstants(p), ScoreConstants(p), LengthConstants(p), CacheConstants(p))
-	if p.Cached() {
-		return c
-	}
-	return c.And(BlockConstants(p.Blocks))
+	return Constants{"D": p.HeadDim, "ALIGNED": BoolInt(v.Aligned), "LARGEST": BoolInt(v.Largest),
+		"STATISTICS": BoolInt(v.Statistics)}.And(MaskConstants(p), ScoreConstants(p), LengthConstants(p), CacheConstants(p),
+		BlockConstants(p.Blocks))
 }
 
 // MapEndsConstants are the specialization constants of map_ends.

@@ -9,8 +9,9 @@ import (
 // shaders/include/mask.glsl for kernels; its two bounds are among the push constants.
 
 // MaskConstants are those of mask.glsl that every kernel declares.
-func MaskConstants(p *attn.Problem) Constants {
-	m := p.Mask()
+func MaskConstants(p *attn.Problem) Constants { return boundConstants(p.Mask()) }
+
+func boundConstants(m attn.Mask) Constants {
 	return Constants{"UPPER_BOUND": BoolInt(m.High < attn.Unbounded), "LOWER_BOUND": BoolInt(m.Low > -attn.Unbounded)}
 }
 

@@ -262,13 +262,25 @@ func (e *Env) TryScores(p *attn.Problem, v Variant, pitch int, scratch []uint64,
 	if err != nil {
 		return "", err
 	}
-	mask := p.Mask()
 	for i := range got {
-		if !mask.Allows(i/p.KeyLen%p.QueryLen, i%p.KeyLen) {
+		b, row, key := i/p.KeyLen/p.QueryLen/p.Heads, i/p.KeyLen%p.QueryLen, i%p.KeyLen
+		if one, ok := entryOf(p, in, b); !ok || row >= one.QueryLen || !one.Mask().Allows(row, key) {
 			got[i] = float32(want.Data[i])
 		}
 	}
 	return offAt(p, "s", got, want, map[attn.DType]float64{attn.F32: 1e-4, attn.F16: 5e-3, attn.BF16: 4e-2}[p.DType], rough), nil
+}
+
+// entryOf is a batch entry of a self-check as a problem of its own, of as many queries and keys as it has; false: of none.
+func entryOf(p *attn.Problem, in *ref.Problem, b int) (one attn.Problem, ok bool) {
+	one = *p
+	if in.QueryLens != nil {
+		one.QueryLen = in.QueryLens[b]
+	}
+	if in.KeyLens != nil {
+		one.KeyLen = in.KeyLens[b]
+	}
+	return one, one.QueryLen > 0 && one.KeyLen > 0
 }
 
 // CompareForward says where o or lse (nil: not compared) is off what the oracle makes of the inputs.

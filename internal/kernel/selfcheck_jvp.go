@@ -53,6 +53,9 @@ func (e *Env) TryJVP(p *attn.Problem, v Variant, moving Moving, scratch []uint64
 	return t.compareJVP(p, in, &j, moves, rows, v.LSE)
 }
 
+// sinkMoves is how much further sinks move than other inputs: one among as many keys as a self-check has, a sink would not show otherwise.
+const sinkMoves = 32
+
 // selfCheckTangents makes tangents of what moves: in the oracle's words, and among the values of operands.
 func selfCheckTangents(p *attn.Problem, in *ref.Problem, moving Moving, values map[string][]float32) (d ref.Tangents) {
 	rng := rand.New(rand.NewPCG(3, uint64(p.HeadDim)))
@@ -71,6 +74,14 @@ func selfCheckTangents(p *attn.Problem, in *ref.Problem, moving Moving, values m
 		fillSelfCheck(rng, x.as, t.Data)
 		spoilBeyond(t, x.lens)
 		*x.to, values[x.name] = &t, t.Data
+	}
+	if moving&SinksMove != 0 && in.Sinks != nil {
+		t := ref.NewTensor(1, 1, 1, len(in.Sinks))
+		fillSelfCheck(rng, attn.F32, t.Data)
+		for i := range t.Data {
+			t.Data[i] *= sinkMoves
+		}
+		d.Sinks, values["SinksTangent"] = &t, t.Data
 	}
 	return d
 }

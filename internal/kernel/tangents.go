@@ -11,13 +11,14 @@ import (
 // how o and lse move with them. What stays, and lse's where it is not wanted, is the zero operand.
 type Tangents struct {
 	Operands
-	QTangent, KTangent, VTangent, OTangent, LSETangent, BiasTangent Operand
+	QTangent, KTangent, VTangent, OTangent, LSETangent, BiasTangent, SinksTangent Operand
 }
 
 // List gives the tensors in the order of attn.JVPOperands.
 func (j *Tangents) List() (all [len(attn.JVPOperands)]*Operand) {
 	forward := j.Operands.List()
-	own := [...]*Operand{&j.QTangent, &j.KTangent, &j.VTangent, &j.OTangent, &j.LSETangent, &j.BiasTangent}
+	own := [...]*Operand{&j.QTangent, &j.KTangent, &j.VTangent, &j.OTangent, &j.LSETangent, &j.BiasTangent,
+		&j.SinksTangent}
 	attn.Pick(all[:], attn.JVPPlaces, forward[:], own[:])
 	return all
 }
@@ -40,6 +41,7 @@ const (
 	KMoves
 	VMoves
 	BiasMoves
+	SinksMove
 	movings = iota
 )
 
@@ -48,7 +50,7 @@ const Movings = 1 << movings
 
 // Moving says which have.
 func (j *Tangents) Moving() (m Moving) {
-	for i, o := range [...]*Operand{&j.QTangent, &j.KTangent, &j.VTangent, &j.BiasTangent} {
+	for i, o := range [...]*Operand{&j.QTangent, &j.KTangent, &j.VTangent, &j.BiasTangent, &j.SinksTangent} {
 		m |= Moving(BoolInt(o.Given())) << i
 	}
 	return m
@@ -57,7 +59,7 @@ func (j *Tangents) Moving() (m Moving) {
 // Constants are the specialization constants of kernels of forward mode that tell what moves.
 func (m Moving) Constants() Constants {
 	return Constants{"Q_MOVES": BoolInt(m&QMoves != 0), "K_MOVES": BoolInt(m&KMoves != 0), "V_MOVES": BoolInt(m&VMoves != 0),
-		"BIAS_MOVES": BoolInt(m&BiasMoves != 0)}
+		"BIAS_MOVES": BoolInt(m&BiasMoves != 0), "SINKS_MOVE": BoolInt(m&SinksMove != 0)}
 }
 
 // JVPKernel is one way to compute a pass in forward mode, as Kernel is for forward passes.
@@ -112,4 +114,5 @@ func (r *Recorder) WriteTangents(p *attn.Problem, j *Tangents) {
 		}
 	}
 	put(j.BiasTangent.KeyStride)
+	put(j.SinksTangent.Offset)
 }

@@ -9,15 +9,16 @@ import (
 type Tangents struct {
 	Q, K, V *Tensor // of the shapes of q, k and v
 	Bias    *Tensor // of the shape of the bias
+	Sinks   *Tensor // [1, 1, 1, heads]
 }
 
 // JVP computes how o and lse move with their inputs, the product of attention's Jacobian and the tangents (forward mode):
 //
 //	ṡ_ij  = s′(scale·q_i·k_j) · scale · (q̇_i·k_j + q_i·k̇_j) + ḃias_ij    s′ the derivative of softcap and score function
-//	lsė_i = Σ_j p_ij ṡ_ij                                               p with the sink in its sum, which stays
+//	lsė_i = Σ_j p_ij ṡ_ij + exp(sink − lse_i)·ṡink                      p with the sink in its sum
 //	ȯ_i   = Σ_j z_ij p_ij (ṡ_ij v_j + v̇_j) − lsė_i·o_i                   z the weights of dropout
 //
-// Rows that see nothing do not move.
+// Rows that see nothing move with their sink alone.
 func JVP(p Problem, d Tangents) (o, lse Array, err error) {
 	return p.jvp(d, (*Problem).jvpRow)
 }
@@ -45,7 +46,7 @@ func JVPPacked(p Problem, startsQ, startsK []int32, d Tangents) (o, lse Array, e
 			of := gather(*x, int(starts[n]), int(starts[n+1]-starts[n]))
 			return &of
 		}
-		of := Tangents{Q: part(d.Q, startsQ, n), K: part(d.K, startsK, n), V: part(d.V, startsK, n)}
+		of := Tangents{Q: part(d.Q, startsQ, n), K: part(d.K, startsK, n), V: part(d.V, startsK, n), Sinks: d.Sinks}
 		parallel(one.Q.H*one.Q.N, func(x int) {
 			h, i := x/one.Q.N, x%one.Q.N
 			lse.Row(0, h, start+i)[0] = one.jvpRow(&of, Row{0, h, i}, o.Row(0, h, start+i))
@@ -87,7 +88,24 @@ func (p *Problem) checkTangents(d *Tangents) error {
 			return fmt.Errorf("ref: the tangent of %s is [%d %d %d %d], which is not the shape of %[1]s", x.name, a.B, a.H, a.N, a.D)
 		}
 	}
+	if d.Sinks != nil && len(d.Sinks.Data) != len(p.Sinks) {
+		return fmt.Errorf("ref: %d tangents of %d sinks", len(d.Sinks.Data), len(p.Sinks))
+	}
 	return nil
+}
+
+// sinkTangent is what the tangent of a row's sink adds to that of its lse.
+func (p *Problem) sinkTangent(d *Tangents, r Row) float64 {
+	if d.Sinks == nil || r.I >= p.queries(r.B) {
+		return 0
+	}
+	s, slope := make([]float64, p.K.N), make([]float64, p.K.N)
+	p.scores(r, s, slope)
+	lse := p.logSumExp(r.H, s)
+	if math.IsInf(lse, -1) {
+		return 0
+	}
+	return math.Exp(float64(p.Sinks[r.H])-lse) * float64(d.Sinks.Data[r.H])
 }
 
 // scoreTangent is ṡ before the derivative of functions: scale · (q̇·k + q·k̇).
@@ -128,6 +146,7 @@ func (p *Problem) eachWeight(r Row, f func(j int, w, z, slope float64)) {
 
 func (p *Problem) jvpRow(d *Tangents, r Row, o []float64) (dlse float64) {
 	hk, of := r.H/p.group(), make([]float64, len(o))
+	dlse = p.sinkTangent(d, r)
 	p.eachWeight(r, func(j int, w, z, slope float64) {
 		ds := p.scoreTangent(d, r, j)*slope + d.biasTangent(r, j)
 		dlse += w * ds
@@ -157,7 +176,7 @@ func (p *Problem) plainJVPRow(d *Tangents, r Row, t DType, o []float64) float64 
 		return 0
 	}
 	hk, scale := r.H/p.group(), float32(p.scale())
-	ds, dlse := make([]float32, len(s)), float32(0)
+	ds, dlse := make([]float32, len(s)), float32(p.sinkTangent(d, r))
 	for j := range s {
 		if !seen[j] {
 			continue
@@ -227,6 +246,7 @@ func (p *Problem) jvpSize(d *Tangents, r Row, o []float64) (dlse float64) {
 		return sum * math.Abs(p.scale())
 	}
 	hk, of := r.H/p.group(), make([]float64, len(o))
+	dlse = math.Abs(p.sinkTangent(d, r))
 	p.eachWeight(r, func(j int, w, z, slope float64) {
 		ds := 0.0
 		if d.Q != nil {

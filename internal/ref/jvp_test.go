@@ -21,7 +21,12 @@ func tangentsOf(p *Problem, seed uint64) (d Tangents) {
 		}
 		return &out
 	}
-	return Tangents{Q: like(&p.Q), K: like(&p.K), V: like(&p.V), Bias: like(p.Bias)}
+	d = Tangents{Q: like(&p.Q), K: like(&p.K), V: like(&p.V), Bias: like(p.Bias)}
+	if p.Sinks != nil {
+		sinks := NewTensor(1, 1, 1, len(p.Sinks))
+		d.Sinks = like(&sinks)
+	}
+	return d
 }
 
 // moved is the problem with its inputs moved by step times their tangents.
@@ -36,6 +41,8 @@ func moved(p Problem, d Tangents, step float64) Problem {
 	p.Q, p.K, p.V = by(&p.Q, d.Q), by(&p.K, d.K), by(&p.V, d.V)
 	bias := by(p.Bias, d.Bias)
 	p.Bias = &bias
+	sinks := Tensor{B: 1, H: 1, N: 1, D: len(p.Sinks), Data: p.Sinks}
+	p.Sinks = by(&sinks, d.Sinks).Data
 	return p
 }
 
@@ -82,7 +89,8 @@ func TestJVPIsTheTransposeOfBackward(t *testing.T) {
 			return sum
 		}
 		forward := dot(o.Data, do.Data) + dot(lse.Data, dlse)
-		reverse := dot(g.DQ.Data, d.Q.Data) + dot(g.DK.Data, d.K.Data) + dot(g.DV.Data, d.V.Data) + dot(g.DBias.Data, d.Bias.Data)
+		reverse := dot(g.DQ.Data, d.Q.Data) + dot(g.DK.Data, d.K.Data) + dot(g.DV.Data, d.V.Data) + dot(g.DBias.Data, d.Bias.Data) +
+			dot(g.DSinks, d.Sinks.Data)
 		require.InDelta(t, reverse, forward, 1e-10*(1+math.Abs(reverse)))
 		require.Greater(t, math.Abs(forward), 0.1)
 	}
@@ -137,4 +145,6 @@ func TestJVPPacked(t *testing.T) {
 	require.ErrorContains(t, err, "the tangent of q")
 	_, _, err = JVP(p, Tangents{Bias: &k})
 	require.ErrorContains(t, err, "the tangent of bias")
+	_, _, err = JVP(p, Tangents{Sinks: &k})
+	require.ErrorContains(t, err, "tangents of 0 sinks")
 }

@@ -67,7 +67,7 @@ func (m Tangents) Steps(p attn.Problem, c Call) ([]Step, error) {
 // written.
 func LeastJVP(p attn.Problem) (n float64) {
 	for i := range attn.JVPOperands {
-		if o := &attn.JVPOperands[i]; o.Name != "BiasTangent" {
+		if o := &attn.JVPOperands[i]; o.Of != "Bias" && o.Of != "Sinks" {
 			n += o.Bytes(&p)
 		}
 	}

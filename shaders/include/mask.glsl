@@ -16,7 +16,9 @@
 // bounds and functions allow. Behind the words of each mask lie as many again, in the same order, with a bit for each block of which the
 // functions allow every pair that the bounds do: it is whole. In the others with a bit, the edges, functions are asked of each pair.
 //
-// With lengths (lengths.glsl) queries and keys beyond those of the batch entry are neither seen nor see anything.
+// With lengths (lengths.glsl) queries and keys beyond those of the batch entry are neither seen nor see anything. Blocks count from the
+// entry's first query and key whatever its lengths are, and so do those of packed sequences: each has the top left corner of a mask that is
+// as large as the longest needs. Classes are then those of all pairs, without bounds, whose place depends on lengths.
 //
 // Needs nq, nk, first_shift and last_shift among the push constants; with BLOCKS also heads(), and BR and BC, queries and keys of a tile,
 // or keys and queries where KV is defined, which says that rows are keys.
@@ -83,8 +85,10 @@ uint block_head;               // word at which those of the head begin
 uint block_whole;              // BLOCK_CLASSES: how many words further on it says which are whole
 uint block_row0, block_rows;   // of bits that the workgroup's rows touch: the first, and how many
 
-// For the BR rows from row0 on of a query head.
-void take_blocks(uint b, uint head, uint row0) {
+// For the BR rows from row0 on of a query head. Slots of packed sequences may have more rows than a mask has blocks for (rows.glsl), which
+// see nothing: those are of the last block.
+void take_blocks(uint b, uint head, uint first) {
+  const uint row0 = PACKED ? min(first, OWN_LENGTH - 1) : first;
   const uint own = (OWN_LENGTH + BLOCK_OWN - 1) / BLOCK_OWN, walked = (WALKED_LENGTH + BLOCK_WALKED - 1) / BLOCK_WALKED;
   block_words = (walked + 31) / 32;
   const uint words = own * block_words, others = walked * ((own + 31) / 32);

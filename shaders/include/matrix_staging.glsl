@@ -25,8 +25,6 @@ uint last_tile;
 #define IN_PAGE(key) const uint page = page_of(key);
 #define ROW_AT(T, key) row_in_page(T##_base, key, page, T##_sb, T##_sn)
 #define FOUND(x) (is_lost(page) ? uvec4(0) : x)
-// 2. A bound that the compiler knew would put the loop into the module twice, at each of a dozen places.
-const uint HALVES = PAGE_ROWS == 0 ? 1 : 2;
 // The pieces of a tile whose rows lie one behind the other go by steps.
 bool together(uint type) { return (type | PAGE % BC) == 0; }
 #define STEPPED(UNITS, TYPE) WHOLE_TURNS(UNITS) && together(TYPE)
@@ -86,7 +84,7 @@ uint scales_at() { return at == 0 ? 0 : SCALES; }
     const bool odd = (T##_noted.odd[u / 32] >> u % 32 & 1u) != 0, lost = (T##_noted.lost[u / 32] >> u % 32 & 1u) != 0;    \
     if (TERMS == 2) {                                                                                                     \
       const vec4 d = vec4(T##_scale(T##r[u], odd)), least = vec4(T##_least(T##r[u], head, odd));                          \
-      [[unroll]] for (uint h = 0; h < HALVES; ++h) {                                                                      \
+      [[unroll]] for (uint h = 0; h < FOURS_OF_EIGHT; ++h) {                                                                      \
         const vec4 x = fma(d, T##_of_words(T##r[u], head, c, odd, h), least);                                             \
         vec2 even = x.xz, uneven = x.yw;                                                                                  \
         eight[2 * h] = take_pair(even); eight[2 * h + 1] = take_pair(uneven);                                             \

@@ -14,6 +14,8 @@
 
 #ifndef QUANTISED_EIGHT_GLSL
 #define QUANTISED_EIGHT_GLSL
+// 2. A bound that the compiler knew would put the loop into the module twice, at each of a dozen places.
+const uint FOURS_OF_EIGHT = PAGE_ROWS == 0 ? 1 : 2;
 uvec4 in_k_order(uvec4 x) {
   if (K_TYPE == NATIVE) return x;
   return uvec4(x.x & 0xffffu | x.y << 16, x.x >> 16 | x.y & 0xffff0000u, x.z & 0xffffu | x.w << 16, x.z >> 16 | x.w & 0xffff0000u);
@@ -103,7 +105,12 @@ uvec2 PASTE(QUANTISED, _pairs)(uvec4 words, uvec2 head, uint c, bool odd, uint h
 #endif
 }
 uvec4 PASTE(QUANTISED, _eight)(uvec4 words, uvec2 head, uint c, bool odd, bool whole) {
-  return uvec4(PASTE(QUANTISED, _pairs)(words, head, c, odd, 0, whole), PASTE(QUANTISED, _pairs)(words, head, c, odd, 1, whole));
+  uvec4 eight = uvec4(0);
+  [[unroll]] for (uint h = 0; h < FOURS_OF_EIGHT; ++h) {
+    const uvec2 two = PASTE(QUANTISED, _pairs)(words, head, c, odd, h, whole);
+    eight[2 * h] = two.x; eight[2 * h + 1] = two.y;
+  }
+  return eight;
 }
 
 #undef QUANTISED

@@ -67,7 +67,7 @@
 //  27..39         include/matrix_layout.glsl
 //  63..67         include/score.glsl, sinks.glsl: bindings from 8 on
 //  59..62, 72, 81 the block mask, binding 5: include/mask.glsl. With BLOCK_MASK, PACK is 0; with BLOCK_CLASSES, MASKS is 1. (Not with
-//                 KEY_PARTS.)
+//                 KEY_PARTS, nor with CACHE: a module of both is 700 KB.)
 //  90..92, 100, 101  include/lengths.glsl, rows.glsl: bindings 6 and 7. With lengths, MASKS and RAGGED are 1.
 //  110 WITHIN      include/dropout.glsl: at the binding of further arguments     112 MAX_LOGIT  include/max_logit.glsl: binding 12, or 15
 //  50, 104..107   with CACHE: include/matrix_attention.glsl, pages.glsl, quantised.glsl

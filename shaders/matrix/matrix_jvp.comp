@@ -10,9 +10,10 @@
 //
 // Tiling, forms and specialization constants: include/matrix_backward.glsl, built with TANGENTS. Of its own:
 //  111 Q_MOVES, 112 K_MOVES, 113 V_MOVES, 114 BIAS_MOVES   0: there is no such tangent, and no work for it
-//  115 WRITE_LSE   1: lse' is written
+//  116 SINKS_MOVE  the same of sinks     115 WRITE_LSE   1: lse' is written
 //
-// Bindings: 0 Q, 1 K, 2 V, 3 O, 4 lse, 5 lse', 6 O', 7 Q', 8.. scores, 11 block mask, 12 and 13 lengths, 14 K', 15 V', 16 bias'.
+// Bindings: 0 Q, 1 K, 2 V, 3 O, 4 lse, 5 lse', 6 O', 7 Q', 8.. scores, 11 block mask, 12 and 13 lengths, 14 K', 15 V', 16 bias', 17 sinks,
+// 18 sinks'.
 // Push constants: include/args_backward.glsl (g is O, x is O', delta lse'); where tangents lie: include/tangents.glsl.
 // Workgroups: ceil(nq/BR) B Hq; with a causal mask the longest query blocks first, HEADS_TOGETHER heads at a time.
 // Variants: fp16; DTYPE_BF16. Full subgroups of SG required.
@@ -160,6 +161,11 @@ void sum_over_rows() {
     stats[sub0 + x / SLOTS * FM + row_lane + TABLE(ROW_OF_SLOT, x % SLOTS)].y = row_sum(moved[x]);
 }
 
+void move_sinks(uint head) {
+  for (uint x = tid; x < BR; x += WG) stats[x].y += sink_moves(head, load_lse(first_query + x));
+  barrier();
+}
+
 void store_lse() {
   for (uint x = tid; x < BR; x += WG) {
     const uint row = first_query + x;
@@ -233,6 +239,7 @@ void main() {
   barrier();
   sum_over_rows();
   barrier();
+  if (SINKS_MOVE) move_sinks(h);
   if (WRITE_LSE) store_lse();
   store_o();
 }

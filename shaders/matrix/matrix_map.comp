@@ -11,17 +11,18 @@
 // of which the probe makes nothing are left to scalar_map.comp. (Passing scores through shared memory, so that no layout matters, took four
 // times as long.)
 //
-// Bindings and push constants: scalar_map.comp. Variants: fp16; DTYPE_BF16. Full subgroups of SG required.
+// Bindings and push constants: scalar_map.comp. Variants: fp16; DTYPE_BF16; CACHE: keys in pages (include/pages.glsl), not quantised, with
+// bindings 5, 6 and 12. Full subgroups of SG required.
 //
 // Specialization constants (odd(x): x | 1):
-//   0 WG = W SG   1 BR = W RM FM   2 BC, a multiple of CK   3 D 1..256   6 ALIGNED: every row of q and k begins at a multiple of 16 bytes,
+//   0 WG = W SG   1 BR = W RM FM   2 BC, a multiple of CK   3 D 1..576   6 ALIGNED: every row of q and k begins at a multiple of 16 bytes,
 //                 and D is a multiple of 8
 //   8 FM  9 FN  10 FK  fragment     11 SG     4 RM     7 CK, a multiple of FN, 32 at most
 //                 (the first eleven numbers have no gaps: the validation layer, 1.4.309, finds dimensions of matrices by position)
 //  20 K_PITCH >= odd(ceil(D/FK) FK/8)   22 KV_LEN >= BC K_PITCH and >= W FM K_PITCH, in 16 bytes   27..39 include/matrix_layout.glsl
 //  14 LARGEST, 15 STATISTICS   include/map_cells.glsl
-//  5, 58..62, 72, 81  include/mask.glsl: binding 5 is the block mask     63..66 include/score.glsl: bindings from 8 on
-//  90..92, 100, 101  include/lengths.glsl, rows.glsl: bindings 6 and 7
+//  5, 58..62, 72, 81  include/mask.glsl: binding 5, with CACHE 16, is the block mask     63..66 include/score.glsl: bindings from 8 on
+//  90..92, 100, 101  include/lengths.glsl, rows.glsl: bindings 6 and 7     104 PAGE, 105 COMPRESSED  with CACHE: include/pages.glsl
 
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_EXT_shader_16bit_storage : require
@@ -64,7 +65,13 @@ shared uvec4 KV[KV_LEN];   // the staged tile, or of each subgroup rows of Q on 
 
 #define SCORE_AT 8
 #define LENGTHS 6
+#ifdef CACHE
+#define PAGES 5
+#define BLOCKS 16
+#define K_TYPE 0
+#else
 #define BLOCKS 5
+#endif
 #include "walk.glsl"
 #define BIAS_TYPE uint16_t
 #define BIAS_ELEMENT(i) UNPAIR(uint(bias16[i])).x
@@ -99,8 +106,16 @@ uvec4 kr[K_EACH];      // its pieces
 // A key beyond the last is read as the last: its score is replaced.
 void fetch_k(uint key0) {
   EACH_PIECE(u, x) {
-    const uint from = k_base + min(key0 + x / KU, last_key()) * k_sn, c = x % KU;
+    const uint key = min(key0 + x / KU, last_key()), c = x % KU;
+#ifdef CACHE
+    const uint page = page_of(key), from = row_in_page(k_base, key, page, k_sb, k_sn);
+#else
+    const uint from = k_base + key * k_sn;
+#endif
     if (ALIGNED) kr[u] = k4[from / 8 + c]; else kr[u] = GATHER(k, from, c, D, true);
+#ifdef CACHE
+    if (is_lost(page)) kr[u] = uvec4(0);
+#endif
   }
 }
 void store_k() { EACH_PIECE(u, x) KV[x / KU * K_PITCH + x % KU] = kr[u]; }
@@ -160,7 +175,7 @@ void zero_beyond_columns(uint at, uint rows, uint first, uint step) {
 
 void take_head() {
   q_base = q_off() + query_origin(map_b, q_sb, q_sn) + map_h * q_sh;
-  k_base = k_off() + key_origin(map_b, k_sb, k_sn) + (map_h / group()) * k_sh;
+  k_base = K_OFF + key_origin(map_b, k_sb, k_sn) + (map_h / group()) * k_sh;
 }
 
 // Rows of Q become operands by way of shared memory; those that there are not become zeros.

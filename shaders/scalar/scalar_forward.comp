@@ -29,7 +29,7 @@
 // Push constants: include/args.glsl. Workgroups: ceil(nq/BR) B Hq; with a causal mask the longest query blocks first;
 // of packed sequences (include/rows.glsl) those there may be at most.
 // Variants: DTYPE (include/dtype.glsl); CACHE: keys and values in pages (include/pages.glsl) or quantised (include/quantised.glsl), with
-// bindings 5, 6 and 12 to 14, and no block mask; KEY_PARTS: keys in parts, with
+// bindings 5, 6 and 12 to 14; KEY_PARTS: keys in parts, with
 // PARTS times as many workgroups and other bindings 3 and 4, which combine_parts.comp reads: O over the part's own sum [PARTS,B,Hq,Nq,DV
 // rounded up to 8] fp32, and the logarithm to base 2 of that sum [PARTS,B,Hq,Nq]; SUBGROUP: rows are reduced by shuffles (needs subgroup
 // basic and shuffle in compute, a power-of-two TX that divides the subgroup size, WG a multiple of it, and full subgroups), else through
@@ -53,7 +53,8 @@
 //  15 K_AT, 16 V_AT, 17 P_AT   where K, V and P begin in shared memory, in v4; Q begins at 0
 //  18 SHARED_V4   length of shared memory in v4
 //  19 REDUCE_LEN  floats for the row reduction: BR TX without SUBGROUP, 1 with it
-//  5, 58..62, 72, 81  include/mask.glsl: binding 5 is the block mask     63..67 include/score.glsl, sinks.glsl: bindings from 8 on
+//  5, 58..62, 72, 81  include/mask.glsl: binding 5, with CACHE 16, is the block mask (not with KEY_PARTS)
+//  63..67  include/score.glsl, sinks.glsl: bindings from 8 on
 //  90..92, 100, 101  include/lengths.glsl, rows.glsl: bindings 6 and 7
 //  110 WITHIN      include/dropout.glsl: at the binding of further arguments     112 MAX_LOGIT  include/max_logit.glsl: binding 12, or 15
 //  20 DROPOUT     1: weights are dropped after the sum l is taken (include/dropout.glsl); 0: drop_k and the rest are ignored
@@ -198,8 +199,12 @@ float m[MR], l[MR];                 // running maximum and (this invocation's pa
 #define PRODUCT_PITCH V_WIDTH
 #include "micro_product.glsl"
 
-#if !defined(KEY_PARTS) && !defined(CACHE)
+#ifndef KEY_PARTS
+#ifdef CACHE
+#define BLOCKS 16
+#else
 #define BLOCKS 5
+#endif
 #define ASKS_APART
 #endif
 #include "walk.glsl"

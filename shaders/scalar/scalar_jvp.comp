@@ -6,14 +6,16 @@
 // where a prime is a tangent, and s' the derivative of score functions. It is the chain rule through softmax, whose Jacobian is
 // diag(P) - P P^T, walked as in FlashAttention-2 (Dao, 2023, algorithm 2): a workgroup owns BR queries and walks over the keys in tiles of
 // BC. O and lse are those of a forward pass, so that P is computed at once, nothing is rescaled, and there are five products where the
-// forward pass has two. With dropout Z (0 or 256/(256 - k) by place) O' is made of P o Z; lse' is not. A sink stays, in lse.
+// forward pass has two. With dropout Z (0 or 256/(256 - k) by place) O' is made of P o Z; lse' is not. A sink is a key without a value: its
+// tangent times exp(sink - lse) is a part of lse'.
 //
 // Tiling, layout of registers and specialization constants: include/scalar_backward.glsl, built with TANGENTS. P o S' passes through
 // shared memory beside rows of V, then P beside rows of V'. Of its own:
 //  111 Q_MOVES, 112 K_MOVES, 113 V_MOVES, 114 BIAS_MOVES   0: there is no such tangent, and no work for it
-//  115 WRITE_LSE   1: lse' is written
+//  116 SINKS_MOVE  the same of sinks     115 WRITE_LSE   1: lse' is written
 //
-// Bindings: 0 Q, 1 K, 2 V, 3 O, 4 lse, 5 lse', 6 O', 7 Q', 8.. scores, 11 block mask, 12 and 13 lengths, 14 K', 15 V', 16 bias'.
+// Bindings: 0 Q, 1 K, 2 V, 3 O, 4 lse, 5 lse', 6 O', 7 Q', 8.. scores, 11 block mask, 12 and 13 lengths, 14 K', 15 V', 16 bias', 17 sinks,
+// 18 sinks'.
 // Push constants: include/args_backward.glsl (g is O, x is O', delta lse'); where tangents lie: include/tangents.glsl.
 // Workgroups: ceil(nq/BR) B Hq; with a causal mask the longest query blocks first.
 
@@ -184,6 +186,7 @@ void main() {
     const uint row = row0 + ty + TY * i;
     if (row >= all_rows) continue;
     const bool exists = row < rows;
+    if (SINKS_MOVE) moved[i] += sink_moves(h, l[i] * LOG2E);
     if (!exists) moved[i] = 0;
     const uint o_at = o_origin + row * g_sn, at = x_origin + row * x_sn;
     [[unroll]] for (uint j = 0; j < MV4; ++j) {

@@ -12,7 +12,7 @@
 // Bindings: 0 Q [B,Hq,Nq,D], 1 K [B,Hk,Nk,D] (strided, last stride 1), 2 lse [B,Hq,Nq] fp32, 3 the picture [b,h,rows,columns] fp32
 // (strided) or entropy [b,h,queries], 4 distance likewise. Push constants: include/args_map.glsl. Workgroups: rows of pieces / group_rows,
 // times heads and batch entries that have a picture, times bands. Variants: DTYPE (include/dtype.glsl); CACHE: keys in pages
-// (include/pages.glsl) or quantised (include/quantised.glsl), with bindings 5, 6, 12 and 13, and no block mask.
+// (include/pages.glsl) or quantised (include/quantised.glsl), with bindings 5, 6, 12 and 13.
 //
 // Specialization constants (v4: 16 bytes; odd(x): x | 1; DK4 = DK/4):
 //   0 WG = BR = (BR/MR)(BC/MC)   1 BR   2 BC a multiple of MC   3 D 1..576   8 MR, 9 MC, a multiple of 4
@@ -20,7 +20,7 @@
 //  10 DK          columns of Q and K staged at a time, a multiple of 4 (8 for 16-bit types)
 //  18 SHARED_V4   length of shared memory in v4, >= (BR + BC) odd(DK4) and >= BR odd(BC/4)
 //  14 LARGEST, 15 STATISTICS   include/map_cells.glsl
-//  5, 58..62, 72, 81  include/mask.glsl: binding 5 is the block mask     63..66 include/score.glsl: bindings from 8 on
+//  5, 58..62, 72, 81  include/mask.glsl: binding 5, with CACHE 16, is the block mask     63..66 include/score.glsl: bindings from 8 on
 //  90..92, 100, 101  include/lengths.glsl, rows.glsl: bindings 6 and 7
 // 104 PAGE, 105 COMPRESSED, 106 K_TYPE, 107 V_TYPE   with CACHE: include/pages.glsl, quantised.glsl
 
@@ -97,7 +97,9 @@ uint k_slot(uint r) { return r / 4 % TX + TX * (4 * (r / (4 * TX)) + r % 4); }
 #endif
 #include "stage.glsl"
 
-#ifndef CACHE
+#ifdef CACHE
+#define BLOCKS 16
+#else
 #define BLOCKS 5
 #endif
 #include "walk.glsl"

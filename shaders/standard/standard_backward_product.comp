@@ -26,6 +26,7 @@
 //   7 SHARED_V4  length of shared memory in v4 = BR odd(BC/4) + BC TX ceil(ceil(D/4)/TX)
 //   8 ACCUMULATE  1: Y is added to what is there
 //   9 DROPOUT  weights with their sign bits set are dropped (standard_softmax.comp), and Y is multiplied by drop_scale()
+//  90..92, 100, 101  include/lengths.glsl: bindings 3 and 4, further arguments at 5
 
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_GOOGLE_include_directive : require
@@ -48,6 +49,8 @@ layout(constant_id = 9) const bool DROPOUT = false;
 #include "args.glsl"
 #include "dropout.glsl"
 
+#define LENGTHS 3
+#define SCORE_AT 5
 #include "walk.glsl"
 
 const uint TY = BR / MR;
@@ -82,6 +85,9 @@ vec4 acc[MR * MD4];
 #define PRODUCT_PITCH G_WIDTH
 #include "micro_product.glsl"
 
+// Rows of a matrix of the slab that the batch entry has.
+uint row_count() { return PADDED ? min(max(query_count(), row0) - row0, rows) : rows; }
+
 // BC rows (queries, from r0 of the slab) and BR columns (keys) of W, turned over; zeros beyond the slab's rows and a row's last key.
 void stage_w(uint matrix, uint r0, uint key0) {
   const uint W = BR / UNIT;  // 16-byte units in a row
@@ -90,11 +96,11 @@ void stage_w(uint matrix, uint r0, uint key0) {
     const uint i = min(t * WG + lid, N - 1), r = r0 + i / W, col = key0 + i % W * UNIT;
     const Span keys = keys_of(row0 + r);
     vec4 x[UNIT4];
-    decode16(LOADED_IF(scores, 16, t * WG + lid < N && r < rows && col < pitch,
+    decode16(LOADED_IF(scores, 16, t * WG + lid < N && r < row_count() && col < pitch,
       w16[(matrix * rows + min(r, rows - 1)) * (pitch / UNIT) + min(col, pitch - UNIT) / UNIT]), x);
     [[unroll]] for (uint e = 0; e < UNIT; ++e)
       tile[(i % W * UNIT + e) * P_PITCH + i / W / 4][i / W % 4] =
-        r < rows && has(keys, col + e) && !(DROPOUT && x[e / 4][e % 4] < 0) ? x[e / 4][e % 4] : 0;
+        r < row_count() && has(keys, col + e) && !(DROPOUT && x[e / 4][e % 4] < 0) ? x[e / 4][e % 4] : 0;
   }
 }
 
@@ -110,7 +116,8 @@ void main() {
   const uint first = max(key_head * group(), bh0), end = min((key_head + 1) * group(), bh0 + slab_heads);  // its heads in the slab
 
   [[unroll]] for (uint i = 0; i < MR * MD4; ++i) acc[i] = vec4(0);
-  const Walk queries = query_tiles(key0, key0 + BR - 1, BC, row0, rows);
+  take_lengths(key_head / key_heads());
+  const Walk queries = query_tiles(key0, key0 + BR - 1, BC, row0, row_count());
   const uint start = min(queries.begin, queries.end - 1) * BC;  // one tile at least
   for (uint bh = first; bh < end; ++bh) {
     const uint g_origin = v_off() + bh / heads() * v_sb + bh % heads() * v_sh + row0 * v_sn;
@@ -118,7 +125,7 @@ void main() {
     do {
       barrier();
       stage_w(bh - bh0, r0, key0);
-      stage_g(G_AT, g_origin, v_sn, r0, rows, 0, true);
+      stage_g(G_AT, g_origin, v_sn, r0, row_count(), 0, true);
       barrier();
       add_product(ty * P_PITCH, G_AT + tx, BC / 4);
       r0 += BC;

@@ -59,8 +59,8 @@ const bool ALL_COLUMNS = D == ACROSS * BC;  // no column is beyond the last
 uint col0;   // the workgroup's first column
 
 // Rows of a matrix that are read.
-uint row_count() { return PADDED ? query_count() : rows; }
-uint last_row() { return PADDED ? last_query() : rows - 1; }
+uint row_count() { return PADDED ? min(max(query_count(), row0) - row0, rows) : rows; }
+uint last_row() { return PADDED ? max(row_count(), 1) - 1 : rows - 1; }
 
 uint b, sequence_row;   // batch entry or sequence, of packed ones; the first row of a matrix that is the sequence's
 // The row of the slab with which that of a query head begins, and the same in G.

@@ -36,6 +36,7 @@
 //   6 SG    with -DSUBGROUP, invocations of a subgroup, a power of two
 //   7 DROPOUT
 //   65 SCORE_FUNCTIONS  include/score.glsl; the others there are of forward alone, and off here
+//   90..92, 100, 101  include/lengths.glsl: bindings 7 and 8
 
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_GOOGLE_include_directive : require
@@ -62,8 +63,9 @@ layout(constant_id = 7) const bool DROPOUT = false;
 #include "args.glsl"
 #include "dropout.glsl"
 
-#include "walk.glsl"
+#define LENGTHS 7
 #define SCORE_AT 4
+#include "walk.glsl"
 #include "score.glsl"
 
 layout(set = 0, binding = 0, std430) readonly buffer Weights { QUAD p4[]; };
@@ -105,6 +107,7 @@ void main() {
   const uint r = min(id * (WG / TPR) + own, total - 1);
   const uint row = row0 + r % rows;
   if (SCORE_FUNCTIONS) scores_of(bh0 + r / rows);
+  take_lengths((bh0 + r / rows) / heads());
   const Span keys = keys_of(row);
   const uint at = r * (pitch / 4);  // r pitch may pass 2^32 bytes, not 2^32 elements
   const uint pieces = (end_of(keys) + 3) / 4;

@@ -21,6 +21,7 @@
 //   7 SHARED_V4  length of shared memory in v4 = BR odd(BC/4) + BC TX ceil(ceil(D/4)/TX)
 //   8 ACCUMULATE  1: O is added to what is there (the backward pass's dQ = dS K)
 //   9 DROPOUT  weights with their sign bits set are dropped (standard_softmax.comp), and O is multiplied by drop_scale()
+//  90..92, 100, 101  include/lengths.glsl: bindings 3 and 4, further arguments at 5
 
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_GOOGLE_include_directive : require
@@ -43,6 +44,8 @@ layout(constant_id = 9) const bool DROPOUT = false;
 #include "args.glsl"
 #include "dropout.glsl"
 
+#define LENGTHS 3
+#define SCORE_AT 5
 #include "walk.glsl"
 
 const uint TY = BR / MR;
@@ -78,6 +81,9 @@ vec4 acc[MR * MD4];
 #define PRODUCT_PITCH V_WIDTH
 #include "micro_product.glsl"
 
+// Rows of a matrix of the slab that the batch entry has.
+uint row_count() { return PADDED ? min(max(query_count(), row0) - row0, rows) : rows; }
+
 // BR rows and BC columns of P; zeros beyond the slab's rows and beyond pitch.
 void stage_p(uint matrix, uint r0, uint key0) {
   const uint W = BC / UNIT;  // 16-byte units in a row
@@ -88,9 +94,9 @@ void stage_p(uint matrix, uint r0, uint key0) {
     uvec4 u[8];
     [[unroll]] for (uint b = 0; b < BATCH; ++b) {
       const uint i = (t0 + b) * WG + lid, r = r0 + min(i / W, BR - 1), col = key0 + i % W * UNIT;
-      u[b] = LOADED_IF(scores, 16, i < N && r < rows && col < pitch,
+      u[b] = LOADED_IF(scores, 16, i < N && r < row_count() && col < pitch,
         p16[(matrix * rows + min(r, rows - 1)) * (pitch / UNIT) + min(col, pitch - UNIT) / UNIT]);
-      if (r >= rows || col >= pitch) u[b] = uvec4(0);
+      if (r >= row_count() || col >= pitch) u[b] = uvec4(0);
     }
     [[unroll]] for (uint b = 0; b < BATCH; ++b) {
       const uint i = (t0 + b) * WG + lid;
@@ -115,6 +121,7 @@ void main() {
   const Place place = place_of_queries(id, blocks, matrices);
   const uint matrix = place.matrix, r0 = place.block * BR;
   const uint bh = bh0 + matrix, b = bh / heads(), h = bh % heads();
+  take_lengths(b);
   const uint v_origin = v_off() + b * v_sb + (h / group()) * v_sh;
 
   [[unroll]] for (uint i = 0; i < MR * MD4; ++i) acc[i] = vec4(0);
@@ -123,7 +130,7 @@ void main() {
   do {
     barrier();
     stage_p(matrix, r0, key0);
-    stage_v(V_AT, v_origin, v_sn, key0, nk, 0, true);
+    stage_v(V_AT, v_origin, v_sn, key0, key_count(), 0, true);
     barrier();
     add_product(ty * P_PITCH, V_AT + tx, BC4);
     key0 += BC;

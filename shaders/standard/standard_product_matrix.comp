@@ -7,7 +7,7 @@
 // while this one is used. With a causal mask, keys that no query of the block may see are skipped; standard_softmax.comp has made P zero
 // behind each row's last key as far as this kernel reads (its constant ZERO, here BR + BK).
 //
-// With lengths (include/lengths.glsl; slabs are of whole heads then) rows beyond the last query are not read, and their O is 0; nor is
+// With lengths (include/lengths.glsl) rows beyond the last query are not read, and their O is 0; nor is
 // what P has beyond the last key. Of packed sequences (include/rows.glsl) a slab has heads of all of them, a matrix rows for those of the
 // queries' tensor, and columns count from the first key of the row's sequence; blocks are those of the table.
 //
@@ -55,8 +55,8 @@ const bool ALL_COLUMNS = D == ACROSS * BC;  // no column is beyond the last
 uint col0;   // the workgroup's first column
 
 // Rows of a matrix that are read, and columns, a multiple of 8.
-uint row_count() { return PADDED ? query_count() : rows; }
-uint last_row() { return PADDED ? last_query() : rows - 1; }
+uint row_count() { return PADDED ? min(max(query_count(), row0) - row0, rows) : rows; }
+uint last_row() { return PADDED ? max(row_count(), 1) - 1 : rows - 1; }
 uint width() { return PADDED ? (key_count() + UNIT - 1) / UNIT * UNIT : pitch; }
 
 // A unit of row r behind row `first` of the slab; zeros beyond width(). Rows beyond the last repeat it, and their O is not made of it.

@@ -6,7 +6,8 @@
 // standard_softmax.comp), and read again by the product with V (line 3, standard_product.comp). The baseline that `vkattn bench`
 // compares with, so it is not slower than it must be: a register-tiled product, MR x MC scores an invocation, operands read 16 bytes at
 // a time along d from shared memory, just as in scalar_forward.comp, where the layout of a tile is described; with a causal mask, tiles
-// of S that no query may see are not computed (their memory keeps what it held).
+// of S that no query may see are not computed (their memory keeps what it held). Rows and columns beyond the lengths of a batch entry may
+// hold anything: the kernels after this one look at none of them.
 //
 // Bindings: 0 Q [B,Hq,Nq,D], 1 K [B,Hk,Nk,D] (strided, last stride 1), 2 S [bh - bh0][row - row0][pitch], pitch a multiple of 8.
 // Push constants: include/args.glsl with SLABS.
@@ -21,6 +22,7 @@
 //   6 MR, 7 MC  scores of an invocation, MC a multiple of 4
 //   8 DK  columns of Q and K staged at a time, a multiple of 4 (8 for 16-bit types)
 //   9 SHARED_V4  length of shared memory in v4 = (BR + BC) odd(DK4)
+//  90..92, 100, 101  include/lengths.glsl: bindings 3 and 4, further arguments at 5
 
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_GOOGLE_include_directive : require
@@ -42,6 +44,8 @@ layout(constant_id = 9) const uint SHARED_V4 = 1728;
 #define SLABS
 #include "args.glsl"
 
+#define LENGTHS 3
+#define SCORE_AT 5
 #include "walk.glsl"
 
 const uint TX = BC / MC;
@@ -96,10 +100,11 @@ void main() {
   const uint col0 = id % across * BC;
   const uint r0 = id / across % down * BR;  // in the slab
   const uint slab = id / (across * down);   // matrix of the slab
+  const uint bh = bh0 + slab, b = bh / heads(), h = bh % heads();
+  take_lengths(b);
   const Walk keys = key_tiles(row0 + r0, row0 + min(r0 + BR, rows) - 1, BC);
   if (id % across < keys.begin || id % across >= keys.end) return;
 
-  const uint bh = bh0 + slab, b = bh / heads(), h = bh % heads();
   const uint q_origin = q_off() + b * q_sb + h * q_sh + row0 * q_sn;
   const uint k_origin = k_off() + b * k_sb + (h / group()) * k_sh;
   [[unroll]] for (uint i = 0; i < MR * MC4; ++i) S[i] = vec4(0);

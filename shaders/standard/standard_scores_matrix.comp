@@ -15,6 +15,7 @@
 //
 //   8 D  1..256     9 RUN  tiles of keys in a run
 //   11 ALIGNED  every row of q and k begins 16-byte aligned and D is a multiple of 8
+//   90..92, 100, 101  include/lengths.glsl: bindings 3 and 4, further arguments at 5
 //   12 SHARED  BC odd(D/8, D rounded up to whole fragments) + WR max(STRIP, M Q_PITCH)
 
 #extension GL_GOOGLE_include_directive : require
@@ -26,6 +27,8 @@ layout(constant_id = 9) const uint RUN = 8;
 #define SLABS
 #include "args.glsl"
 
+#define LENGTHS 3
+#define SCORE_AT 5
 #include "walk.glsl"
 
 layout(set = 0, binding = 0, std430) readonly buffer QUnits { uvec4 q8[]; };
@@ -87,11 +90,12 @@ void main() {
   const uint across = (nk + RUN * BC - 1) / (RUN * BC), down = (rows + BR - 1) / BR;
   const uint r0 = id / across % down * BR;  // in the slab
   const uint slab = id / (across * down);   // matrix of the slab
+  const uint bh = bh0 + slab, b = bh / heads(), h = bh % heads();
+  take_lengths(b);
   const Walk keys = key_tiles(row0 + r0, row0 + min(r0 + BR, rows) - 1, BC);
   const uint first = max(id % across * RUN, keys.begin) * BC, end = min(id % across * RUN + RUN, keys.end) * BC;
   if (first >= end) return;
 
-  const uint bh = bh0 + slab, b = bh / heads(), h = bh % heads();
   const uint q_origin = q_off() + b * q_sb + h * q_sh + row0 * q_sn;
   const uint k_origin = k_off() + b * k_sb + (h / group()) * k_sh;
   my_row = gl_SubgroupID * FR * M;

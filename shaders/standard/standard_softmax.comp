@@ -25,11 +25,13 @@
 //   2 KEEP  4-element pieces of a row that an invocation keeps: at least ceil(nk / (4 TPR)), or 0
 //   4 WRITE_LSE     5 and 58  include/mask.glsl
 //   3 ZERO  columns behind the row's last key (up to pitch) that become 0, rounded up to fours: as many as the product reads there,
-//           its BR + BC
+//           its BR + BC; all with lengths, which the host does not know: it reads the matrix as it is then
 //   6 SG    with -DSUBGROUP, invocations of a subgroup, a power of two
 //   7 DROPOUT
-//   8 SCORES_ONLY  1: scores as functions, bias and masks make them are stored in place, what the softmax is taken of, and that is all
+//   8 SCORES_ONLY  1: scores as functions, bias and masks make them are stored in place, what the softmax is taken of, and that is all;
+//                  with lengths -inf behind
 //   63..67 include/score.glsl, sinks.glsl: bindings from 2 on     112 MAX_LOGIT  include/max_logit.glsl: binding 6
+//   90..92, 100, 101  include/lengths.glsl: bindings 7 and 8
 
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_GOOGLE_include_directive : require
@@ -57,8 +59,9 @@ layout(constant_id = 8) const bool SCORES_ONLY = false;
 #include "args.glsl"
 #include "dropout.glsl"
 
-#include "walk.glsl"
+#define LENGTHS 7
 #define SCORE_AT 2
+#include "walk.glsl"
 #if DTYPE != F32
 #define BIAS_TYPE ELEM
 #define BIAS_ELEMENT(i) decode(bias16[i])
@@ -108,12 +111,15 @@ void main() {
   const uint row = row0 + r % rows;
   const uint bh = bh0 + r / rows;
   if (SCORED) scores_of(bh);
+  take_lengths(bh / heads());
   const Span keys = keys_of(row);
   const uint at = r * (pitch / 4);  // r pitch may pass 2^32 bytes, not 2^32 elements
   const uint pieces = (end_of(keys) + 3) / 4;
 
   if (SCORES_ONLY) {
     if (real) for (uint c = lane; c < pieces; c += TPR) STORED(scores, 4 * BYTES, s4[at + c] = encode4(natural_scores(at, c, row, keys)));
+    if (PADDED && real)
+      for (uint c = pieces + lane; c < pitch / 4; c += TPR) STORED(scores, 4 * BYTES, s4[at + c] = encode4(vec4(NEG_INFINITY)));
     return;
   }
 
@@ -144,7 +150,8 @@ void main() {
   l = sum_over_row(l);
   if (MAX_LOGIT) { if (real && lane == 0) add_logit(bh, logit_of(l == 0 ? NEG_INFINITY : m, l)); }
   float all = l, reference = m;   // of lse: the sink has no weight of its own
-  const float sunk = SINKS ? join_sink(bh % heads(), reference, all) : 1;
+  float sunk = 1;
+  if (SINKS) { if (query_exists(row)) sunk = join_sink(bh % heads(), reference, all); }
   const float inv = all == 0 ? 0 : sunk / all;
 
   if (real) {

@@ -88,6 +88,18 @@ var jvpMutants = []Mutant{
 		Kill:   []Killer{goldenTests},
 	},
 	{
+		ID: "jvp-sinks", File: "shaders/include/tangents.glsl", Modules: "scalar_jvp.",
+		Old: "bits_of_score(sinks[sinks_off + head]) - lse", New: "bits_of_score(sinks[sinks_off + head])",
+		Breaks: "a sink's tangent is weighed as if lse were 0",
+		Kill:   []Killer{in("./flash", "TestJVPAgainstBackward")},
+	},
+	{
+		ID: "jvp-matrix-sinks", File: matrixJVP, Modules: "matrix_jvp.f16",
+		Old: "if (SINKS_MOVE) move_sinks(h);", New: "if (SINKS_MOVE) barrier();",
+		Breaks: "on matrices sinks stay",
+		Kill:   []Killer{in("./flash", "TestJVPOnMatrices")},
+	},
+	{
 		ID: "jvp-matrix-bias-of-hidden", File: matrixJVP, Modules: "matrix_jvp.f16",
 		Old: "(SLOPES || BIAS_MOVES) && p == 0 ? 0 : p * x;", New: "p * x;",
 		Breaks: "on matrices a tangent of the bias that is no number is seen where the mask hides it",

@@ -318,7 +318,7 @@ var matrixMutants = []Mutant{
 	},
 	{
 		ID: "sums-lengths", File: "shaders/standard/standard_backward_product_matrix.comp", Modules: "standard_backward_product_matrix.",
-		Old:    "uint row_count() { return PADDED ? query_count() : rows; }",
+		Old:    "uint row_count() { return PADDED ? min(max(query_count(), row0) - row0, rows) : rows; }",
 		New:    "uint row_count() { return rows; }",
 		Breaks: "dK and dV are sums over queries that a batch entry does not have",
 		Kill:   []Killer{in("./flash", "TestBackwardBySlabsWithLengths")},

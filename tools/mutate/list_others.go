@@ -40,6 +40,12 @@ var otherKernelMutants = []Mutant{
 		Kill:   []Killer{in("./flash", "TestProofsOfHugeScores")},
 	},
 	{
+		ID: "map-matrix-pages", File: "shaders/matrix/matrix_map.comp", Modules: "matrix_map_cache.f16",
+		Old: "row_in_page(k_base, key, page, k_sb, k_sn)", New: "row_in_page(k_base, key0, page, k_sb, k_sn)",
+		Breaks: "maps on matrices read one key of each page",
+		Kill:   []Killer{in("./flash", "TestMapsOnMatrices")},
+	},
+	{
 		ID: "map-drops-nan", File: "shaders/include/map_cells.glsl", Modules: "scalar_map.f32 scalar_map.f16",
 		Old: "LARGEST ? uintBitsToFloat(max(floatBitsToUint(a), floatBitsToUint(b)))", New: "LARGEST ? max(a, b)",
 		Breaks: "the largest weight of a cell leaves out what is no number",
@@ -74,6 +80,24 @@ var otherKernelMutants = []Mutant{
 		Old: "min(last, int(query) + high_shift())", New: "min(last, int(query) + high_shift() - 1)",
 		Breaks: "standard attention hides the diagonal",
 		Kill:   []Killer{conformance("grid/split/f16", "standard/scalar")},
+	},
+	{
+		ID: "standard-lengths-rows", File: "shaders/standard/standard_backward_product.comp", Modules: "standard_backward_product.",
+		Old: "stage_g(G_AT, g_origin, v_sn, r0, row_count(), 0, true)", New: "stage_g(G_AT, g_origin, v_sn, r0, rows, 0, true)",
+		Breaks: "what lies behind the last query of a batch entry reaches the gradients of keys",
+		Kill:   []Killer{conformance("lengths/causal/f16", "standard/scalar")},
+	},
+	{
+		ID: "standard-lengths-slab", File: "shaders/standard/standard_product.comp", Modules: "standard_product.",
+		Old: "min(max(query_count(), row0) - row0, rows)", New: "min(query_count(), rows)",
+		Breaks: "rows of a slab are counted from the first of the batch entry",
+		Kill:   []Killer{conformance("grid/slabs-of-lengths-by-rows/bf16", "standard/scalar")},
+	},
+	{
+		ID: "standard-lengths-scores", File: "shaders/standard/standard_softmax.comp", Modules: "standard_softmax.",
+		Old: "c = pieces + lane; c < pitch / 4; c += TPR) STORED", New: "c = pieces + lane; c < pieces; c += TPR) STORED",
+		Breaks: "scores behind the last key of a batch entry are what stood there",
+		Kill:   []Killer{in("./flash", "TestScoresOfLengths")},
 	},
 	{
 		ID: "standard-slab-keys", File: "shaders/standard/standard_product.comp", Modules: "standard_product",
@@ -165,6 +189,30 @@ var otherKernelMutants = []Mutant{
 		Old: "if (!block_allows(query, key)) p = 0;", New: "",
 		Breaks: "a ragged tile's gradients have scores of blocks that are not attended to",
 		Kill:   []Killer{in("./flash", "TestBlockSparseBackward")},
+	},
+	{
+		ID: "blocks-packed-rows", File: mask, Modules: "scalar_forward. scalar_forward_subgroup.",
+		Old: "PACKED ? min(first, OWN_LENGTH - 1) : first", New: "PACKED ? 0 : first",
+		Breaks: "all rows of a packed sequence have the blocks of its first",
+		Kill:   []Killer{in("./flash", "TestPackedBlocks")},
+	},
+	{
+		ID: "classes-bounds", File: "internal/attn/problem.go",
+		Old: "\tif p.Padded() {\n\t\treturn Every(", New: "\tif p.Padded() && p.QueryLen == 0 {\n\t\treturn Every(",
+		Breaks: "blocks are classed by the bounds of entries that have all rows, which shorter ones have elsewhere",
+		Kill:   []Killer{in("./flash", "TestPackedBlocks")},
+	},
+	{
+		ID: "blocks-maps-of-caches", File: "internal/kernel/map.go",
+		Old: "\t\tBlockConstants(p.Blocks))", New: "\t\tBlockConstants(attn.Blocks{}))",
+		Breaks: "maps of weights leave the block mask out",
+		Kill:   []Killer{conformance("caches/blocks-odd/bf16", "blocksparse/scalar")},
+	},
+	{
+		ID: "classes-position", File: "flash/score/mask.go",
+		Old: "return m.reads(opPosition)", New: "return m.reads(opBatch)",
+		Breaks: "mask functions that read positions are classed although lengths move them",
+		Kill:   []Killer{in("./flash", "TestBadMasks")},
 	},
 	{
 		ID: "blocks-skipping", File: walk, Modules: "scalar_forward. scalar_forward_subgroup.",

@@ -312,6 +312,7 @@ func hostConstants(t *testing.T) map[string]kernel.Constants {
 		"scalar_map":                   mapTile.Constants(p, kernel.MapVariant{}), "scalar_map_cache": mapTile.Constants(cached,
 			kernel.MapVariant{}),
 		"matrix_map":       matrixMap.Constants(p, &kernel.FragmentLayout{}, kernel.MapVariant{}),
+		"matrix_map_cache": matrixMap.Constants(cached, &kernel.FragmentLayout{}, kernel.MapVariant{}),
 		"map_ends":         kernel.MapEndsConstants(false),
 		"merge":            kernel.MergeConstants(&kernel.Merge{ValueDim: 64}, true, 2),
 		"mask_classes":     kernel.ClassConstants(p),

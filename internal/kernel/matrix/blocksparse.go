@@ -16,10 +16,10 @@ var BlockSparse = &kernel.Kernel{
 		Implementation: kernel.Flash,
 		Tier:           kernel.TierMatrix,
 		MostDim:        kernel.PlainDims,
-		Can: attn.WithDropout | attn.WithPartsOfWholes | attn.WithBlocks | attn.OfScores | attn.WithSinks |
-			attn.WithLengths | attn.WithMaxLogit,
+		Can: attn.WithDropout | attn.WithPartsOfWholes | attn.WithBlocks | attn.OfScores | attn.WithSinks | attn.WithLengths |
+			attn.WithPacked | attn.WithMaxLogit,
 		Needs:       attn.WithBlocks,
-		Parameters:  tileRanges.And(headRanges),
+		Parameters:  tileRanges.And(headRanges, kernel.IndirectRange),
 		Unsupported: kernel.MatrixLacks,
 		Reserved:    kernel.ReservedOnCPU,
 	},

@@ -87,7 +87,11 @@ func (t *Tile) Constants(p *attn.Problem, l *kernel.FragmentLayout, v kernel.Var
 	if p.Cached() {
 		c["KEY_TERMS"] = t.KeyTerms * kernel.BoolInt(!t.WholeKeys)
 	}
-	return c.And(kernel.PartsOrBlocks(p, t.Parts), kernel.WithinConstants(p))
+	beside := kernel.PartsOrBlocks(p, t.Parts)
+	if p.Cached() && t.Parts == 1 { // builds for caches have no block masks
+		beside = kernel.LengthConstants(p)
+	}
+	return c.And(beside, kernel.WithinConstants(p))
 }
 
 // constants are those that matrix_forward and matrix_flash1 have in common.

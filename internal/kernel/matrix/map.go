@@ -22,12 +22,16 @@ type MapTile struct {
 
 // TileOfMaps is the tile on a device: on an H200 the fastest of those tried; smaller where shared memory is.
 func TileOfMaps(c *kernel.Capabilities, f kernel.Fragment, dim int) (MapTile, error) {
-	const most = 32 // keys of a chunk
+	const most, fewer = 32, 16 // keys of a chunk
 	if f.N > most {
 		return MapTile{}, &kernel.Declined{Why: fmt.Sprintf("fragments of %d columns: it takes up to %d", f.N, most)}
 	}
 	t := MapTile{Fragment: f, W: 4, RM: 2, CK: most / f.N * f.N}
 	t.BC = attn.CeilDiv(64, t.CK) * t.CK
+	if dim > kernel.PlainDims { // a row of Q is most of the registers, and a row of K two KiB of shared memory
+		t.RM, t.CK = 1, attn.CeilDiv(fewer, f.N)*f.N
+		t.BC = t.CK
+	}
 	if c.Facts.Type == vk.DeviceCPU { // whose compiler takes a minute for that
 		t = MapTile{Fragment: f, W: 2, RM: 1, BC: 2 * f.N, CK: f.N}
 	}
@@ -60,19 +64,22 @@ func (t *MapTile) String() string {
 // Constants are the specialization constants of matrix_map.
 func (t *MapTile) Constants(p *attn.Problem, l *kernel.FragmentLayout, v kernel.MapVariant) kernel.Constants {
 	f := &t.Fragment
-	return kernel.Constants{"WG": t.threads(), "BR": t.W * t.rows(), "BC": t.BC, "FM": f.M, "FN": f.N, "FK": f.K, "SG": f.Lanes, "RM": t.RM,
+	c := kernel.Constants{"WG": t.threads(), "BR": t.W * t.rows(), "BC": t.BC, "FM": f.M, "FN": f.N, "FK": f.K, "SG": f.Lanes, "RM": t.RM,
 		"CK":      t.CK,
 		"K_PITCH": t.keyPitch(p.HeadDim), "KV_LEN": t.staged(p.HeadDim)}.And(kernel.MapConstants(p, v), l.Constants())
+	delete(c, "K_TYPE") // the build for caches has keys in pages alone
+	delete(c, "V_TYPE")
+	return c
 }
 
 // MapLacks says what the device or the problem lacks for maps on matrices, "" when it can make them.
 func MapLacks(c *kernel.Capabilities, p *attn.Problem) string {
 	q := kernel.MapProblem(p)
 	switch {
-	case q.HeadDim > kernel.PlainDims:
-		return fmt.Sprintf("head dimension %d: it takes up to %d", q.HeadDim, kernel.PlainDims)
-	case q.Cached():
-		return "it reads no keys in pages, nor quantised ones"
+	case q.HeadDim > attn.MostDim:
+		return fmt.Sprintf("head dimension %d: it takes up to %d", q.HeadDim, attn.MostDim)
+	case q.Quantised():
+		return "it reads no quantised keys"
 	}
 	if why := c.LacksArguments(&kernel.PassArgs().Map); why != "" {
 		return why
@@ -94,7 +101,8 @@ func NewMap(e *kernel.Env, problem *attn.Problem) (*pass.MapProgram, error) {
 	if err != nil {
 		return nil, err
 	}
-	return (&pass.Maps{Label: MapLabel, Module: MapLabel + "." + p.DType.Suffix(), Tile: t.String(), Tier: kernel.TierMatrix,
+	return (&pass.Maps{Label: MapLabel, Module: kernel.CacheModule(MapLabel, &p) + "." + p.DType.Suffix(),
+		Tile: t.String(), Tier: kernel.TierMatrix,
 		Rows: t.rows(), Groups: t.W, Keys: t.BC, Pace: kernel.MatrixPace, Buffers: mapBuffers, Made: fragment.Subgroups(),
 		Constants: func(p *attn.Problem, v kernel.MapVariant) kernel.Constants { return t.Constants(p, &layout, v) }}).Program(e, &p)
 }

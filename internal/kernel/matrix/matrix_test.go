@@ -20,7 +20,7 @@ func TestRefusals(t *testing.T) {
 	kerneltest.Refuses(t, &Flash1.Offer, attn.Problem{}, "block mask", "pages of keys and values", "quantised keys or values",
 		"packed sequences", "lists of keys")
 	kerneltest.Refuses(t, &BlockSparse.Offer, attn.Problem{Blocks: attn.Blocks{Queries: 16, Keys: 16}}, "pages of keys and values",
-		"quantised keys or values", "packed sequences", "lists of keys")
+		"quantised keys or values", "lists of keys")
 	kerneltest.Refuses(t, &ForwardWide.Offer, attn.Problem{HeadDim: 300}, "dropout", "block mask", "lengths of keys or queries",
 		"pages of keys and values",
 		"quantised keys or values", "packed sequences", "lists of keys")

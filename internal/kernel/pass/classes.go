@@ -18,6 +18,8 @@ type Classifier struct {
 // NewClassifier builds the kernel. The problem has classes.
 func NewClassifier(e *kernel.Env, problem *attn.Problem) (*Classifier, error) {
 	p := problem.MasksAlone()
+	constants := kernel.ClassConstants(&p)
+	p = p.Dense() // positions are asked about, wherever their rows lie
 	s := p.MaskShape()
 	groups := uint64(s[0]) * uint64(s[1]) * uint64(s[2])
 	const operations = 64 // of a function, for each pair
@@ -28,7 +30,7 @@ func NewClassifier(e *kernel.Env, problem *attn.Problem) (*Classifier, error) {
 	}
 	c := &Classifier{env: e}
 	c.pass, err = (&Pass{Problem: &p, Scratch: []Scratch{{Name: "classes"}}, Stages: []Stage{{Label: classesLabel, Module: classesLabel,
-		Constants: kernel.ClassConstants(&p), Grid: grid, Args: Args{As: AsTable, Problem: &p}, Idle: "classes",
+		Constants: constants, Grid: grid, Args: Args{As: AsTable, Problem: &p}, Idle: "classes",
 		Bind: []Bind{{Name: "Classes_", To: "classes", Mode: pipeline.ReadWrite}}}}}).build(e, nil)
 	return c, err
 }

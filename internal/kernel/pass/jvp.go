@@ -27,6 +27,7 @@ func (b *JVPBuffers) JVPOf(e *kernel.Env, p *attn.Problem, v Variant, rows kerne
 		{Name: b.V, To: "V", Mode: pipeline.Read}, {Name: b.O, To: "O", Mode: pipeline.Read}, {Name: b.LSE, To: "LSE", Mode: pipeline.Read},
 		moves(b.QTangent, "QTangent", kernel.QMoves), moves(b.KTangent, "KTangent", kernel.KMoves),
 		moves(b.VTangent, "VTangent", kernel.VMoves), moves("BiasTangent32_", "BiasTangent", kernel.BiasMoves),
+		moves("SinksTangent_", "SinksTangent", kernel.SinksMove),
 		{Name: b.OTangent, To: "OTangent", Mode: pipeline.Write}, Given(b.LSETangent, "LSETangent", v.LSE, pipeline.Write, "Q"),
 		{Name: "Tangents", To: More, Mode: pipeline.Unused}}, Scores(p, 0)...)
 	out.Stages = append(out.Stages, stage)
@@ -47,7 +48,8 @@ func NewJVP(k *Fitted) (*JVP, error) {
 		for i := range 4 * kernel.Movings {
 			aligned := i&1 != 0
 			v := Variant{Aligned: aligned, Output: aligned, LSE: i&2 != 0, Moving: kernel.Moving(i / 4)}
-			if v.Moving != 0 && (v.Moving&kernel.BiasMoves == 0 || k.Problem.Bias.In) {
+			if v.Moving != 0 && (v.Moving&kernel.BiasMoves == 0 || k.Problem.Bias.In) &&
+				(v.Moving&kernel.SinksMove == 0 || k.Problem.Sinks) {
 				others = append(others, v)
 			}
 		}

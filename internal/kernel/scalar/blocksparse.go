@@ -12,10 +12,10 @@ var BlockSparse = &kernel.Kernel{
 		Implementation: kernel.Flash,
 		Tier:           kernel.TierScalar,
 		MostDim:        attn.MostDim,
-		Can: attn.WithDropout | attn.WithPartsOfWholes | attn.WithBlocks | attn.OfScores | attn.WithSinks |
-			attn.WithLengths | attn.WithMaxLogit,
+		Can: attn.WithDropout | attn.WithPartsOfWholes | attn.WithBlocks | attn.OfScores | attn.WithSinks | attn.WithLengths |
+			attn.WithPacked | attn.WithPages | attn.WithQuantised | attn.WithMaxLogit,
 		Needs:       attn.WithBlocks,
-		Parameters:  forwardRanges,
+		Parameters:  forwardRanges.And(kernel.IndirectRange),
 		Unsupported: kernel.ScalarLacks,
 	},
 	Plan: func(d *kernel.Env, p *attn.Problem, t *kernel.Tuning) (kernel.Program, error) {

@@ -21,8 +21,7 @@ func TestRefusals(t *testing.T) {
 	kerneltest.Refuses(t, &Forward.Offer, attn.Problem{}, "block mask", "lists of keys")
 	kerneltest.Refuses(t, &Flash1.Offer, attn.Problem{}, "block mask", "pages of keys and values", "quantised keys or values",
 		"packed sequences", "lists of keys")
-	kerneltest.Refuses(t, &BlockSparse.Offer, blocks, "pages of keys and values", "quantised keys or values", "packed sequences",
-		"lists of keys")
+	kerneltest.Refuses(t, &BlockSparse.Offer, blocks, "lists of keys")
 	kerneltest.Refuses(t, &Decode.Offer, attn.Problem{QueryLen: 4}, "dropout", "block mask")
 	kerneltest.Refuses(t, &Backward.Offer, attn.Problem{}, "pages of keys and values", "quantised keys or values",
 		"largest score of each head", "lists of keys")

@@ -223,7 +223,7 @@ func (s *backwardProgram) stage(part gradient, k pass.Stage, v pass.Variant, i i
 	case gradWeights:
 		a, unscaled := args(pass.AsScores, "DO", "V"), s.problem
 		unscaled.Scale, a.Problem = 1, &unscaled
-		return on(k, label, g, a, read("DO"), read("V"), pass.Bind{To: grads, Mode: pipeline.Write})
+		return withLengths(on(k, label, g, a, read("DO"), read("V"), pass.Bind{To: grads, Mode: pipeline.Write}), 0)
 	case gradScores:
 		k.Total = uint32(s.forward.slabs[i].Heads * s.forward.slabs[i].Rows)
 		k = on(k, label, g, args(pass.AsRows, "DLSE", ""), read(weights), pass.Bind{To: grads, Mode: pipeline.ReadWrite},
@@ -232,8 +232,9 @@ func (s *backwardProgram) stage(part gradient, k pass.Stage, v pass.Variant, i i
 			raw := read(fmt.Sprint("S", i))
 			raw.Name = "Raw"
 			k.Bind = append(append(k.Bind, raw), pass.Scores(&s.problem, 0)...)
+			return k
 		}
-		return k
+		return withLengths(k, 0)
 	}
 	return product(part, k, v, g, args(pass.AsProduct, "", ""), weights, grads, 0)
 }
@@ -252,11 +253,7 @@ func product(part gradient, k pass.Stage, v pass.Variant, g kernel.Grid, a pass.
 	if part != gradQueries { // every slab behind the first may add to dK and dV
 		v.Accumulate = v.Accumulate || a.Slab.Head0+a.Slab.Row0 > 0
 	}
-	k = on(k, standardGradientLabels[part], g, a, read(matrix), read(a.X), pass.Bind{To: a.Y, Mode: v.Written()})
-	if a.Problem.Padded() {
-		k.Bind = append(k.Bind, pass.Scores(a.Problem, table)...)
-	}
-	return k
+	return withLengths(on(k, standardGradientLabels[part], g, a, read(matrix), read(a.X), pass.Bind{To: a.Y, Mode: v.Written()}), table)
 }
 
 // selfCheck is the pass of a small problem, on weights that the scalar tier keeps.
@@ -304,7 +301,7 @@ func backwardRows(rowThreads, keep int) traffic.Rows {
 func BackwardSoftmaxSpec(p *attn.Problem, v kernel.GradientVariant, rowThreads, keep, zero, lanes int) kernel.Constants {
 	return withLanes(kernel.Constants{"WG": softmaxThreads, "TPR": rowThreads, "KEEP": backwardKeeps(keep),
 		"DLSE": kernel.BoolInt(v.DLSE), "ZERO": zero, "DROPOUT": kernel.BoolInt(p.DropThreshold() > 0),
-	}.And(kernel.MaskConstants(p), kernel.SlopeConstants(p)), lanes)
+	}.And(kernel.MaskConstants(p), kernel.SlopeConstants(p), kernel.LengthConstants(p)), lanes)
 }
 
 // withLanes appends the size of a subgroup, which the builds that use subgroups declare; lanes is 0 for the others.

@@ -16,7 +16,7 @@ var ScalarBackward = &kernel.BackwardKernel{
 		Implementation: kernel.Standard,
 		Tier:           kernel.TierScalar,
 		MostDim:        kernel.PlainDims,
-		Can:            attn.WithDropout | attn.OfScores | attn.WithSinks,
+		Can:            attn.WithDropout | attn.OfScores | attn.WithSinks | attn.WithLengths,
 		Parameters:     kernel.GroupBound,
 		Unsupported:    kernel.ScalarLacks,
 	},

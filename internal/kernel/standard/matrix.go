@@ -19,7 +19,7 @@ var Matrix = &kernel.Kernel{
 		Implementation: kernel.Standard,
 		Tier:           kernel.TierMatrix,
 		MostDim:        kernel.PlainDims,
-		Can:            attn.WithDropout | attn.OfScores | attn.WithSinks | attn.WithMaxLogit,
+		Can:            attn.WithDropout | attn.OfScores | attn.WithSinks | attn.WithLengths | attn.WithMaxLogit,
 		Parameters:     matrixRanges,
 		Reserved:       kernel.ReservedOnCPU,
 		Unsupported:    kernel.MatrixLacks,
@@ -299,7 +299,8 @@ func (t *MatrixTile) Scores(p *attn.Problem, aligned bool) pass.Stage {
 	s := &t.scoresTile
 	b := &matrixBlock{WR: s.WR, WC: 1, FR: s.FR, FC: s.FC}
 	return pass.Stage{Module: t.module("standard_scores_matrix", p), Made: t.subgroups(),
-		Constants: t.spec(p, b, t.dim, kernel.Constants{"RUN": s.run}, t.scoresShared(), aligned, false, false)}
+		Constants: t.spec(p, b, t.dim, kernel.Constants{"RUN": s.run}, t.scoresShared(), aligned, false, false).And(
+			kernel.LengthConstants(p))}
 }
 
 func (t *MatrixTile) Product(p *attn.Problem, aligned bool) pass.Stage {
@@ -308,7 +309,7 @@ func (t *MatrixTile) Product(p *attn.Problem, aligned bool) pass.Stage {
 
 func (t *MatrixTile) Softmax(p *attn.Problem, lse bool) pass.Stage {
 	return pass.Stage{Module: "standard_softmax_subgroup." + p.DType.Suffix(), Made: t.subgroups(),
-		Constants: softmaxConstants(p, lse, t.RowThreads, t.RowKeep, p.Mask().ReadBehind(t.productBlock()), t.fragment.Lanes)}
+		Constants: softmaxConstants(p, lse, t.RowThreads, t.RowKeep, zeroBehind(p, t), t.fragment.Lanes)}
 }
 
 // SelfCheck is a small problem for the tile, with ragged edges, and the diagonal across its tiles when causal. A row must not be

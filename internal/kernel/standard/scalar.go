@@ -18,7 +18,7 @@ var Scalar = &kernel.Kernel{
 		Implementation: kernel.Standard,
 		Tier:           kernel.TierScalar,
 		MostDim:        kernel.PlainDims,
-		Can:            attn.WithDropout | attn.OfScores | attn.WithSinks | attn.WithMaxLogit,
+		Can:            attn.WithDropout | attn.OfScores | attn.WithSinks | attn.WithLengths | attn.WithMaxLogit,
 		Parameters:     scalarRanges,
 		Unsupported:    kernel.ScalarLacks,
 	},
@@ -197,12 +197,22 @@ func (t *ScalarTile) Model() traffic.Standard {
 func (t *ScalarTile) Scores(p *attn.Problem, aligned bool) pass.Stage {
 	return pass.Stage{Module: "standard_scores." + p.DType.Suffix(),
 		Constants: kernel.Constants{"WG": t.scoresThreads(), "D": p.HeadDim, "ALIGNED": kernel.BoolInt(aligned),
-			"SHARED_V4": t.scoresShared()}.And(scoresFields.Constants(t), kernel.MaskConstants(p))}
+			"SHARED_V4": t.scoresShared()}.And(scoresFields.Constants(t), kernel.MaskConstants(p), kernel.LengthConstants(p))}
 }
 
 func (t *ScalarTile) Softmax(p *attn.Problem, lse bool) pass.Stage {
 	return pass.Stage{Module: "standard_softmax." + p.DType.Suffix(),
-		Constants: softmaxConstants(p, lse, t.RowThreads, t.RowKeep, p.Mask().ReadBehind(t.productBlock()), 0)}
+		Constants: softmaxConstants(p, lse, t.RowThreads, t.RowKeep, zeroBehind(p, t), 0)}
+}
+
+// zeroBehind is the number of columns behind a row's last key that the softmax makes 0: as many as the product reads, or all where entries
+// have lengths, which the host does not know when it reads weights.
+func zeroBehind(p *attn.Problem, t standardShape) int {
+	const all = 1 << 30
+	if p.Padded() {
+		return all
+	}
+	return p.Mask().ReadBehind(t.productBlock())
 }
 
 // softmaxConstants are those of standard_softmax: rowThreads invocations share a row and keep up to keep pieces of it each, the product
@@ -211,7 +221,7 @@ func softmaxConstants(p *attn.Problem, lse bool, rowThreads, keep, zero, lanes i
 	return withLanes(kernel.Constants{"WG": softmaxThreads, "TPR": rowThreads, "KEEP": keep,
 		"WRITE_LSE": kernel.BoolInt(lse), "ZERO": zero, "DROPOUT": kernel.BoolInt(p.DropThreshold() > 0),
 		"SCORES_ONLY": 0}.And(kernel.MaskConstants(p), kernel.ScoreConstants(p), kernel.SinkConstants(p),
-		kernel.MaxLogitConstants(p)), lanes)
+		kernel.MaxLogitConstants(p), kernel.LengthConstants(p)), lanes)
 }
 
 func (t *ScalarTile) Product(p *attn.Problem, aligned bool) pass.Stage {
@@ -224,5 +234,6 @@ func (t *ScalarTile) Sums(name string, p *attn.Problem, dim int, aligned, accumu
 	return pass.Stage{Module: name + "." + p.DType.Suffix(),
 		Constants: kernel.Constants{"WG": t.productThreads(), "D": dim, "ALIGNED": kernel.BoolInt(aligned),
 			"SHARED_V4": t.productShared(dim), "ACCUMULATE": kernel.BoolInt(accumulate),
-			"DROPOUT": kernel.BoolInt(weights && p.DropThreshold() > 0)}.And(productFields.Constants(t), kernel.MaskConstants(p))}
+			"DROPOUT": kernel.BoolInt(weights && p.DropThreshold() > 0)}.And(productFields.Constants(t), kernel.MaskConstants(p),
+			kernel.LengthConstants(p))}
 }

@@ -53,6 +53,14 @@ func on(k pass.Stage, label string, g kernel.Grid, a pass.Args, to ...pass.Bind)
 	return k
 }
 
+// withLengths binds what a kernel reads of its problem's lengths, where it has any; of packed sequences this table of theirs.
+func withLengths(k pass.Stage, table int) pass.Stage {
+	if p := k.Args.Problem; p.Padded() {
+		k.Bind = append(k.Bind, pass.Scores(p, table)...)
+	}
+	return k
+}
+
 func read(from string) pass.Bind { return pass.Bind{To: from, Mode: pipeline.Read} }
 
 // again gives stages behind the first n, which are the same on other slabs, the pipelines of those.
@@ -200,8 +208,8 @@ func (s *Program) pass(v pass.Variant) *pass.Pass {
 		matrix := pass.Kept(i)
 		out.Stages = append(out.Stages, s.scoresStage(scores, scoresLabel, i, matrix),
 			s.softmaxStage(softmax, i, pass.Given("", "LSE", v.LSE, pipeline.Write, "O")),
-			on(product, productLabel, g.product, s.args(pass.AsProduct, i, "V", "O"), read(matrix), read("V"),
-				pass.Bind{To: "O", Mode: pipeline.Write}))
+			withLengths(on(product, productLabel, g.product, s.args(pass.AsProduct, i, "V", "O"), read(matrix), read("V"),
+				pass.Bind{To: "O", Mode: pipeline.Write}), 0))
 	}
 	out.Stages = again(out.Stages, 3)
 	out.ClearMaxLogits()
@@ -217,7 +225,7 @@ func (s *Program) passOfScores(v pass.Variant) *pass.Pass {
 		products := s.scoresStage(scores, scoresLabel, i, pass.Kept(i))
 		products.Proves = false
 		out.Stages = append(out.Stages, products)
-		if p.Features()&attn.OfScores != 0 {
+		if p.Features()&attn.OfScores != 0 || p.Padded() { // of which the device alone knows what is hidden
 			unused := pass.Bind{To: pass.Kept(i), Mode: pipeline.Unused}
 			softmax := s.softmaxStage(made, i, unused)
 			for j := range softmax.Bind {
@@ -248,8 +256,8 @@ func (s *Program) args(as pass.ArgsAs, i int, x, y string) pass.Args {
 
 // scoresStage makes the products q·k of slab i.
 func (s *Program) scoresStage(k pass.Stage, label string, i int, to string) pass.Stage {
-	return on(k, label, s.grids[i].scores, s.args(pass.AsScores, i, "Q", "K"), read("Q"), read("K"),
-		pass.Bind{To: to, Mode: pipeline.Write})
+	return withLengths(on(k, label, s.grids[i].scores, s.args(pass.AsScores, i, "Q", "K"), read("Q"), read("K"),
+		pass.Bind{To: to, Mode: pipeline.Write}), 0)
 }
 
 // softmaxStage goes over the rows of slab i: shaders/standard/standard_softmax.comp.

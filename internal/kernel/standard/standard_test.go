@@ -19,7 +19,7 @@ import (
 // TestRefusals: what standard attention cannot compute it refuses by name, in both tiers and passes, and computes the rest.
 func TestRefusals(t *testing.T) {
 	for _, o := range []*kernel.Offer{&Scalar.Offer, &Matrix.Offer, &ScalarBackward.Offer, &MatrixBackward.Offer} {
-		refused := []string{"block mask", "lengths of keys or queries", "pages of keys and values", "quantised keys or values",
+		refused := []string{"block mask", "pages of keys and values", "quantised keys or values",
 			"packed sequences", "lists of keys"}
 		if o == &ScalarBackward.Offer || o == &MatrixBackward.Offer {
 			refused = append(refused, "largest score of each head")
@@ -147,7 +147,7 @@ func TestPasses(t *testing.T) {
 		if Scalar.Refuses(p) != "" {
 			continue
 		}
-		slopes, ofScores := kernel.BoolInt(p.Features()&attn.WithSlopes != 0), kernel.BoolInt(p.Features()&attn.OfScores != 0)
+		slopes, ofScores := kernel.BoolInt(p.Features()&attn.WithSlopes != 0), kernel.BoolInt(p.Features()&attn.OfScores != 0 || p.Padded())
 		tile, err := ChooseScalarTile(c, p, kernel.NewTuning(nil))
 		require.NoError(t, err)
 		onMatrices, err := ChooseMatrixTile(c, p, fragment, kernel.NewTuning(nil))

@@ -82,12 +82,59 @@ func blockMasks(s *suite) {
 			c.Seed = uint64(i)
 		}
 	}
+	// Of entries and sequences with lengths, each of which has the top left corner of the mask.
+	for i, x := range []struct {
+		name       string
+		size       flash.Blocks
+		packed     bool
+		queriesToo bool // lengths are of queries too
+		set        func(p *flash.Problem)
+		core       bool
+	}{
+		{"packed", flash.Blocks{Queries: 32, Keys: 32}, true, false, func(p *flash.Problem) {}, true},
+		{"packed-odd", flash.Blocks{Queries: 12, Keys: 20, PerHead: true}, true, false, func(p *flash.Problem) {
+			p.Causal = flash.CausalBottomRight
+		}, true},
+		{"packed-masks", flash.Blocks{Queries: 16, Keys: 64, PerBatch: true}, true, false, func(p *flash.Problem) {
+			p.Causal, p.Window, p.Dropout = flash.CausalBottomRight, flash.SlidingWindow(40, -1), 0.25
+		}, false},
+		{"packed-used", flash.Blocks{Queries: 20, Keys: 33, PerBatch: true, PerHead: true}, true, true, func(p *flash.Problem) {
+			p.KeyLengths, p.Sinks, p.ScoreFunction = true, true, score.Softcap(3)
+		}, true},
+		{"packed-top-left", flash.Blocks{Queries: 64, Keys: 64}, true, false, func(p *flash.Problem) {
+			p.Causal = flash.CausalTopLeft
+			p.Bias = flash.PerScore{DType: p.DType, Batch: p.Batch, Heads: 1, Queries: p.QueryLen, Keys: p.KeyLen}
+		}, false},
+		{"lengths", flash.Blocks{Queries: 32, Keys: 32}, false, true, func(p *flash.Problem) {
+			p.KeyLengths, p.Causal = true, flash.CausalBottomRight
+		}, true},
+		{"lengths-odd", flash.Blocks{Queries: 9, Keys: 40, PerBatch: true}, false, false, func(p *flash.Problem) { p.KeyLengths = true },
+			false},
+	} {
+		for j, dtype := range dtypes {
+			if i > 1 && i%3 != j {
+				continue
+			}
+			p := flash.Problem{Batch: 6, Heads: 4, KeyHeads: 2, QueryLen: 70, KeyLen: 83, HeadDim: s.dim(16), DType: dtype, Blocks: x.size,
+				QueryLengths: x.queriesToo}
+			x.set(&p)
+			c := s.add(&Case{Name: name(dtype, "blocks/%s", x.name), Core: x.core, Problem: p, Share: 0.5, Seed: uint64(i)})
+			if x.packed {
+				c.Pack(rand.New(rand.NewPCG(uint64(i), uint64(j)+20)), i != 2)
+			}
+		}
+	}
 	// Each column of a mask in turn is the only one, whatever tiles make of it.
 	for c := range 3 {
 		p := flash.Problem{Batch: 1, Heads: 1, QueryLen: 96, KeyLen: 96, HeadDim: s.dim(16), DType: flash.F16,
 			Blocks: flash.Blocks{Queries: 32, Keys: 32}}
 		s.add(&Case{Name: fmt.Sprintf("blocks/column-%d", c), Problem: p, bits: func(_, _, column int) bool { return column == c }})
 	}
+}
+
+// takesBlocks says whether a drawn problem may have a block mask besides.
+func (c *Case) takesBlocks() bool {
+	return c.Problem.Lists == (flash.Lists{})
 }
 
 // drawBlocks makes the block mask of a case: of each block with probability Share, or as bits says.

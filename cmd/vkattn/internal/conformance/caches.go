@@ -37,6 +37,11 @@ func caches(s *suite) {
 
 func paged(s *suite) {
 	slopes := []float32{0.5, 0.25, 0.125, 0.0625}
+	diagonals, err := score.NewMask(score.Key().Sub(score.Query()).Div(score.ConstInt(24)).Mod(score.ConstInt(3)).
+		Greater(score.ConstInt(0)))
+	if err != nil {
+		panic(err) // an expression of this file
+	}
 	for i, x := range []struct {
 		name       string
 		queries    int
@@ -78,6 +83,22 @@ func paged(s *suite) {
 		{"mask", 20, 64, false, BNHD, flash.BF16, false, func(p *flash.Problem) {
 			p.Mask = flash.PerScore{DType: flash.Bit, Batch: p.Batch, Heads: 1, Queries: 1, Keys: p.KeyLen}
 		}},
+		{"blocks", 70, 16, false, BNHD, flash.F16, true, func(p *flash.Problem) {
+			p.Causal, p.Blocks = flash.CausalBottomRight, flash.Blocks{Queries: 32, Keys: 32}
+		}},
+		{"blocks-one", 1, 16, true, Dense, flash.F32, false, func(p *flash.Problem) {
+			p.Blocks = flash.Blocks{Queries: 1, Keys: 20, PerBatch: true, PerHead: true}
+		}},
+		{"blocks-odd", 50, 4, true, Odd, flash.BF16, true, func(p *flash.Problem) {
+			p.Blocks, p.Window, p.Dropout = flash.Blocks{Queries: 12, Keys: 20, PerHead: true}, flash.SlidingWindow(60, 9), 0.25
+		}},
+		{"classes", 70, 64, false, Dense, flash.F32, true, func(p *flash.Problem) {
+			p.Causal, p.MaskBlocks, p.MaskFunction = flash.CausalBottomRight, flash.Blocks{Queries: 32, Keys: 32}, diagonals
+		}},
+		{"classes-all", 64, 16, false, Dense, flash.F16, true, func(p *flash.Problem) { // entries without lengths of their own
+			p.MaskBlocks, p.MaskFunction, p.KeyLengths, p.Causal = flash.Blocks{Queries: 16, Keys: 16}, score.PrefixLM(40), false,
+				flash.CausalBottomRight
+		}},
 	} {
 		p := flash.Problem{Batch: 6, Heads: 4, KeyHeads: 1 + i%2, QueryLen: x.queries, KeyLen: 150, HeadDim: s.dim(64),
 			ValueDim: 2 * s.dim(16), DType: x.dtype}
@@ -94,7 +115,7 @@ func paged(s *suite) {
 		if x.set != nil {
 			x.set(&p)
 		}
-		s.add(&Case{Name: name(x.dtype, "caches/%s", x.name), Core: x.core, Problem: p, Seed: uint64(i),
+		s.add(&Case{Name: name(x.dtype, "caches/%s", x.name), Core: x.core, Problem: p, Seed: uint64(i), Share: 0.5,
 			Layouts: Layouts{K: x.layout, V: x.layout},
 			Only:    []flash.Implementation{flash.Flash}, lengths: around(x.page)})
 	}
@@ -123,6 +144,14 @@ func packedOverPages(s *suite) {
 		c := &Case{Name: name(p.DType, "caches/packed-%d", n), Core: true, Problem: p, Seed: uint64(i),
 			Only: []flash.Implementation{flash.Flash}}
 		s.add(c.Pack(rand.New(rand.NewPCG(uint64(i), 77)), false))
+	}
+	for i, dtype := range dtypes { // with a block mask, from each sequence's first query and key on
+		p := flash.Problem{Batch: 5, Heads: 4, KeyHeads: 2, QueryLen: 40, KeyLen: 150, HeadDim: s.dim(32), DType: dtype,
+			Causal: causals[i], Blocks: flash.Blocks{Queries: 16 - i, Keys: 32 - i, PerBatch: i > 0}}
+		PagesFor(&p, 16, false)
+		c := &Case{Name: name(dtype, "caches/packed-blocks"), Core: i < 2, Problem: p, Share: 0.5,
+			Only: []flash.Implementation{flash.Flash}}
+		s.add(c.Pack(rand.New(rand.NewPCG(uint64(i), 78)), false))
 	}
 }
 
@@ -187,6 +216,11 @@ func quantised(s *suite) {
 		{"e5m2-many", 40, e5m2, e5m2, 16, [2]int{24, 19}, Odd, flash.F16, true, nil},
 		{"e5m2-many-fp32", 33, e5m2, q4m, 0, [2]int{32, 64}, BNHD, flash.F32, false,
 			func(p *flash.Problem) { p.Causal = flash.CausalBottomRight }},
+		{"blocks-many", 40, q8, q4, 16, [2]int{32, 32}, Dense, flash.F16, true, func(p *flash.Problem) {
+			p.Causal, p.Blocks = flash.CausalBottomRight, flash.Blocks{Queries: 16, Keys: 32, PerBatch: true}
+		}},
+		{"blocks-odd-fp32", 33, f8, q5, 0, [2]int{32, 64}, BNHD, flash.F32, false,
+			func(p *flash.Problem) { p.Blocks = flash.Blocks{Queries: 7, Keys: 12, PerHead: true} }},
 	} {
 		p := flash.Problem{Batch: 3, Heads: 4, KeyHeads: 2, QueryLen: x.queries, KeyLen: 101, HeadDim: x.dims[0], ValueDim: x.dims[1],
 			DType:   x.dtype,
@@ -200,7 +234,7 @@ func quantised(s *suite) {
 		if x.set != nil {
 			x.set(&p)
 		}
-		s.add(&Case{Name: name(x.dtype, "caches/quantised/%s", x.name), Core: x.core, Problem: p,
+		s.add(&Case{Name: name(x.dtype, "caches/quantised/%s", x.name), Core: x.core, Problem: p, Share: 0.5,
 			Layouts: Layouts{K: x.layout, V: x.layout},
 			Only:    []flash.Implementation{flash.Flash}, lengths: around(max(1, x.page))})
 	}

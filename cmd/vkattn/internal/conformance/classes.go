@@ -32,6 +32,8 @@ func classes(s *suite) {
 	byHead := made(score.Key().Div(score.ConstInt(20)).Add(score.Head()).Mod(score.ConstInt(3)).Greater(score.ConstInt(0)))
 	byBoth := made(score.Key().Add(score.Query()).Div(score.ConstInt(33)).Add(score.Head()).Add(score.Batch()).
 		Mod(score.ConstInt(2)).Equal(score.ConstInt(0)))
+	blocky := made(score.Key().Div(score.ConstInt(24)).Sub(score.Query().Div(score.ConstInt(32))).Mod(score.ConstInt(3)).
+		Greater(score.ConstInt(0)))
 	for i, x := range []struct {
 		name         string
 		size         flash.Blocks
@@ -75,6 +77,18 @@ func classes(s *suite) {
 			p.ScoreFunction, p.Sinks, p.Dropout, p.MaskFunction = score.ALiBi([]float32{0.5, 0.25, 0.125, 0.0625}), true, 0.25,
 				both(documents(p), byHead)
 		}, false},
+		{"lengths", flash.Blocks{Queries: 32, Keys: 32}, 0, 0, 1, func(p *flash.Problem) {
+			p.Batch, p.KeyLengths, p.QueryLengths, p.MaskFunction = 5, true, true, blocky
+		}, true},
+		{"packed", flash.Blocks{Queries: 32, Keys: 32}, 100, 120, 0, func(p *flash.Problem) {
+			p.Batch, p.MaskFunction, p.Packed.Keys = 6, byHead, 1
+		}, true},
+		{"packed-odd", flash.Blocks{Queries: 12, Keys: 20}, 100, 90, 1, func(p *flash.Problem) {
+			p.Batch, p.MaskFunction, p.Window, p.Packed.Keys = 6, both(byBoth, blocky), flash.SlidingWindow(60, -1), 1
+		}, false},
+		{"packed-top-left", flash.Blocks{Queries: 16, Keys: 16}, 0, 0, 2, func(p *flash.Problem) {
+			p.Batch, p.MaskFunction, p.Sinks, p.Packed.Keys = 6, blocky, true, 1
+		}, false},
 		{"capturing", flash.Blocks{Queries: 32, Keys: 32}, 0, 0, 1, func(p *flash.Problem) { // a score function captures too, and before
 			slopes := score.Capture("slopes", heads)
 			p.ScoreFunction, p.MaskFunction = score.ALiBiFrom(slopes), documents(p)
@@ -90,7 +104,12 @@ func classes(s *suite) {
 				p.QueryLen, p.KeyLen = x.nq, x.nk
 			}
 			x.set(&p)
+			packed := p.Packed != flash.Packed{}
+			p.Packed = flash.Packed{}
 			c := s.add(&Case{Name: name(dtype, "classes/%s", x.name), Core: x.core, Problem: p, Seed: uint64(i)})
+			if packed {
+				c.Pack(rand.New(rand.NewPCG(uint64(i), uint64(j)+30)), true)
+			}
 			if i%4 == 1 {
 				c.Layouts = all(Odd)
 			}

@@ -38,11 +38,15 @@ func (c *Case) drawTangents() *tangents {
 	}
 	random := rand.New(rand.NewPCG(c.seed, hash(c.Name+" jvp")))
 	in, d := &c.inputs, &tangents{}
-	for d.moving == 0 || d.moving == kernels.BiasMoves && in.Bias == nil {
-		d.moving = kernels.Moving(random.IntN(kernels.Movings)) | kernels.Moving(random.IntN(kernels.Movings)) // most of them
-	}
+	can := kernels.Moving(kernels.Movings - 1)
 	if in.Bias == nil {
-		d.moving &^= kernels.BiasMoves
+		can &^= kernels.BiasMoves
+	}
+	if in.Sinks == nil {
+		can &^= kernels.SinksMove
+	}
+	for d.moving == 0 {
+		d.moving = can & (kernels.Moving(random.IntN(kernels.Movings)) | kernels.Moving(random.IntN(kernels.Movings))) // most of them
 	}
 	like := func(of kernels.Moving, x *ref.Tensor, lens []int, t flash.DType) *ref.Tensor {
 		if d.moving&of == 0 {
@@ -59,6 +63,10 @@ func (c *Case) drawTangents() *tangents {
 	t := c.Problem.DType
 	d.Q, d.K = like(kernels.QMoves, &in.Q, in.QueryLens, t), like(kernels.KMoves, &in.K, in.KeyLens, t)
 	d.V, d.Bias = like(kernels.VMoves, &in.V, in.KeyLens, t), like(kernels.BiasMoves, in.Bias, nil, c.Problem.Bias.DType)
+	if d.moving&kernels.SinksMove != 0 {
+		sinks := ref.NewTensor(1, 1, 1, len(in.Sinks))
+		d.Sinks = like(kernels.SinksMove, &sinks, nil, flash.F32)
+	}
 	return d
 }
 
@@ -148,6 +156,17 @@ func (c *Case) jvp(ctx context.Context, dev *flash.Device, plan *flash.Plan, f *
 			return err
 		}
 		j.BiasTangent = a.tensor
+	}
+	if d.Sinks != nil {
+		a, err := newArena(dev, place(Dense, flash.F32, [4]int{1, 1, 1, c.Problem.Heads}))
+		if err != nil {
+			return err
+		}
+		all = append(all, a)
+		if err := a.input(ctx, d.Sinks.Data); err != nil {
+			return err
+		}
+		j.SinksTangent = a.tensor
 	}
 	o, err := given("OTangent", nil)
 	if err != nil {

@@ -164,6 +164,10 @@ func grids(s *suite) {
 			Tuning: map[string]int{"max_slab": slab.bytes}, Problem: flash.Problem{
 				Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: 70, KeyLen: 90, HeadDim: s.dim(16), DType: flash.F16,
 				Causal: flash.CausalBottomRight}})
+		s.add(&Case{Name: name(flash.BF16, "grid/slabs-of-lengths-by-%s", slab.by), Only: []flash.Implementation{flash.Standard},
+			Tuning: map[string]int{"max_slab": slab.bytes}, Gradients: true, Problem: flash.Problem{
+				Batch: 4, Heads: 4, KeyHeads: 2, QueryLen: 70, KeyLen: 90, HeadDim: s.dim(16), DType: flash.BF16,
+				Causal: flash.CausalBottomRight, KeyLengths: true, QueryLengths: true}})
 	}
 	s.add(&Case{Name: name(flash.F16, "grid/batch-times-heads-70000"), Sample: 300, once: s.small, Problem: flash.Problem{
 		Batch: 70, Heads: 1000, KeyHeads: 500, QueryLen: 1, KeyLen: 2, HeadDim: 1, DType: flash.F16}})
@@ -262,6 +266,11 @@ func Draw(pick func(low, high int) int, small bool) *Case {
 		c.Problem.Blocks == (flash.Blocks{}) {
 		c.Problem.Lists = flash.Lists{Keys: 1 + r.IntN(2*c.Problem.KeyLen), PerHead: r.IntN(3) == 0}
 		c.recent = r.IntN(2) == 0
+	}
+	if r := rand.New(rand.NewPCG(14, c.seed)); r.IntN(6) == 0 && c.takesBlocks() {
+		size := func() int { return []int{1 + r.IntN(80), 8 << r.IntN(5)}[r.IntN(2)] }
+		c.Problem.Blocks = flash.Blocks{Queries: size(), Keys: size(), PerHead: r.IntN(2) == 0, PerBatch: r.IntN(3) == 0}
+		c.Share = []float64{0.1, 0.5, 0.9}[r.IntN(3)]
 	}
 	return c
 }

@@ -280,9 +280,6 @@ func (t Target) skip(c *Case) string {
 	if c.Problem.Packed != (flash.Packed{}) && (t.Implementation != flash.Flash || wide) {
 		return "it has no packed sequences"
 	}
-	if (c.Problem.KeyLengths || c.Problem.QueryLengths) && t.Implementation == flash.Standard {
-		return "it has no lengths of keys or queries"
-	}
 	if t.light && t.Implementation == flash.Flash1 && t.Tuning["form"] > 1 && !slices.Contains(lightForms, c.Name) {
 		return "flash2 runs it in this form, by the same code, and compiling takes long on a CPU"
 	}
