@@ -63,4 +63,10 @@ var ringMutants = []Mutant{
 		Breaks: "ranks of a host draw dropout for, and ask functions about, the first heads, whichever theirs are",
 		Kill:   []Killer{in("./flash/ring", "TestHosts")},
 	},
+	{
+		ID: "within-bias-entries", File: "internal/kernel/matrix/backward_bias.go",
+		Old: "\tkernel.DrawInEntries(&p)\n", New: "",
+		Breaks: "self-checks of bias gradients deny kernels in parts of problems with dropout",
+		Kill:   []Killer{in("./flash", "TestWithinBiasIsProved")},
+	},
 }
