@@ -50,18 +50,9 @@ func TestBlockRanks(t *testing.T) {
 				t.Run(fmt.Sprintf("%s/%d/%v", c.name, ranks, over), func(t *testing.T) {
 					devices := sharedDevices(t, ranks)
 					s := newPackedSample(t, rand.New(rand.NewPCG(uint64(i), uint64(ranks))), c.problem, someLengths(&c.problem))
-					comms, err := Local(ranks)
-					require.NoError(t, err)
 					shard := c.shard
 					shard.Over = over
-					got, err := s.run(soon(t), devices, comms, shard, 2, nil)
-					require.NoError(t, err)
-					s.judge(t, &got[0])
-					require.Equal(t, got[0], got[1], "the second run")
-					if ranks == 3 {
-						require.Equal(t, got[0], requireModelOfBytes(t, s, devices, shard, ranks),
-							"over messages, not memory that ranks share")
-					}
+					s.requireRight(t, devices, shard, ranks)
 				})
 			}
 		}

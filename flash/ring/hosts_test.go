@@ -72,23 +72,8 @@ func TestHosts(t *testing.T) {
 // overMessages runs ranks over messages, compares bytes with the model, and gives their results.
 func (s *sample) overMessages(t *testing.T, devices []*flash.Device, shard Shard, ranks int) results {
 	t.Helper()
-	m, err := NewModel(s.problem, shard, ranks)
-	require.NoError(t, err)
-	if hasLengths(&s.problem) {
-		m, err = m.Lengths(s.queryLengths, s.keyLengths)
-		require.NoError(t, err)
-	}
-	if s.blockBits != nil {
-		m, err = m.BlockMask(s.blockBits)
-		require.NoError(t, err)
-	}
-	comms, err := Local(ranks)
-	require.NoError(t, err)
-	recorders, wrapped := make([]*Recorder, ranks), make([]Comm, ranks)
-	for i := range comms {
-		recorders[i] = Record(comms[i])
-		wrapped[i] = recorders[i]
-	}
+	m := s.model(t, shard, ranks)
+	recorders, wrapped := recorded(t, ranks)
 	rows := make([]int, ranks)
 	hosts := make([]int, ranks) // tokens of the rank's host
 	got, err := s.run(soon(t), devices, wrapped, shard, 1, func(p *Plan) {

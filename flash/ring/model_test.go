@@ -28,8 +28,8 @@ func moved(of []Transfer) (blocks, gradients float64) {
 	return blocks, gradients
 }
 
-// requireModelOfBytes runs ranks over messages, compares the model with what they send and receive, and gives their results.
-func requireModelOfBytes(t *testing.T, s *sample, devices []*flash.Device, shard Shard, ranks int) results {
+// model counts the sample's problem.
+func (s *sample) model(t *testing.T, shard Shard, ranks int) *Model {
 	t.Helper()
 	m, err := NewModel(s.problem, shard, ranks)
 	require.NoError(t, err)
@@ -45,6 +45,12 @@ func requireModelOfBytes(t *testing.T, s *sample, devices []*flash.Device, shard
 		m, err = m.BlockMask(s.blockBits)
 		require.NoError(t, err)
 	}
+	return m
+}
+
+// recorded are ranks over messages, and what counts those of each.
+func recorded(t *testing.T, ranks int) ([]*Recorder, []Comm) {
+	t.Helper()
 	comms, err := Local(ranks)
 	require.NoError(t, err)
 	recorders, wrapped := make([]*Recorder, ranks), make([]Comm, ranks)
@@ -52,6 +58,28 @@ func requireModelOfBytes(t *testing.T, s *sample, devices []*flash.Device, shard
 		recorders[i] = Record(comms[i])
 		wrapped[i] = recorders[i]
 	}
+	return recorders, wrapped
+}
+
+// requireRight runs ranks twice, the same both times and as the oracle says; three over messages too, whose bytes are the model's.
+func (s *sample) requireRight(t *testing.T, devices []*flash.Device, shard Shard, ranks int) {
+	t.Helper()
+	comms, err := Local(ranks)
+	require.NoError(t, err)
+	got, err := s.run(soon(t), devices, comms, shard, 2, nil)
+	require.NoError(t, err)
+	s.judge(t, &got[0])
+	require.Equal(t, got[0], got[1], "the second run")
+	if ranks == 3 {
+		require.Equal(t, got[0], requireModelOfBytes(t, s, devices, shard, ranks), "over messages, not memory that ranks share")
+	}
+}
+
+// requireModelOfBytes runs ranks over messages, compares the model with what they send and receive, and gives their results.
+func requireModelOfBytes(t *testing.T, s *sample, devices []*flash.Device, shard Shard, ranks int) results {
+	t.Helper()
+	m := s.model(t, shard, ranks)
+	recorders, wrapped := recorded(t, ranks)
 	got, err := s.run(soon(t), devices, wrapped, shard, 1, nil)
 	require.NoError(t, err)
 	agreed, err := json.Marshal(statement{Fields: stated(s.problem, shard, ranks)})
