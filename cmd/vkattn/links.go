@@ -64,6 +64,12 @@ func printLinks(cmd *cobra.Command, c *deviceChoice, asJSON bool) error {
 		if l.Apart {
 			how += ", beside kernels"
 		}
+		switch l.With {
+		case ranks.Others:
+			how += "; all devices at once"
+		case ranks.BothWays:
+			how += "; all devices at once, both ways"
+		}
 		t.Row(name(l.From), name(l.To), result.Digits(l.GBps), how)
 	}
 	_, err = fmt.Fprintln(out, t.String())

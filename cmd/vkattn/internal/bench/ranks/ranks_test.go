@@ -175,6 +175,11 @@ func TestMeasureExchange(t *testing.T) {
 
 // TestSlowest: links between devices count where there are any.
 func TestSlowest(t *testing.T) {
+	together := []Link{{From: 0, To: 1, GBps: 40, Us: 1}, {From: 0, To: 1, With: Others, GBps: 17, Us: 3}, {From: 1, To: 0, With: Others,
+		GBps: 16, Us: 2}, {From: -1, To: 0, With: BothWays, GBps: 5, Us: 9}}
+	shared, err := Slowest(together)
+	require.NoError(t, err)
+	require.Equal(t, Link{GBps: 16, Us: 3}, shared, "what links make while all send")
 	l, err := Slowest([]Link{{From: -1, To: 0, GBps: 1, Us: 99}, {From: 0, To: 1, GBps: 20, Us: 5}, {From: 1, To: 0, GBps: 10, Us: 7}})
 	require.NoError(t, err)
 	require.Equal(t, Link{GBps: 10, Us: 7}, l)
@@ -200,10 +205,12 @@ func TestCheckFinds(t *testing.T) {
 func TestLinks(t *testing.T) {
 	links, err := MeasureLinks(t.Context(), devices(t, 2), 1<<20)
 	require.NoError(t, err)
-	require.Len(t, links, 6)
+	with := map[string]int{}
 	for _, l := range links {
 		require.Positive(t, l.GBps)
 		require.Positive(t, l.Us)
 		require.NotEqual(t, l.From, l.To)
+		with[l.With]++
 	}
+	require.Equal(t, map[string]int{"": 6, Others: 6, BothWays: 4}, with)
 }
