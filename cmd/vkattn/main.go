@@ -149,7 +149,7 @@ func noArgs(cmd *cobra.Command, args []string) error {
 }
 
 // release is the version of this source tree.
-const release = "0.1.0"
+const release = "0.9.0"
 
 // newVersion is --version as a command, which is where many look for it.
 func newVersion() *cobra.Command {
