@@ -19,6 +19,9 @@ func (t *table) call(f *abi.Frame, e entry, args ...uintptr) int32 {
 	return int32(f.Call(t.functions[e], args...))
 }
 
+// queueCall has a function called that records a command: it has no result and cannot fail. See [abi.Frame.Queue].
+func (t *table) queueCall(f *abi.Frame, e entry, args ...uintptr) { f.Queue(t.functions[e], args...) }
+
 // has says whether all of some functions were found.
 func (t *table) has(all ...entry) bool {
 	for _, e := range all {

@@ -64,7 +64,7 @@ func (d *deviceTable) execute(command uintptr, words []uint64) int {
 		if n == 0 || n > len(words)-at {
 			return at
 		}
-		f.Rewind()
+		f.Settle()
 		if !d.record(f, command, words[at]&0xff, words[at+1:at+n]) {
 			return at
 		}
@@ -77,44 +77,44 @@ func (d *deviceTable) execute(command uintptr, words []uint64) int {
 func (d *deviceTable) record(f *abi.Frame, c uintptr, op uint64, w []uint64) bool {
 	switch op {
 	case opBind:
-		d.call(f, callCmdBindPipeline, c, abi.PipelineBindPointCompute, uintptr(w[0]))
+		d.queueCall(f, callCmdBindPipeline, c, abi.PipelineBindPointCompute, uintptr(w[0]))
 		if w[2] != 0 {
 			set := abi.New[uint64](f)
 			*set = w[2]
-			d.call(f, callCmdBindDescriptorSets, c, abi.PipelineBindPointCompute, uintptr(w[1]), 0, 1, abi.Address(set), 0, 0)
+			d.queueCall(f, callCmdBindDescriptorSets, c, abi.PipelineBindPointCompute, uintptr(w[1]), 0, 1, abi.Address(set), 0, 0)
 		}
 	case opPush:
-		d.call(f, callCmdPushConstants, c, uintptr(w[0]), abi.ShaderStageComputeBit, 0, uintptr(w[1]), words(f, w[2:]))
+		d.queueCall(f, callCmdPushConstants, c, uintptr(w[0]), abi.ShaderStageComputeBit, 0, uintptr(w[1]), words(f, w[2:]))
 	case opDispatch:
-		d.call(f, callCmdDispatch, c, uintptr(w[0]), uintptr(w[1]), uintptr(w[2]))
+		d.queueCall(f, callCmdDispatch, c, uintptr(w[0]), uintptr(w[1]), uintptr(w[2]))
 	case opBarrier:
 		d.barrier(f, c, w)
 	case opCopy:
 		r := abi.New[abi.BufferCopy](f)
 		*r = abi.BufferCopy{SrcOffset: w[2], DstOffset: w[3], Size: w[4]}
-		d.call(f, callCmdCopyBuffer, c, uintptr(w[0]), uintptr(w[1]), 1, abi.Address(r))
+		d.queueCall(f, callCmdCopyBuffer, c, uintptr(w[0]), uintptr(w[1]), 1, abi.Address(r))
 	case opFill:
-		d.call(f, callCmdFillBuffer, c, uintptr(w[0]), uintptr(w[1]), uintptr(w[2]), uintptr(w[3]))
+		d.queueCall(f, callCmdFillBuffer, c, uintptr(w[0]), uintptr(w[1]), uintptr(w[2]), uintptr(w[3]))
 	case opTimestamp:
-		d.call(f, callCmdWriteTimestamp, c, uintptr(w[2]), uintptr(w[0]), uintptr(w[1]))
+		d.queueCall(f, callCmdWriteTimestamp, c, uintptr(w[2]), uintptr(w[0]), uintptr(w[1]))
 	case opResetQueries:
-		d.call(f, callCmdResetQueryPool, c, uintptr(w[0]), uintptr(w[1]), uintptr(w[2]))
+		d.queueCall(f, callCmdResetQueryPool, c, uintptr(w[0]), uintptr(w[1]), uintptr(w[2]))
 	case opLabel:
 		if d.has(callCmdBeginDebugUtilsLabelEXT) {
 			l := abi.Struct[abi.DebugUtilsLabelEXT](f)
 			l.PLabelName = words(f, w)
-			d.call(f, callCmdBeginDebugUtilsLabelEXT, c, abi.Address(l))
+			d.queueCall(f, callCmdBeginDebugUtilsLabelEXT, c, abi.Address(l))
 		}
 	case opEndLabel:
 		if d.has(callCmdEndDebugUtilsLabelEXT) {
-			d.call(f, callCmdEndDebugUtilsLabelEXT, c)
+			d.queueCall(f, callCmdEndDebugUtilsLabelEXT, c)
 		}
 	case opImageBarrier:
 		d.imageBarrier(f, c, w)
 	case opCopyToImage, opCopyFromImage:
 		d.imageCopy(f, c, w, op == opCopyToImage)
 	case opDispatchIndirect:
-		d.call(f, callCmdDispatchIndirect, c, uintptr(w[0]), uintptr(w[1]))
+		d.queueCall(f, callCmdDispatchIndirect, c, uintptr(w[0]), uintptr(w[1]))
 	default:
 		return false
 	}
@@ -138,11 +138,11 @@ func (d *deviceTable) barrier(f *abi.Frame, c uintptr, w []uint64) {
 	if len(ranges) == 0 {
 		m := abi.Struct[abi.MemoryBarrier](f)
 		m.SrcAccessMask, m.DstAccessMask = srcAccess, dstAccess
-		d.call(f, callCmdPipelineBarrier, c, src, dst, 0, 1, abi.Address(m), 0, 0, 0, 0)
+		d.queueCall(f, callCmdPipelineBarrier, c, src, dst, 0, 1, abi.Address(m), 0, 0, 0, 0)
 		return
 	}
 	for len(ranges) > 0 {
-		f.Rewind()
+		f.Settle()
 		b := abi.Slice[abi.BufferMemoryBarrier](f, min(len(ranges)/3, most))
 		for i := range b {
 			b[i].Init()
@@ -151,7 +151,7 @@ func (d *deviceTable) barrier(f *abi.Frame, c uintptr, w []uint64) {
 			b[i].Buffer, b[i].Offset, b[i].Size = ranges[0], ranges[1], ranges[2]
 			ranges = ranges[3:]
 		}
-		d.call(f, callCmdPipelineBarrier, c, src, dst, 0, 0, 0, uintptr(len(b)), abi.AddressOf(b), 0, 0)
+		d.queueCall(f, callCmdPipelineBarrier, c, src, dst, 0, 0, 0, uintptr(len(b)), abi.AddressOf(b), 0, 0)
 	}
 }
 
@@ -162,7 +162,7 @@ func (d *deviceTable) imageBarrier(f *abi.Frame, c uintptr, w []uint64) {
 	b.SrcQueueFamilyIndex, b.DstQueueFamilyIndex = queueFamilyIgnored, queueFamilyIgnored
 	b.Image = w[6]
 	b.SubresourceRange = abi.ImageSubresourceRange{AspectMask: abi.ImageAspectColorBit, LevelCount: 1, LayerCount: 1}
-	d.call(f, callCmdPipelineBarrier, c, uintptr(w[0]), uintptr(w[2]), 0, 0, 0, 0, 0, 1, abi.Address(b))
+	d.queueCall(f, callCmdPipelineBarrier, c, uintptr(w[0]), uintptr(w[2]), 0, 0, 0, 0, 0, 1, abi.Address(b))
 }
 
 func (d *deviceTable) imageCopy(f *abi.Frame, c uintptr, w []uint64, toImage bool) {
@@ -172,8 +172,8 @@ func (d *deviceTable) imageCopy(f *abi.Frame, c uintptr, w []uint64, toImage boo
 	r.ImageExtent = abi.Extent3D{Width: uint32(w[3]), Height: uint32(w[4]), Depth: 1}
 	image, buffer := uintptr(w[0]), uintptr(w[1])
 	if toImage {
-		d.call(f, callCmdCopyBufferToImage, c, buffer, image, abi.ImageLayoutTransferDstOptimal, 1, abi.Address(r))
+		d.queueCall(f, callCmdCopyBufferToImage, c, buffer, image, abi.ImageLayoutTransferDstOptimal, 1, abi.Address(r))
 	} else {
-		d.call(f, callCmdCopyImageToBuffer, c, image, abi.ImageLayoutTransferSrcOptimal, buffer, 1, abi.Address(r))
+		d.queueCall(f, callCmdCopyImageToBuffer, c, image, abi.ImageLayoutTransferSrcOptimal, buffer, 1, abi.Address(r))
 	}
 }

@@ -12,7 +12,8 @@ import (
 
 var errNoWindow = errors.New("this vkattn was built without its window: 'make view' in vkattn's source tree builds bin/vkattn with it " +
 	"(CGO_ENABLED=1 go build -tags view ./cmd/vkattn " +
-	"where a C compiler and the headers of the window system are installed). Without one, 'vkattn map' draws attention into a file, and --offscreen FILE " +
+	"where a C compiler and the headers of the window system are installed). " +
+	"Without one, 'vkattn map' draws attention into a file, and --offscreen FILE " +
 	"a frame of the window")
 
 // canShow says whether this program has a window.

@@ -5,8 +5,6 @@ import (
 	"strings"
 	"sync"
 	"unsafe"
-
-	"github.com/ebitengine/purego"
 )
 
 var _ [unsafe.Sizeof(uintptr(0)) - 8]byte // 64-bit platforms only: structures and handles are laid out for them
@@ -14,16 +12,13 @@ var _ [unsafe.Sizeof(uintptr(0)) - 8]byte // 64-bit platforms only: structures a
 // frameWords is what a frame holds before it takes more memory: enough for any call of a steady state.
 const frameWords = 1024
 
-// maxArgs is the most that a function of Vulkan takes, with room.
-const maxArgs = 12
-
 // Frame is memory for the arguments of a few calls. It lies in Go's heap, which does not move, as words without pointers, so that
 // structures in it may hold each other's addresses; the frame keeps all of them until Free. One goroutine has it at a time.
 type Frame struct {
 	words  []uint64
 	used   int
 	full   [][]uint64 // earlier words, which structures may still point to
-	args   [maxArgs]uintptr
+	batch  batch
 	pins   runtime.Pinner
 	pinned bool
 }
@@ -33,7 +28,7 @@ var frames = sync.Pool{New: func() any { return &Frame{words: make([]uint64, fra
 // NewFrame takes a frame, which Free gives back. Neither allocates once frames are there.
 func NewFrame() *Frame { return frames.Get().(*Frame) }
 
-// Free ends the use of all that came from the frame.
+// Free ends the use of all that came from the frame, once what was queued is called.
 func (f *Frame) Free() {
 	f.Rewind()
 	if f.pinned {
@@ -43,11 +38,19 @@ func (f *Frame) Free() {
 	frames.Put(f)
 }
 
-// Rewind ends the use of all memory that came from the frame; what is pinned stays so.
+// Rewind ends the use of all memory that came from the frame, once what was queued is called; what is pinned stays so.
 func (f *Frame) Rewind() {
+	f.Flush()
 	f.used = 0
 	if f.full != nil {
 		f.full = nil
+	}
+}
+
+// Settle is Rewind where not much of the frame is left, for those who queue without end.
+func (f *Frame) Settle() {
+	if f.used > frameWords/2 {
+		f.Rewind()
 	}
 }
 
@@ -124,13 +127,6 @@ func (f *Frame) Strings(s []string) uintptr {
 		a[i] = f.String(s[i])
 	}
 	return AddressOf(a)
-}
-
-// Call calls a function of C by its address, with integers and addresses. It allocates nothing.
-func (f *Frame) Call(function uintptr, args ...uintptr) uintptr {
-	// The slice is the frame's: one of this call's own would move to the heap, as SyscallN's arguments do.
-	r, _, _ := purego.SyscallN(function, f.args[:copy(f.args[:], args)]...)
-	return r
 }
 
 // At is a T at an address that is not of Go's memory, or of a frame.
