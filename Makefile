@@ -10,7 +10,7 @@
 # make shaders  compile the GLSL again (fetches a shader compiler where there is none new enough)
 # make lint     gofmt and go vet
 # make windows  go vet for Windows, and bin/vkattn.exe; no C compiler is needed
-# make test-nocgo  the same calls without cgo: package vk, recordings, the command's start and one kernel's options, under the validation layers
+# make test-nocgo  without cgo: package vk, recordings, faults and steady states of kernels, what the command says of devices; a minute
 # make cross    go build and go vet without cgo for Windows, macOS and Linux on other processors
 # make clean    remove what make built here (not the cache in ~/.cache/vkattn)
 
@@ -67,6 +67,8 @@ test-swiftshader:
 	@tools/run.sh bin/vkattn verify --device SwiftShader --impl flash,standard --vectors testdata/vectors --run f32 --no-skipped --quiet
 
 # What differs without cgo is how Vulkan is called, how libraries are opened, and who makes instances; kernels are the same.
+NOCGO := Fault|SteadyState|AllocatesNothing|^TestSDPA|BesideUse|Attach
+
 test-nocgo: export CGO_ENABLED := 0
 test-nocgo:
 	@tools/setup.sh

@@ -168,3 +168,50 @@ func BenchmarkCall(b *testing.B) {
 		f.Free()
 	}
 }
+
+// Ten arguments arrive, each where it belongs, and the result comes back whole.
+func TestArguments(t *testing.T) {
+	var got [maxArgs]uintptr
+	take := Callback(func(a, b, c, d, e, f, g, h, i, j uintptr) uintptr {
+		got = [maxArgs]uintptr{a, b, c, d, e, f, g, h, i, j}
+		return 1<<63 | 5
+	})
+	f := NewFrame()
+	defer f.Free()
+	want := [maxArgs]uintptr{1 << 40, 2 << 40, 3 << 40, 4 << 40, 5 << 40, 6 << 40, 7 << 40, 8 << 40, 9 << 40, 10 << 40}
+	require.Equal(t, uintptr(1<<63|5), f.Call(take, want[:]...))
+	require.Equal(t, want, got)
+}
+
+// Queued calls are made in order, once, before their arguments' memory is used again.
+func TestQueue(t *testing.T) {
+	memcpy := cLibrary(t, "memcpy")
+	const calls, bytes = 1000, 400 // more memory than a frame has, before the calls of a batch are full
+	kept, f := NewFrame(), NewFrame()
+	defer kept.Free()
+	defer f.Free()
+	to := Slice[byte](kept, calls*bytes)
+	var order []uintptr
+	note := Callback(func(i uintptr) uintptr {
+		order = append(order, i)
+		return 0
+	})
+	for i := range calls {
+		f.Settle()
+		from := Slice[byte](f, bytes)
+		for j := range from {
+			from[j] = byte(i + j)
+		}
+		f.Queue(memcpy, Address(&to[i*bytes]), AddressOf(from), bytes)
+		f.Queue(note, uintptr(i))
+	}
+	f.Flush()
+	f.Flush()
+	require.Len(t, order, calls)
+	for i := range calls {
+		require.EqualValues(t, i, order[i])
+		for j := range bytes {
+			require.Equal(t, byte(i+j), to[i*bytes+j], "byte %d of call %d", j, i)
+		}
+	}
+}
