@@ -29,6 +29,11 @@ var callMutants = []Mutant{
 		Kill:   []Killer{in("./vk", "TestFault.*")},
 	},
 	{
+		ID: "message-module", File: "vk/messages.go", Old: "modules.Load(abi.Thread())", New: "modules.Load(abi.Thread() + 1)",
+		Breaks: "what a layer cannot read of a module counts as an objection",
+		Kill:   []Killer{in("./vk", "TestModulesThatALayerCannotRead", "TestPassOver.*")},
+	},
+	{
 		ID: "fault-lost-to-all", File: "vk/fault_hook.go", Old: "if other.device == h.device {", New: "if other == h {",
 		Breaks: "a device is lost to the one who met the fault, and not to others who have it",
 		Kill:   []Killer{in("./vk", "TestFault.*")},
