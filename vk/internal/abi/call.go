@@ -38,7 +38,9 @@ func (f *Frame) Queue(function uintptr, args ...uintptr) {
 	c := &b.calls[b.n]
 	b.n++
 	c.function = function
-	copy(c.args[:], args)
+	for i, a := range args { // few: a loop is faster than copy
+		c.args[i] = a
+	}
 }
 
 // Flush calls what was queued.
