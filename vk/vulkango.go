@@ -32,9 +32,12 @@ func createInstance(f *Faults, app string, version Version, layers, extensions [
 	next unsafe.Pointer) (instance uintptr, physical []uintptr, err error) {
 	vulkanGo.Lock()
 	defer vulkanGo.Unlock()
-	// vulkan-go puts the addresses of Go strings into C memory, so they are pinned until the call is over.
+	// vulkan-go puts the addresses of Go strings, and of next, into C memory, so they are pinned until the call is over.
 	var pins runtime.Pinner
 	defer pins.Unpin()
+	if next != nil {
+		pins.Pin(next)
+	}
 	appInfo := vulkan.ApplicationInfo{
 		SType:            vulkan.StructureTypeApplicationInfo,
 		PApplicationName: zeroTerminated(&pins, app)[0],
