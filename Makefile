@@ -9,12 +9,12 @@
 # make view     bin/vkattn with its window, and bin/viewer: `tools/run.sh bin/vkattn view` (sets up X11's headers on Debian and Ubuntu)
 # make shaders  compile the GLSL again (fetches a shader compiler where there is none new enough)
 # make lint     gofmt and go vet
-# make windows  go vet for Windows, and bin/vkattn.exe: needs a C compiler for it, MinGW's (gcc-mingw-w64-x86-64 on Debian and Ubuntu)
+# make windows  go vet for Windows, and bin/vkattn.exe; no C compiler is needed
+# make test-nocgo  without cgo: package vk, recordings, faults and steady states of kernels, what the command says of devices; a minute
+# make cross    go build and go vet without cgo for Windows, macOS and Linux on other processors
 # make clean    remove what make built here (not the cache in ~/.cache/vkattn)
 
-.PHONY: build view bench test test-all test-view test-mpi test-swiftshader race shaders lint windows clean
-
-MINGW ?= x86_64-w64-mingw32-gcc
+.PHONY: build view bench test test-all test-view test-mpi test-swiftshader test-nocgo cross race shaders lint windows clean
 
 build:
 	go build -o bin/vkattn ./cmd/vkattn
@@ -66,6 +66,24 @@ test-swiftshader:
 	@tools/run.sh bin/vkattn verify --device SwiftShader --tier scalar --run '^(dim|few/d|wide)' --no-skipped --quiet
 	@tools/run.sh bin/vkattn verify --device SwiftShader --impl flash,standard --vectors testdata/vectors --run f32 --no-skipped --quiet
 
+# What differs without cgo is how Vulkan is called, how libraries are opened, and who makes instances; kernels are the same.
+NOCGO := Fault|SteadyState|AllocatesNothing|^TestSDPA|BesideUse|Attach
+
+test-nocgo: export CGO_ENABLED := 0
+test-nocgo:
+	@tools/setup.sh
+	go vet ./vk/... ./pipeline ./examples/...
+	@tools/test.sh -short $(TESTFLAGS) ./vk/... ./pipeline
+	@tools/test.sh -short -run '$(NOCGO)' $(TESTFLAGS) ./flash
+	@tools/test.sh -short -run '^TestInfo|WithoutWindow|MPIWithout' $(TESTFLAGS) ./cmd/vkattn
+
+cross: export CGO_ENABLED := 0
+cross:
+	GOOS=windows GOARCH=amd64 go vet ./...
+	GOOS=windows GOARCH=amd64 go build ./...
+	GOOS=darwin GOARCH=arm64 go build ./...
+	GOOS=linux GOARCH=arm64 go build ./...
+
 # Kernels on matrices are left out: the driver compiles them for minutes, and shares nothing of ours.
 race:
 	@tools/setup.sh
@@ -83,8 +101,7 @@ lint:
 
 windows: export GOOS := windows
 windows: export GOARCH := amd64
-windows: export CGO_ENABLED := 1
-windows: export CC := $(MINGW)
+windows: export CGO_ENABLED := 0
 windows:
 	go vet ./...
 	go build -o bin/vkattn.exe ./cmd/vkattn

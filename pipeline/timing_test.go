@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/vkattn/vkattn/internal/vktest"
 )
 
 func TestTimings(t *testing.T) {
@@ -141,5 +143,7 @@ func TestRecordSubmitDoesNotAllocate(t *testing.T) {
 	once()
 	n := testing.AllocsPerRun(50, once)
 	require.NoError(t, failed)
-	assert.Zero(t, n)
+	if !vktest.Race {
+		assert.Zero(t, n)
+	}
 }

@@ -1,16 +1,10 @@
 package vk
 
-/*
-#include "cvk.h"
-*/
-import "C"
-
 import (
 	"fmt"
 	"reflect"
 	"slices"
 	"sync"
-	"unsafe"
 )
 
 // External is a device that somebody else made, with whatever binding: all handles are plain integers.
@@ -56,23 +50,20 @@ func attachWith(e External, f *Faults) (*Device, error) {
 	} else if version < Version11 {
 		return nil, argErr("Attach", "APIVersion", version, "it must be at least 1.1.0")
 	}
-	table, err := loadInstance(C.uint64_t(e.GetInstanceProcAddr), e.Instance)
+	table, err := loadInstance(e.GetInstanceProcAddr, e.Instance)
 	if err != nil {
 		return nil, err
 	}
-	var d *Device
-	if err = faults.hookInstance(table, e.PhysicalDevice); err == nil {
-		d, err = attach(table, e, version, faults)
-	}
+	faults.hookTable(&table.table, 0, e.PhysicalDevice)
+	d, err := attach(table, e, version, faults)
 	if err != nil {
-		faults.unhook(unsafe.Pointer(table))
-		C.vka_instance_free(table)
+		table.unhook()
 		return nil, err
 	}
 	return d, nil
 }
 
-func attach(table *C.vka_instance, e External, version Version, faults *Faults) (*Device, error) {
+func attach(table *instanceTable, e External, version Version, faults *Faults) (*Device, error) {
 	facts, err := queryFacts(table, e.PhysicalDevice, version)
 	if err != nil {
 		return nil, err
@@ -104,7 +95,7 @@ func attach(table *C.vka_instance, e External, version Version, faults *Faults) 
 	}
 	// The functions may be found although the owner's instance has not enabled their extension.
 	if !slices.Contains(e.Extensions, extDebugUtils) {
-		C.vka_no_debug_utils(d.table)
+		d.table.forgetDebugUtils()
 	}
 	return d, nil
 }

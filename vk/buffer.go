@@ -1,15 +1,11 @@
 package vk
 
-/*
-#include "cvk.h"
-*/
-import "C"
-
 import (
 	"errors"
 	"fmt"
 	"slices"
-	"unsafe"
+
+	"github.com/vkattn/vkattn/vk/internal/abi"
 )
 
 // MemoryKind says where a buffer's memory shall be.
@@ -79,24 +75,24 @@ func (d *Device) NewBuffer(size uint64, kind MemoryKind) (*Buffer, error) {
 func (b *Buffer) create() (err error) {
 	d := b.dev
 	detail := fmt.Sprintf("%d bytes, %v", b.size, b.kind)
-	address := cbool(d.enabled.BufferDeviceAddress)
-	var c C.vka_buffer
-	if err := d.checkFor("vkCreateBuffer", C.vka_buffer_create(d.table, C.uint64_t(b.capacity), address, &c), detail); err != nil {
+	address := d.enabled.BufferDeviceAddress
+	var c nativeBuffer
+	if err := d.checkFor("vkCreateBuffer", d.table.createBuffer(b.capacity, address, &c), detail); err != nil {
 		return err
 	}
-	b.handle.Store(uintptr(c.handle))
+	b.handle.Store(c.handle)
 	defer func() {
 		if err != nil {
 			b.destroy()
 		}
 	}()
-	types := d.memoryTypes(b.kind, uint32(c.type_bits))
+	types := d.memoryTypes(b.kind, c.typeBits)
 	if len(types) == 0 {
 		return fmt.Errorf("vk: device %q has no %v memory for buffers: %w", d.facts.Name, b.kind, ErrUnsupported)
 	}
-	var memory C.uint64_t
+	var memory uintptr
 	for _, t := range types {
-		err = d.checkFor("vkAllocateMemory", C.vka_memory_allocate(d.table, c.size, C.uint32_t(t), address, &memory), detail)
+		err = d.checkFor("vkAllocateMemory", d.table.allocateMemory(c.size, uint32(t), address, &memory), detail)
 		if err == nil {
 			b.coherent = d.facts.MemoryTypes[t].Flags&MemoryHostCoherent != 0
 			break
@@ -108,16 +104,16 @@ func (b *Buffer) create() (err error) {
 	if err != nil {
 		return err
 	}
-	b.memory, b.allocated = uintptr(memory), uint64(c.size)
-	if err := d.check("vkBindBufferMemory", C.vka_memory_bind(d.table, c.handle, memory)); err != nil {
+	b.memory, b.allocated = memory, c.size
+	if err := d.check("vkBindBufferMemory", d.table.bindMemory(c.handle, memory)); err != nil {
 		return err
 	}
 	if b.kind != DeviceLocal {
-		var p unsafe.Pointer
-		if err := d.check("vkMapMemory", C.vka_memory_map(d.table, memory, &p)); err != nil {
+		var p uintptr
+		if err := d.check("vkMapMemory", d.table.mapMemory(memory, &p)); err != nil {
 			return err
 		}
-		b.mapped = unsafe.Slice((*byte)(p), b.capacity)
+		b.mapped = abi.Bytes(p, b.capacity)
 	}
 	return nil
 }
@@ -249,22 +245,20 @@ func (b *Buffer) DeviceAddress() (uint64, error) {
 	if !b.dev.enabled.BufferDeviceAddress {
 		return 0, fmt.Errorf("vk: DeviceAddress: the feature BufferDeviceAddress is not enabled: %w", ErrUnsupported)
 	}
-	return uint64(C.vka_buffer_address(b.dev.table, C.uint64_t(b.handle.Load()))), nil
+	return b.dev.table.bufferAddress(b.handle.Load()), nil
 }
 
 // Flush makes what the host wrote to a range visible to the device. Coherent memory needs none and costs nothing.
 func (b *Buffer) Flush(offset, size uint64) error {
 	return b.sync("Flush", offset, size, func(offset, size uint64) error {
-		return b.dev.check("vkFlushMappedMemoryRanges", C.vka_memory_flush(b.dev.table, C.uint64_t(b.memory), C.uint64_t(offset),
-			C.uint64_t(size)))
+		return b.dev.check("vkFlushMappedMemoryRanges", b.dev.table.flushMemory(b.memory, offset, size))
 	})
 }
 
 // Invalidate makes what the device wrote to a range visible to the host. Coherent memory needs none and costs nothing.
 func (b *Buffer) Invalidate(offset, size uint64) error {
 	return b.sync("Invalidate", offset, size, func(offset, size uint64) error {
-		return b.dev.check("vkInvalidateMappedMemoryRanges", C.vka_memory_invalidate(b.dev.table, C.uint64_t(b.memory), C.uint64_t(offset),
-			C.uint64_t(size)))
+		return b.dev.check("vkInvalidateMappedMemoryRanges", b.dev.table.invalidateMemory(b.memory, offset, size))
 	})
 }
 
@@ -325,7 +319,7 @@ func (b *Buffer) destroy() {
 		return
 	}
 	b.dev.emptying.Lock()
-	C.vka_buffer_destroy(b.dev.table, C.uint64_t(handle))
+	b.dev.table.destroyBuffer(handle)
 	b.dev.emptying.Unlock()
-	C.vka_memory_free(b.dev.table, C.uint64_t(b.memory))
+	b.dev.table.freeMemory(b.memory)
 }

@@ -1,14 +1,8 @@
 package vk
 
-/*
-#include "cvk.h"
-*/
-import "C"
-
 import (
 	"fmt"
 	"sync/atomic"
-	"unsafe"
 )
 
 // CommandPool hands out command buffers of the device's queue family.
@@ -53,12 +47,12 @@ func (d *Device) NewCommandPoolFor(q *Queue) (*CommandPool, error) {
 		return nil, err
 	}
 	defer d.leave()
-	var h C.uint64_t
-	if err := d.check("vkCreateCommandPool", C.vka_command_pool_create(d.table, C.uint32_t(q.family), &h)); err != nil {
+	var h uintptr
+	if err := d.check("vkCreateCommandPool", d.table.createCommandPool(q.family, &h)); err != nil {
 		return nil, err
 	}
 	p := &CommandPool{buffers: map[*CommandBuffer]struct{}{}}
-	p.init(d, uintptr(h))
+	p.init(d, h)
 	d.track(p)
 	return p, nil
 }
@@ -78,12 +72,12 @@ func (p *CommandPool) Allocate() (*CommandBuffer, error) {
 		return nil, err
 	}
 	defer p.leave()
-	var h C.uint64_t
-	if err := p.dev.check("vkAllocateCommandBuffers", C.vka_command_allocate(p.dev.table, C.uint64_t(p.handle.Load()), &h)); err != nil {
+	var h uintptr
+	if err := p.dev.check("vkAllocateCommandBuffers", p.dev.table.allocateCommand(p.handle.Load(), &h)); err != nil {
 		return nil, err
 	}
 	c := &CommandBuffer{dev: p.dev, pool: p}
-	c.handle.Store(uintptr(h))
+	c.handle.Store(h)
 	p.buffers[c] = struct{}{}
 	return c, nil
 }
@@ -96,7 +90,7 @@ func (p *CommandPool) Reset() error {
 	defer p.leave()
 	p.dev.emptying.RLock()
 	defer p.dev.emptying.RUnlock()
-	if err := p.dev.check("vkResetCommandPool", C.vka_command_pool_reset(p.dev.table, C.uint64_t(p.handle.Load()))); err != nil {
+	if err := p.dev.check("vkResetCommandPool", p.dev.table.resetCommandPool(p.handle.Load())); err != nil {
 		return err
 	}
 	for c := range p.buffers {
@@ -119,7 +113,7 @@ func (p *CommandPool) destroy() {
 	for c := range p.buffers {
 		c.handle.Store(0)
 	}
-	C.vka_command_pool_destroy(p.dev.table, C.uint64_t(handle))
+	p.dev.table.destroyHandle(callDestroyCommandPool, handle)
 	p.buffers = nil
 }
 
@@ -185,15 +179,14 @@ func (c *CommandBuffer) Begin(oneTime bool) error {
 	defer c.leave()
 	c.dev.emptying.RLock()
 	defer c.dev.emptying.RUnlock()
-	if err := c.dev.check("vkBeginCommandBuffer", C.vka_command_begin(c.dev.table, C.uint64_t(c.handle.Load()),
-		cbool(oneTime))); err != nil {
+	if err := c.dev.check("vkBeginCommandBuffer", c.dev.table.beginCommand(c.handle.Load(), oneTime)); err != nil {
 		return err
 	}
 	c.state, c.oneTime = commandRecording, oneTime
 	return nil
 }
 
-// Execute records a stream with one call into C. It allocates nothing. The stream is not changed and may be executed again.
+// Execute records a stream. It allocates nothing. The stream is not changed and may be executed again.
 func (c *CommandBuffer) Execute(s *Stream) error {
 	if s.err != nil {
 		return s.err
@@ -211,10 +204,9 @@ func (c *CommandBuffer) Execute(s *Stream) error {
 	if s.dev != nil && s.dev != c.dev {
 		return argErr("CommandBuffer.Execute", "stream", "of another device", "it must be of the command buffer's device")
 	}
-	at := C.vka_command_execute(c.dev.table, C.uint64_t(c.handle.Load()), (*C.uint64_t)(unsafe.Pointer(&s.words[0])),
-		C.size_t(len(s.words)))
+	at := c.dev.table.execute(c.handle.Load(), s.words)
 	if at >= 0 {
-		return fmt.Errorf("vk: CommandBuffer.Execute: word %d of the stream is no command", int64(at))
+		return fmt.Errorf("vk: CommandBuffer.Execute: word %d of the stream is no command", at)
 	}
 	return nil
 }
@@ -225,7 +217,7 @@ func (c *CommandBuffer) End() error {
 		return err
 	}
 	defer c.leave()
-	if err := c.dev.check("vkEndCommandBuffer", C.vka_command_end(c.dev.table, C.uint64_t(c.handle.Load()))); err != nil {
+	if err := c.dev.check("vkEndCommandBuffer", c.dev.table.endCommand(c.handle.Load())); err != nil {
 		return err
 	}
 	c.state = commandExecutable
@@ -240,7 +232,7 @@ func (c *CommandBuffer) Reset() error {
 	defer c.leave()
 	c.dev.emptying.RLock()
 	defer c.dev.emptying.RUnlock()
-	if err := c.dev.check("vkResetCommandBuffer", C.vka_command_reset(c.dev.table, C.uint64_t(c.handle.Load()))); err != nil {
+	if err := c.dev.check("vkResetCommandBuffer", c.dev.table.resetCommand(c.handle.Load())); err != nil {
 		return err
 	}
 	c.state = commandInitial
@@ -268,7 +260,7 @@ func (c *CommandBuffer) Close() error {
 		return nil
 	}
 	delete(p.buffers, c)
-	C.vka_command_free(p.dev.table, C.uint64_t(p.handle.Load()), C.uint64_t(c.handle.Load()))
+	p.dev.table.freeCommand(p.handle.Load(), c.handle.Load())
 	c.handle.Store(0)
 	return nil
 }

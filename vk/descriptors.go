@@ -1,20 +1,11 @@
 package vk
 
-/*
-#include "cvk.h"
-*/
-import "C"
-
-import (
-	"fmt"
-	"unsafe"
-)
+import "fmt"
 
 // DescriptorPool hands out descriptor sets of storage buffers.
 type DescriptorPool struct {
 	object
-	epoch   uint32 // counts resets, so that sets from before are recognized
-	scratch []uint64
+	epoch uint32 // counts resets, so that sets from before are recognized
 }
 
 // DescriptorSet is the set 0 of a pipeline, valid until its pool is reset or closed. The zero value is no set.
@@ -44,13 +35,12 @@ func (d *Device) NewDescriptorPool(sets, storageBuffers int) (*DescriptorPool, e
 	if storageBuffers < 1 || storageBuffers > most {
 		return nil, argErr("NewDescriptorPool", "storageBuffers", storageBuffers, fmt.Sprintf("it must be between 1 and %d", most))
 	}
-	var h C.uint64_t
-	if err := d.check("vkCreateDescriptorPool", C.vka_descriptor_pool_create(d.table, C.uint32_t(sets), C.uint32_t(storageBuffers),
-		&h)); err != nil {
+	var h uintptr
+	if err := d.check("vkCreateDescriptorPool", d.table.createDescriptorPool(uint32(sets), uint32(storageBuffers), &h)); err != nil {
 		return nil, err
 	}
 	p := &DescriptorPool{}
-	p.init(d, uintptr(h))
+	p.init(d, h)
 	d.track(p)
 	return p, nil
 }
@@ -74,12 +64,11 @@ func (p *DescriptorPool) Allocate(c *ComputePipeline) (DescriptorSet, error) {
 		return DescriptorSet{}, argErr("DescriptorPool.Allocate", "pipeline", "nil, closed, without bindings or of another device",
 			"it must be an open pipeline of the same device with bindings")
 	}
-	var h C.uint64_t
-	if err := p.dev.check("vkAllocateDescriptorSets", C.vka_descriptor_set_allocate(p.dev.table, C.uint64_t(p.handle.Load()),
-		C.uint64_t(c.sets), &h)); err != nil {
+	var h uintptr
+	if err := p.dev.check("vkAllocateDescriptorSets", p.dev.table.allocateDescriptorSet(p.handle.Load(), c.sets, &h)); err != nil {
 		return DescriptorSet{}, err
 	}
-	return DescriptorSet{pool: p, handle: uintptr(h), epoch: p.epoch, bindings: c.bindings}, nil
+	return DescriptorSet{pool: p, handle: h, epoch: p.epoch, bindings: c.bindings}, nil
 }
 
 // Reset takes back all sets. Work that uses them must be done.
@@ -89,7 +78,7 @@ func (p *DescriptorPool) Reset() error {
 	}
 	defer p.leave()
 	p.epoch++
-	return p.dev.check("vkResetDescriptorPool", C.vka_descriptor_pool_reset(p.dev.table, C.uint64_t(p.handle.Load())))
+	return p.dev.check("vkResetDescriptorPool", p.dev.table.resetDescriptorPool(p.handle.Load()))
 }
 
 // Close destroys the pool and its sets. Work that uses them must be done. A second call does nothing.
@@ -103,7 +92,7 @@ func (p *DescriptorPool) Close() error {
 func (p *DescriptorPool) destroy() {
 	handle, done := p.take()
 	defer done()
-	C.vka_descriptor_pool_destroy(p.dev.table, C.uint64_t(handle))
+	p.dev.table.destroyHandle(callDestroyDescriptorPool, handle)
 	p.epoch++
 }
 
@@ -125,7 +114,6 @@ func (d *Device) UpdateDescriptors(set DescriptorSet, b []BufferBinding) error {
 	if len(b) != set.bindings {
 		return argErr(call, "len(b)", len(b), fmt.Sprintf("the set has %d bindings", set.bindings))
 	}
-	p.scratch = p.scratch[:0]
 	lim := &d.facts.Limits
 	for i := range b {
 		x := &b[i]
@@ -140,10 +128,7 @@ func (d *Device) UpdateDescriptors(set DescriptorSet, b []BufferBinding) error {
 		if most := min(lim.MaxStorageBufferRange, x.Buffer.capacity-x.Offset); x.Size == 0 || x.Size > most {
 			return argErr(call, fmt.Sprintf("b[%d].Size", i), x.Size, fmt.Sprintf("it must be between 1 and %d", most))
 		}
-		p.scratch = append(p.scratch, uint64(x.Buffer.handle.Load()), x.Offset, x.Size)
 	}
-	if len(b) > 0 {
-		C.vka_descriptor_update(d.table, C.uint64_t(set.handle), (*C.uint64_t)(unsafe.Pointer(&p.scratch[0])), C.uint32_t(len(b)))
-	}
+	d.table.updateDescriptors(set.handle, b)
 	return nil
 }

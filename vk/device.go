@@ -1,17 +1,13 @@
 package vk
 
-/*
-#include "cvk.h"
-#include <stdlib.h>
-*/
-import "C"
-
 import (
 	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
 	"unsafe"
+
+	"github.com/vkattn/vkattn/vk/internal/abi"
 )
 
 // DeviceOptions say how a device is opened.
@@ -26,14 +22,14 @@ type DeviceOptions struct {
 // Device is a logical device with one queue. It is safe for concurrent use. Its methods return ErrClosed after Close and
 // the error of [Device.Lost] once the device is lost.
 type Device struct {
-	table      *C.vka_device
-	instance   *C.vka_instance // for memory budgets; owned when attached
-	parent     *Instance       // nil when attached
+	table      *deviceTable
+	instance   *instanceTable // for memory budgets; owned when attached
+	parent     *Instance      // nil when attached
 	physical   uintptr
 	external   External
 	facts      *Facts
 	enabled    Features
-	mask       C.uint32_t
+	mask       structs
 	handle     uintptr
 	owned      bool
 	queue      Queue
@@ -103,28 +99,27 @@ func (p *PhysicalDevice) Open(o DeviceOptions) (*Device, error) {
 		extensions = append(extensions, extSwapchain)
 	}
 
-	features, free := newFeatures()
-	defer free()
+	f := abi.NewFrame()
+	defer f.Free()
+	features := abi.New[features](f)
+	features.chain(mask)
 	toFeatures(enabled, features)
-	names, freeNames := cStrings(extensions)
-	defer freeNames()
-	var handle C.uint64_t
-	r := Result(C.vka_device_create(in.table, C.uint64_t(p.handle), C.uint32_t(family), C.uint32_t(transfer), C.uint32_t(transfers), mask,
-		features, names, C.uint32_t(len(extensions)), &handle))
+	var handle uintptr
+	r := Result(in.table.createDevice(p.handle, family, transfer, uint32(transfers), features, extensions, &handle))
 	if r < 0 {
 		return nil, callErr("vkCreateDevice", r, p.facts.Name)
 	}
 	d := &Device{
 		instance: in.table, parent: in, physical: p.handle, facts: p.facts, enabled: enabled, mask: mask,
-		handle: uintptr(handle), owned: true, faults: in.faults, presents: o.Surface != nil,
+		handle: handle, owned: true, faults: in.faults, presents: o.Surface != nil,
 	}
 	if err := d.init(0, family); err != nil {
-		C.vka_device_destroy_unloaded(in.table, handle)
+		in.table.destroyUnloadedDevice(handle)
 		return nil, err
 	}
 	if err := d.initTransfers(transfer, transfers); err != nil {
 		d.unload()
-		C.vka_device_destroy_unloaded(in.table, handle)
+		in.table.destroyUnloadedDevice(handle)
 		return nil, err
 	}
 	if in.debug {
@@ -139,41 +134,41 @@ func (p *PhysicalDevice) Open(o DeviceOptions) (*Device, error) {
 }
 
 // wanted says whether an extension is needed for what is enabled; those without a feature of their own always are.
-func wanted(bit C.uint32_t, f Features) bool {
+func wanted(bit structs, f Features) bool {
 	switch bit {
-	case C.VKA_8BIT:
+	case has8Bit:
 		return f.Storage8
-	case C.VKA_FLOAT16_INT8:
+	case hasFloat16Int8:
 		return f.Float16 || f.Int8
-	case C.VKA_TIMELINE:
+	case hasTimeline:
 		return f.TimelineSemaphore
-	case C.VKA_SUBGROUP_SIZE:
+	case hasSubgroupSize:
 		return f.SubgroupSizeControl
-	case C.VKA_COOPERATIVE_MATRIX:
+	case hasCooperativeMatrix:
 		return f.CooperativeMatrix
-	case C.VKA_BFLOAT16:
+	case hasBFloat16:
 		return f.BFloat16Type
-	case C.VKA_MEMORY_MODEL:
+	case hasMemoryModel:
 		return f.VulkanMemoryModel
-	case C.VKA_DEVICE_ADDRESS:
+	case hasDeviceAddress:
 		return f.BufferDeviceAddress
-	case C.VKA_EXECUTABLE:
+	case hasExecutable:
 		return f.PipelineExecutableInfo
-	case C.VKA_HOST_QUERY_RESET:
+	case hasHostQueryReset:
 		return f.HostQueryReset
-	case C.VKA_SYNCHRONIZATION2:
+	case hasSynchronization2:
 		return f.Synchronization2
-	case C.VKA_SCALAR_LAYOUT:
+	case hasScalarLayout:
 		return f.ScalarBlockLayout
-	case C.VKA_MAINTENANCE4:
+	case hasMaintenance4:
 		return f.Maintenance4
-	case C.VKA_SUBGROUP_EXTENDED:
+	case hasSubgroupExtended:
 		return f.SubgroupExtendedTypes
-	case C.VKA_BUDGET:
+	case hasBudget:
 		return f.MemoryBudget
-	case C.VKA_EXTERNAL_HOST:
+	case hasExternalHost:
 		return f.ExternalMemoryHost
-	case C.VKA_NV_MULTIPROCESSORS, C.VKA_AMD_COMPUTE_UNITS, C.VKA_ARM_CORES:
+	case hasNVMultiprocessors, hasAMDComputeUnits, hasArmCores:
 		return false // properties alone
 	}
 	return true
@@ -239,32 +234,25 @@ func (f *Features) fields() []*bool {
 // init loads the functions and the queue of a device that exists.
 func (d *Device) init(queue uintptr, family uint32) error {
 	d.children = map[child]struct{}{}
-	var missing *C.char
-	d.table = C.vka_device_load(d.instance, C.uint64_t(d.handle), cbool(d.facts.EffectiveVersion >= Version12), &missing)
-	if d.table == nil {
-		if missing != nil {
-			return fmt.Errorf("vk: device %q has no function %s: %w", d.facts.Name, C.GoString(missing), ErrUnsupported)
-		}
-		return callErr("vkGetDeviceProcAddr", ErrOutOfHostMemory, d.facts.Name)
+	table, missing := loadDeviceTable(d.instance, d.handle, d.facts.EffectiveVersion >= Version12)
+	if missing != 0 {
+		return fmt.Errorf("vk: device %q has no function %v: %w", d.facts.Name, missing, ErrUnsupported)
 	}
+	d.table = table
 	if queue == 0 {
-		queue = uintptr(C.vka_device_queue(d.table, C.uint32_t(family), 0))
+		queue = d.table.queue(family, 0)
 	}
-	if err := d.faults.hookDevice(d.table, queue); err != nil {
-		C.vka_device_free(d.table)
-		return err
-	}
-	d.enabled.TimelineSemaphore = d.enabled.TimelineSemaphore && C.vka_has_timeline(d.table) != 0
-	d.enabled.PipelineExecutableInfo = d.enabled.PipelineExecutableInfo && C.vka_has_executable(d.table) != 0
+	d.faults.hookTable(&d.table.table, d.handle, queue)
+	d.enabled.TimelineSemaphore = d.enabled.TimelineSemaphore && d.table.hasTimeline()
+	d.enabled.PipelineExecutableInfo = d.enabled.PipelineExecutableInfo && d.table.hasExecutable()
 	d.queue.dev, d.queue.handle, d.queue.family = d, queue, family
 	d.queue.validBits = d.facts.Queues[family].TimestampValidBits
 	return nil
 }
 
-// unload frees the table of functions.
+// unload lets go of the table of functions.
 func (d *Device) unload() {
-	d.faults.unhook(unsafe.Pointer(d.table))
-	C.vka_device_free(d.table)
+	d.table.unhook()
 	d.table = nil
 }
 
@@ -313,7 +301,7 @@ func (d *Device) HeapBudget() ([]Heap, error) {
 	if d.physical == 0 { // no constructor made the device
 		return nil, ErrClosed
 	}
-	heaps, _ := queryMemory(d.instance, d.physical, d.mask&C.VKA_BUDGET)
+	heaps, _ := queryMemory(d.instance, d.physical, d.mask&hasBudget)
 	return heaps, nil
 }
 
@@ -346,7 +334,7 @@ func (d *Device) waitIdle() error {
 	if !used {
 		return nil // a driver that was told what to compile for, and has no hardware, cannot wait for it
 	}
-	return d.check("vkDeviceWaitIdle", C.vka_device_wait_idle(d.table))
+	return d.check("vkDeviceWaitIdle", d.table.waitIdle())
 }
 
 // Close waits for submitted work, destroys what was made from the device and not closed, and then the device itself unless
@@ -379,10 +367,9 @@ func (d *Device) Close() error {
 	d.children = nil
 	d.mu.Unlock()
 	if d.owned {
-		C.vka_device_destroy(d.table)
+		d.table.destroy()
 	} else {
-		d.faults.unhook(unsafe.Pointer(d.instance))
-		C.vka_instance_free(d.instance)
+		d.instance.unhook()
 	}
 	d.unload()
 	d.instance = nil
@@ -415,9 +402,9 @@ func (d *Device) enter() error {
 func (d *Device) leave() { d.life.RUnlock() }
 
 // check turns a result into an error and remembers the loss of the device.
-func (d *Device) check(call string, r C.int32_t) error { return d.checkFor(call, r, "") }
+func (d *Device) check(call string, r int32) error { return d.checkFor(call, r, "") }
 
-func (d *Device) checkFor(call string, r C.int32_t, detail string) error {
+func (d *Device) checkFor(call string, r int32, detail string) error {
 	if r >= 0 {
 		return nil
 	}
@@ -449,29 +436,9 @@ func (d *Device) release(c child) {
 }
 
 // name gives an object a name that validation messages and debuggers show.
-func (d *Device) name(objectType C.uint32_t, handle uintptr, name string) {
+func (d *Device) name(objectType uint32, handle uintptr, name string) {
 	if name == "" {
 		return
 	}
-	s := C.CString(name)
-	C.vka_name(d.table, objectType, C.uint64_t(handle), s)
-	C.free(unsafe.Pointer(s))
-}
-
-// cStrings copies strings to an array in C memory.
-func cStrings(s []string) (**C.char, func()) {
-	if len(s) == 0 {
-		return nil, func() {}
-	}
-	p := C.calloc(C.size_t(len(s)), C.size_t(unsafe.Sizeof(uintptr(0))))
-	a := unsafe.Slice((**C.char)(p), len(s))
-	for i := range s {
-		a[i] = C.CString(s[i])
-	}
-	return &a[0], func() {
-		for _, c := range a {
-			C.free(unsafe.Pointer(c))
-		}
-		C.free(p)
-	}
+	d.table.name(objectType, handle, name)
 }

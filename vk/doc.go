@@ -2,10 +2,12 @@
 // one compute queue, buffers, compute pipelines, descriptors, command streams, fences, timeline semaphores and queries; and
 // to what shows in a window what was computed: surfaces, swapchains and copies to their images.
 //
-// The Vulkan loader is opened at run time; nothing links against it. Instance creation and enumeration go through
-// github.com/vulkan-go/vulkan. Every other call goes through a table of C function pointers kept per instance and per
-// device, loaded with vkGetInstanceProcAddr and vkGetDeviceProcAddr, so that several instances, several devices and
-// handles made by somebody else's loader can live in one process. C never keeps a Go pointer beyond a call.
+// The Vulkan loader is opened at run time; nothing links against it, and nothing here is C: a function is called by its address,
+// with structures that the package itself lays out (github.com/ebitengine/purego does the calling), so that a program builds with
+// CGO_ENABLED=0, and for other systems without a compiler for them. Where cgo is on, instance creation and enumeration go through
+// github.com/vulkan-go/vulkan. Every other call goes through a table of addresses kept per instance and per device, loaded with
+// vkGetInstanceProcAddr and vkGetDeviceProcAddr, so that several instances, several devices and handles made by somebody else's
+// loader can live in one process. The driver never keeps an address of Go's memory beyond a call.
 //
 // Errors are values: a VkResult becomes a [*CallError] that matches [ErrDeviceLost], [ErrOutOfDeviceMemory] and the other
 // results under errors.Is; an argument that breaks a rule becomes an [*ArgumentError] before any Vulkan call is made.

@@ -1,22 +1,16 @@
 package vk
 
-/*
-#include "cvk.h"
-#include <stdlib.h>
-*/
-import "C"
-
 import (
 	"slices"
-	"unsafe"
+
+	"github.com/vkattn/vkattn/vk/internal/abi"
 )
 
 // queryFacts asks the driver for everything in Facts. version is the instance's.
-func queryFacts(t *C.vka_instance, physical uintptr, version Version) (*Facts, error) {
-	handle := C.uint64_t(physical)
-	extensions, err := listNames("vkEnumerateDeviceExtensionProperties", func(out *C.VkExtensionProperties, n C.uint32_t) C.int32_t {
-		return C.vka_device_extensions(t, handle, out, n)
-	}, func(p *C.VkExtensionProperties) string { return C.GoString(&p.extensionName[0]) })
+func queryFacts(t *instanceTable, physical uintptr, version Version) (*Facts, error) {
+	extensions, err := listNames("vkEnumerateDeviceExtensionProperties", func(out []abi.ExtensionProperties) int32 {
+		return t.deviceExtensions(physical, out)
+	}, func(p *abi.ExtensionProperties) string { return abi.Chars(p.ExtensionName[:]) })
 	if err != nil {
 		return nil, err
 	}
@@ -24,92 +18,77 @@ func queryFacts(t *C.vka_instance, physical uintptr, version Version) (*Facts, e
 	f := &Facts{Extensions: slices.Compact(extensions)}
 
 	// The base properties come first: the device's version decides what else may be asked.
-	p, free := cNew[C.vka_properties]()
-	defer free()
-	C.vka_properties_query(t, handle, 0, p)
-	f.APIVersion = Version(p.core.properties.apiVersion)
+	frame := abi.NewFrame()
+	defer frame.Free()
+	f.APIVersion = Version(t.queryProperties(frame, physical, 0).core.Properties.ApiVersion)
 	f.EffectiveVersion = min(f.APIVersion, version)
 	mask := structMask(f.EffectiveVersion, f.HasExtension)
-	C.vka_properties_query(t, handle, mask, p)
-	f.setProperties(p, mask)
+	f.setProperties(t.queryProperties(frame, physical, mask), mask)
 
-	features, free := newFeatures()
-	defer free()
-	C.vka_features_query(t, handle, mask, features)
-	f.Features = fromFeatures(features)
-	f.Features.MemoryBudget, f.Features.ExternalMemoryHost = mask&C.VKA_BUDGET != 0, mask&C.VKA_EXTERNAL_HOST != 0
+	f.Features = fromFeatures(t.queryFeatures(frame, physical, mask))
+	f.Features.MemoryBudget, f.Features.ExternalMemoryHost = mask&hasBudget != 0, mask&hasExternalHost != 0
 	f.Subgroup.FullSubgroups = f.Features.ComputeFullSubgroups
 
 	f.Heaps, f.MemoryTypes = queryMemory(t, physical, mask)
-	families, err := list("vkGetPhysicalDeviceQueueFamilyProperties", func(out *C.VkQueueFamilyProperties, n C.uint32_t) C.int32_t {
-		return C.vka_queue_families(t, handle, out, n)
+	families, err := list("vkGetPhysicalDeviceQueueFamilyProperties", func(out []abi.QueueFamilyProperties) int32 {
+		return t.queueFamilies(physical, out)
 	})
 	if err != nil {
 		return nil, err
 	}
 	for _, q := range families {
-		f.Queues = append(f.Queues, QueueFamily{QueueFlags(q.queueFlags), uint32(q.queueCount), uint32(q.timestampValidBits)})
+		f.Queues = append(f.Queues, QueueFamily{QueueFlags(q.QueueFlags), q.QueueCount, q.TimestampValidBits})
 	}
 	if f.Features.CooperativeMatrix {
-		shapes, err := list("vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR", func(out *C.VkCooperativeMatrixPropertiesKHR,
-			n C.uint32_t) C.int32_t {
-			return C.vka_matrices(t, handle, out, n)
+		shapes, err := list("vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR", func(out []abi.CooperativeMatrixPropertiesKHR) int32 {
+			return t.matrices(physical, out)
 		})
 		if err != nil {
 			return nil, err
 		}
 		for _, s := range shapes {
 			f.Matrices = append(f.Matrices, MatrixShape{
-				M: uint32(s.MSize), N: uint32(s.NSize), K: uint32(s.KSize),
+				M: s.MSize, N: s.NSize, K: s.KSize,
 				A: ComponentType(s.AType), B: ComponentType(s.BType), C: ComponentType(s.CType), Result: ComponentType(s.ResultType),
-				Scope: Scope(s.scope), Saturating: s.saturatingAccumulation != 0,
+				Scope: Scope(s.Scope), Saturating: s.SaturatingAccumulation != 0,
 			})
 		}
 	}
 	return f, nil
 }
 
-// cNew returns a zeroed T in C memory and what frees it: chained structures point at each other, which Go memory must not.
-func cNew[T any]() (*T, func()) {
-	var zero T
-	p := C.calloc(1, C.size_t(unsafe.Sizeof(zero)))
-	return (*T)(p), func() { C.free(p) }
-}
-
-func newFeatures() (*C.vka_features, func()) { return cNew[C.vka_features]() }
-
 // optional is one structure that is core from a version on and an extension before; version 0 means never core.
 type optional struct {
-	bit       C.uint32_t
+	bit       structs
 	core      Version
 	extension string
 }
 
 var optionals = []optional{
-	{C.VKA_8BIT, Version12, "VK_KHR_8bit_storage"},
-	{C.VKA_FLOAT16_INT8, Version12, "VK_KHR_shader_float16_int8"},
-	{C.VKA_TIMELINE, Version12, "VK_KHR_timeline_semaphore"},
-	{C.VKA_SUBGROUP_SIZE, Version13, "VK_EXT_subgroup_size_control"},
-	{C.VKA_COOPERATIVE_MATRIX, 0, "VK_KHR_cooperative_matrix"},
-	{C.VKA_BFLOAT16, 0, "VK_KHR_shader_bfloat16"},
-	{C.VKA_MEMORY_MODEL, Version12, "VK_KHR_vulkan_memory_model"},
-	{C.VKA_DEVICE_ADDRESS, Version12, "VK_KHR_buffer_device_address"},
-	{C.VKA_EXECUTABLE, 0, "VK_KHR_pipeline_executable_properties"},
-	{C.VKA_HOST_QUERY_RESET, Version12, "VK_EXT_host_query_reset"},
-	{C.VKA_SYNCHRONIZATION2, Version13, "VK_KHR_synchronization2"},
-	{C.VKA_SCALAR_LAYOUT, Version12, "VK_EXT_scalar_block_layout"},
-	{C.VKA_MAINTENANCE4, Version13, "VK_KHR_maintenance4"},
-	{C.VKA_SUBGROUP_EXTENDED, Version12, "VK_KHR_shader_subgroup_extended_types"},
-	{C.VKA_FLOAT_CONTROLS, Version12, extFloatControls},
-	{C.VKA_DRIVER, Version12, "VK_KHR_driver_properties"},
-	{C.VKA_BUDGET, 0, "VK_EXT_memory_budget"},
-	{C.VKA_NV_MULTIPROCESSORS, 0, "VK_NV_shader_sm_builtins"},
-	{C.VKA_AMD_COMPUTE_UNITS, 0, "VK_AMD_shader_core_properties2"},
-	{C.VKA_ARM_CORES, 0, "VK_ARM_shader_core_builtins"},
-	{C.VKA_EXTERNAL_HOST, 0, "VK_EXT_external_memory_host"},
+	{has8Bit, Version12, "VK_KHR_8bit_storage"},
+	{hasFloat16Int8, Version12, "VK_KHR_shader_float16_int8"},
+	{hasTimeline, Version12, "VK_KHR_timeline_semaphore"},
+	{hasSubgroupSize, Version13, "VK_EXT_subgroup_size_control"},
+	{hasCooperativeMatrix, 0, "VK_KHR_cooperative_matrix"},
+	{hasBFloat16, 0, "VK_KHR_shader_bfloat16"},
+	{hasMemoryModel, Version12, "VK_KHR_vulkan_memory_model"},
+	{hasDeviceAddress, Version12, "VK_KHR_buffer_device_address"},
+	{hasExecutable, 0, "VK_KHR_pipeline_executable_properties"},
+	{hasHostQueryReset, Version12, "VK_EXT_host_query_reset"},
+	{hasSynchronization2, Version13, "VK_KHR_synchronization2"},
+	{hasScalarLayout, Version12, "VK_EXT_scalar_block_layout"},
+	{hasMaintenance4, Version13, "VK_KHR_maintenance4"},
+	{hasSubgroupExtended, Version12, "VK_KHR_shader_subgroup_extended_types"},
+	{hasFloatControls, Version12, extFloatControls},
+	{hasDriver, Version12, "VK_KHR_driver_properties"},
+	{hasBudget, 0, "VK_EXT_memory_budget"},
+	{hasNVMultiprocessors, 0, "VK_NV_shader_sm_builtins"},
+	{hasAMDComputeUnits, 0, "VK_AMD_shader_core_properties2"},
+	{hasArmCores, 0, "VK_ARM_shader_core_builtins"},
+	{hasExternalHost, 0, "VK_EXT_external_memory_host"},
 }
 
-func structMask(version Version, has func(string) bool) (mask C.uint32_t) {
+func structMask(version Version, has func(string) bool) (mask structs) {
 	for _, o := range optionals {
 		if o.core != 0 && version >= o.core || has(o.extension) {
 			mask |= o.bit
@@ -118,128 +97,128 @@ func structMask(version Version, has func(string) bool) (mask C.uint32_t) {
 	return mask
 }
 
-func (f *Facts) setProperties(p *C.vka_properties, mask C.uint32_t) {
-	c := &p.core.properties
-	f.Name = C.GoString(&c.deviceName[0])
-	f.VendorID, f.DeviceID = uint32(c.vendorID), uint32(c.deviceID)
-	f.Type = DeviceType(c.deviceType)
-	f.DriverVersion = uint32(c.driverVersion)
+func (f *Facts) setProperties(p *properties, mask structs) {
+	c := &p.core.Properties
+	f.Name = abi.Chars(c.DeviceName[:])
+	f.VendorID, f.DeviceID = c.VendorID, c.DeviceID
+	f.Type = DeviceType(c.DeviceType)
+	f.DriverVersion = c.DriverVersion
 	for i := range f.PipelineCacheUUID {
-		f.PipelineCacheUUID[i] = byte(c.pipelineCacheUUID[i])
-		f.DeviceUUID[i] = byte(p.id.deviceUUID[i])
-		f.DriverUUID[i] = byte(p.id.driverUUID[i])
+		f.PipelineCacheUUID[i] = byte(c.PipelineCacheUUID[i])
+		f.DeviceUUID[i] = byte(p.id.DeviceUUID[i])
+		f.DriverUUID[i] = byte(p.id.DriverUUID[i])
 	}
-	if mask&C.VKA_DRIVER != 0 {
-		f.DriverID = uint32(p.driver.driverID)
-		f.DriverName = C.GoString(&p.driver.driverName[0])
-		f.DriverInfo = C.GoString(&p.driver.driverInfo[0])
+	if mask&hasDriver != 0 {
+		f.DriverID = p.driver.DriverID
+		f.DriverName = abi.Chars(p.driver.DriverName[:])
+		f.DriverInfo = abi.Chars(p.driver.DriverInfo[:])
 	}
 
-	l := &c.limits
+	l := &c.Limits
 	f.Limits = Limits{
-		MaxSharedMemory:             uint32(l.maxComputeSharedMemorySize),
-		MaxWorkgroupInvocations:     uint32(l.maxComputeWorkGroupInvocations),
-		MaxStorageBufferRange:       uint64(l.maxStorageBufferRange),
-		MinStorageBufferAlignment:   uint64(l.minStorageBufferOffsetAlignment),
-		MaxPushConstants:            uint32(l.maxPushConstantsSize),
-		MaxBoundDescriptorSets:      uint32(l.maxBoundDescriptorSets),
-		MaxStorageBuffersPerStage:   uint32(l.maxPerStageDescriptorStorageBuffers),
-		MaxStorageBuffersPerSet:     uint32(l.maxDescriptorSetStorageBuffers),
-		MaxAllocationCount:          uint32(l.maxMemoryAllocationCount),
-		MaxAllocationSize:           uint64(p.maintenance3.maxMemoryAllocationSize),
-		NonCoherentAtomSize:         uint64(l.nonCoherentAtomSize),
-		MinImportedHostAlignment:    uint64(p.external_host.minImportedHostPointerAlignment),
-		TimestampPeriod:             float64(l.timestampPeriod),
-		TimestampComputeAndGraphics: l.timestampComputeAndGraphics != 0,
+		MaxSharedMemory:             l.MaxComputeSharedMemorySize,
+		MaxWorkgroupInvocations:     l.MaxComputeWorkGroupInvocations,
+		MaxStorageBufferRange:       uint64(l.MaxStorageBufferRange),
+		MinStorageBufferAlignment:   l.MinStorageBufferOffsetAlignment,
+		MaxPushConstants:            l.MaxPushConstantsSize,
+		MaxBoundDescriptorSets:      l.MaxBoundDescriptorSets,
+		MaxStorageBuffersPerStage:   l.MaxPerStageDescriptorStorageBuffers,
+		MaxStorageBuffersPerSet:     l.MaxDescriptorSetStorageBuffers,
+		MaxAllocationCount:          l.MaxMemoryAllocationCount,
+		MaxAllocationSize:           p.maintenance3.MaxMemoryAllocationSize,
+		NonCoherentAtomSize:         l.NonCoherentAtomSize,
+		MinImportedHostAlignment:    p.externalHost.MinImportedHostPointerAlignment,
+		TimestampPeriod:             float64(l.TimestampPeriod),
+		TimestampComputeAndGraphics: l.TimestampComputeAndGraphics != 0,
 	}
 	for i := range 3 {
-		f.Limits.MaxWorkgroupSize[i] = uint32(l.maxComputeWorkGroupSize[i])
-		f.Limits.MaxWorkgroupCount[i] = uint32(l.maxComputeWorkGroupCount[i])
+		f.Limits.MaxWorkgroupSize[i] = l.MaxComputeWorkGroupSize[i]
+		f.Limits.MaxWorkgroupCount[i] = l.MaxComputeWorkGroupCount[i]
 	}
 	f.Limits.MaxBufferSize = f.Limits.MaxAllocationSize
-	if mask&C.VKA_MAINTENANCE4 != 0 {
-		f.Limits.MaxBufferSize = uint64(p.maintenance4.maxBufferSize)
+	if mask&hasMaintenance4 != 0 {
+		f.Limits.MaxBufferSize = p.maintenance4.MaxBufferSize
 	}
 
 	s := &p.subgroup
 	f.Subgroup = Subgroup{
-		Size: uint32(s.subgroupSize), Min: uint32(s.subgroupSize), Max: uint32(s.subgroupSize),
-		Ops: SubgroupOps(s.supportedOperations), Compute: s.supportedStages&C.VK_SHADER_STAGE_COMPUTE_BIT != 0,
+		Size: s.SubgroupSize, Min: s.SubgroupSize, Max: s.SubgroupSize,
+		Ops: SubgroupOps(s.SupportedOperations), Compute: s.SupportedStages&abi.ShaderStageComputeBit != 0,
 	}
-	if mask&C.VKA_SUBGROUP_SIZE != 0 {
-		z := &p.subgroup_size
-		f.Subgroup.Min, f.Subgroup.Max = uint32(z.minSubgroupSize), uint32(z.maxSubgroupSize)
-		f.Subgroup.RequiredSizeCompute = z.requiredSubgroupSizeStages&C.VK_SHADER_STAGE_COMPUTE_BIT != 0
-		f.Subgroup.MaxWorkgroupSubgroups = uint32(z.maxComputeWorkgroupSubgroups)
+	if mask&hasSubgroupSize != 0 {
+		z := &p.subgroupSize
+		f.Subgroup.Min, f.Subgroup.Max = z.MinSubgroupSize, z.MaxSubgroupSize
+		f.Subgroup.RequiredSizeCompute = z.RequiredSubgroupSizeStages&abi.ShaderStageComputeBit != 0
+		f.Subgroup.MaxWorkgroupSubgroups = z.MaxComputeWorkgroupSubgroups
 	}
 	switch {
-	case mask&C.VKA_NV_MULTIPROCESSORS != 0:
-		f.Multiprocessors = uint32(p.nv_multiprocessors.shaderSMCount)
-		f.MultiprocessorSubgroups = uint32(p.nv_multiprocessors.shaderWarpsPerSM)
-	case mask&C.VKA_AMD_COMPUTE_UNITS != 0:
-		f.Multiprocessors = uint32(p.amd_compute_units.activeComputeUnitCount)
-	case mask&C.VKA_ARM_CORES != 0:
-		f.Multiprocessors = uint32(p.arm_cores.shaderCoreCount)
+	case mask&hasNVMultiprocessors != 0:
+		f.Multiprocessors = p.nvMultiprocessors.ShaderSMCount
+		f.MultiprocessorSubgroups = p.nvMultiprocessors.ShaderWarpsPerSM
+	case mask&hasAMDComputeUnits != 0:
+		f.Multiprocessors = p.amdComputeUnits.ActiveComputeUnitCount
+	case mask&hasArmCores != 0:
+		f.Multiprocessors = p.armCores.ShaderCoreCount
 	}
-	if mask&C.VKA_FLOAT_CONTROLS != 0 {
-		z := &p.float_controls
+	if mask&hasFloatControls != 0 {
+		z := &p.floatControls
 		f.FloatControls = FloatControls{
-			RoundingRTE16: z.shaderRoundingModeRTEFloat16 != 0, RoundingRTE32: z.shaderRoundingModeRTEFloat32 != 0,
-			DenormPreserve16: z.shaderDenormPreserveFloat16 != 0, DenormPreserve32: z.shaderDenormPreserveFloat32 != 0,
-			DenormFlush16: z.shaderDenormFlushToZeroFloat16 != 0, DenormFlush32: z.shaderDenormFlushToZeroFloat32 != 0,
-			SignedZeroInfNan16: z.shaderSignedZeroInfNanPreserveFloat16 != 0,
-			SignedZeroInfNan32: z.shaderSignedZeroInfNanPreserveFloat32 != 0,
-			DenormIndependence: Independence(z.denormBehaviorIndependence), RoundingIndependence: Independence(z.roundingModeIndependence),
+			RoundingRTE16: z.ShaderRoundingModeRTEFloat16 != 0, RoundingRTE32: z.ShaderRoundingModeRTEFloat32 != 0,
+			DenormPreserve16: z.ShaderDenormPreserveFloat16 != 0, DenormPreserve32: z.ShaderDenormPreserveFloat32 != 0,
+			DenormFlush16: z.ShaderDenormFlushToZeroFloat16 != 0, DenormFlush32: z.ShaderDenormFlushToZeroFloat32 != 0,
+			SignedZeroInfNan16: z.ShaderSignedZeroInfNanPreserveFloat16 != 0,
+			SignedZeroInfNan32: z.ShaderSignedZeroInfNanPreserveFloat32 != 0,
+			DenormIndependence: Independence(z.DenormBehaviorIndependence), RoundingIndependence: Independence(z.RoundingModeIndependence),
 		}
 	}
 }
 
 // featureBits pairs each field of Features with its place in the C structures; MemoryBudget and ExternalMemoryHost have none.
-func featureBits(f *Features, c *C.vka_features) []struct {
+func featureBits(f *Features, c *features) []struct {
 	on  *bool
-	bit *C.VkBool32
+	bit *uint32
 } {
 	type pair = struct {
 		on  *bool
-		bit *C.VkBool32
+		bit *uint32
 	}
 	return []pair{
-		{&f.RobustBufferAccess, &c.core.features.robustBufferAccess},
-		{&f.Int16, &c.core.features.shaderInt16},
-		{&f.Int64, &c.core.features.shaderInt64},
-		{&f.Float64, &c.core.features.shaderFloat64},
-		{&f.Storage16, &c.storage16.storageBuffer16BitAccess},
-		{&f.Storage8, &c.storage8.storageBuffer8BitAccess},
-		{&f.Float16, &c.float16_int8.shaderFloat16},
-		{&f.Int8, &c.float16_int8.shaderInt8},
-		{&f.TimelineSemaphore, &c.timeline.timelineSemaphore},
-		{&f.SubgroupSizeControl, &c.subgroup_size.subgroupSizeControl},
-		{&f.ComputeFullSubgroups, &c.subgroup_size.computeFullSubgroups},
-		{&f.CooperativeMatrix, &c.matrix.cooperativeMatrix},
-		{&f.CooperativeMatrixRobust, &c.matrix.cooperativeMatrixRobustBufferAccess},
-		{&f.BFloat16Type, &c.bfloat16.shaderBFloat16Type},
-		{&f.BFloat16DotProduct, &c.bfloat16.shaderBFloat16DotProduct},
-		{&f.BFloat16CooperativeMatrix, &c.bfloat16.shaderBFloat16CooperativeMatrix},
-		{&f.VulkanMemoryModel, &c.memory_model.vulkanMemoryModel},
-		{&f.VulkanMemoryModelDeviceScope, &c.memory_model.vulkanMemoryModelDeviceScope},
-		{&f.BufferDeviceAddress, &c.device_address.bufferDeviceAddress},
-		{&f.PipelineExecutableInfo, &c.executable.pipelineExecutableInfo},
-		{&f.HostQueryReset, &c.host_query_reset.hostQueryReset},
-		{&f.Synchronization2, &c.synchronization2.synchronization2},
-		{&f.ScalarBlockLayout, &c.scalar_layout.scalarBlockLayout},
-		{&f.Maintenance4, &c.maintenance4.maintenance4},
-		{&f.SubgroupExtendedTypes, &c.subgroup_extended.shaderSubgroupExtendedTypes},
+		{&f.RobustBufferAccess, &c.core.Features.RobustBufferAccess},
+		{&f.Int16, &c.core.Features.ShaderInt16},
+		{&f.Int64, &c.core.Features.ShaderInt64},
+		{&f.Float64, &c.core.Features.ShaderFloat64},
+		{&f.Storage16, &c.storage16.StorageBuffer16BitAccess},
+		{&f.Storage8, &c.storage8.StorageBuffer8BitAccess},
+		{&f.Float16, &c.float16Int8.ShaderFloat16},
+		{&f.Int8, &c.float16Int8.ShaderInt8},
+		{&f.TimelineSemaphore, &c.timeline.TimelineSemaphore},
+		{&f.SubgroupSizeControl, &c.subgroupSize.SubgroupSizeControl},
+		{&f.ComputeFullSubgroups, &c.subgroupSize.ComputeFullSubgroups},
+		{&f.CooperativeMatrix, &c.matrix.CooperativeMatrix},
+		{&f.CooperativeMatrixRobust, &c.matrix.CooperativeMatrixRobustBufferAccess},
+		{&f.BFloat16Type, &c.bfloat16.ShaderBFloat16Type},
+		{&f.BFloat16DotProduct, &c.bfloat16.ShaderBFloat16DotProduct},
+		{&f.BFloat16CooperativeMatrix, &c.bfloat16.ShaderBFloat16CooperativeMatrix},
+		{&f.VulkanMemoryModel, &c.memoryModel.VulkanMemoryModel},
+		{&f.VulkanMemoryModelDeviceScope, &c.memoryModel.VulkanMemoryModelDeviceScope},
+		{&f.BufferDeviceAddress, &c.deviceAddress.BufferDeviceAddress},
+		{&f.PipelineExecutableInfo, &c.executable.PipelineExecutableInfo},
+		{&f.HostQueryReset, &c.hostQueryReset.HostQueryReset},
+		{&f.Synchronization2, &c.synchronization2.Synchronization2},
+		{&f.ScalarBlockLayout, &c.scalarLayout.ScalarBlockLayout},
+		{&f.Maintenance4, &c.maintenance4.Maintenance4},
+		{&f.SubgroupExtendedTypes, &c.subgroupExtended.ShaderSubgroupExtendedTypes},
 	}
 }
 
-func fromFeatures(c *C.vka_features) (f Features) {
+func fromFeatures(c *features) (f Features) {
 	for _, p := range featureBits(&f, c) {
 		*p.on = *p.bit != 0
 	}
 	return f
 }
 
-func toFeatures(f Features, c *C.vka_features) {
+func toFeatures(f Features, c *features) {
 	for _, p := range featureBits(&f, c) {
 		*p.bit = 0
 		if *p.on {
@@ -248,22 +227,22 @@ func toFeatures(f Features, c *C.vka_features) {
 	}
 }
 
-func queryMemory(t *C.vka_instance, physical uintptr, mask C.uint32_t) ([]Heap, []MemoryType) {
-	m, free := cNew[C.vka_memory]()
-	defer free()
-	C.vka_memory_query(t, C.uint64_t(physical), mask, m)
-	p := &m.core.memoryProperties
-	heaps := make([]Heap, p.memoryHeapCount)
+func queryMemory(t *instanceTable, physical uintptr, mask structs) ([]Heap, []MemoryType) {
+	f := abi.NewFrame()
+	defer f.Free()
+	m := t.queryMemory(f, physical, mask)
+	p := &m.core.MemoryProperties
+	heaps := make([]Heap, p.MemoryHeapCount)
 	for i := range heaps {
-		h := &p.memoryHeaps[i]
-		heaps[i] = Heap{Size: uint64(h.size), DeviceLocal: h.flags&C.VK_MEMORY_HEAP_DEVICE_LOCAL_BIT != 0, Budget: uint64(h.size)}
-		if mask&C.VKA_BUDGET != 0 {
-			heaps[i].Budget, heaps[i].Usage = uint64(m.budget.heapBudget[i]), uint64(m.budget.heapUsage[i])
+		h := &p.MemoryHeaps[i]
+		heaps[i] = Heap{Size: h.Size, DeviceLocal: h.Flags&abi.MemoryHeapDeviceLocalBit != 0, Budget: h.Size}
+		if mask&hasBudget != 0 {
+			heaps[i].Budget, heaps[i].Usage = m.budget.HeapBudget[i], m.budget.HeapUsage[i]
 		}
 	}
-	types := make([]MemoryType, p.memoryTypeCount)
+	types := make([]MemoryType, p.MemoryTypeCount)
 	for i := range types {
-		types[i] = MemoryType{uint32(p.memoryTypes[i].heapIndex), MemoryFlags(p.memoryTypes[i].propertyFlags)}
+		types[i] = MemoryType{p.MemoryTypes[i].HeapIndex, MemoryFlags(p.MemoryTypes[i].PropertyFlags)}
 	}
 	return heaps, types
 }

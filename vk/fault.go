@@ -1,18 +1,13 @@
 package vk
 
-/*
-#include "fault.h"
-*/
-import "C"
-
 import (
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
-	"unsafe"
 )
 
 // FaultEnv names the environment variable that makes calls into the driver fail, so that a program can be tested against a
@@ -26,79 +21,89 @@ const FaultEnv = "VKATTN_FAULT"
 // Instances and devices that were not given one (InstanceOptions.Faults, AttachWithFaults) are not touched by it: their
 // function tables are the driver's own.
 type Faults struct {
-	c *C.vka_faults // lives as long as the process: the driver's wrappers hold it
+	mu    sync.Mutex
+	armed []fault
+	fired entry // the call that failed last since arming, -1 for none
+	live  map[string]int
 }
+
+// fault is one that is armed.
+type fault struct {
+	calls    []entry
+	at, seen int
+	result   Result
+}
+
+// maxFaults is how many can be armed at once.
+const maxFaults = 16
 
 // FaultKind is a group of calls that [Faults.Arm] can make fail.
 type FaultKind struct {
 	Name   string
 	Calls  []string // functions of Vulkan
 	Result Result   // that they fail with when nothing else is said
-	calls  uint64
+	calls  []entry
 }
 
-// faultKind makes a kind of the calls with these numbers.
-func faultKind(name string, result Result, calls ...C.int) FaultKind {
-	k := FaultKind{Name: name, Result: result}
+// faultKind makes a kind of some calls.
+func faultKind(name string, result Result, calls ...entry) FaultKind {
+	k := FaultKind{Name: name, Result: result, calls: calls}
 	for _, c := range calls {
-		k.Calls = append(k.Calls, C.GoString(C.vka_call_name(c)))
-		k.calls |= 1 << c
+		k.Calls = append(k.Calls, c.String())
 	}
 	return k
 }
 
 var faultKinds = []FaultKind{
-	faultKind("instance", ErrOutOfHostMemory, C.VKA_CALL_CreateInstance),
-	faultKind("messenger", ErrOutOfHostMemory, C.VKA_CALL_CreateDebugUtilsMessengerEXT),
-	faultKind("enumerate", ErrOutOfHostMemory, C.VKA_CALL_EnumerateInstanceExtensionProperties, C.VKA_CALL_EnumerateInstanceLayerProperties,
-		C.VKA_CALL_EnumeratePhysicalDevices, C.VKA_CALL_EnumerateDeviceExtensionProperties,
-		C.VKA_CALL_GetPhysicalDeviceCooperativeMatrixPropertiesKHR),
-	faultKind("device", ErrInitializationFailed, C.VKA_CALL_CreateDevice),
-	faultKind("alloc", ErrOutOfDeviceMemory, C.VKA_CALL_AllocateMemory),
-	faultKind("buffer", ErrOutOfHostMemory, C.VKA_CALL_CreateBuffer),
-	faultKind("bind", ErrOutOfDeviceMemory, C.VKA_CALL_BindBufferMemory),
-	faultKind("map", ErrMemoryMapFailed, C.VKA_CALL_MapMemory),
-	faultKind("flush", ErrOutOfHostMemory, C.VKA_CALL_FlushMappedMemoryRanges, C.VKA_CALL_InvalidateMappedMemoryRanges),
-	faultKind("shader", ErrOutOfHostMemory, C.VKA_CALL_CreateShaderModule),
-	faultKind("layout", ErrOutOfHostMemory, C.VKA_CALL_CreateDescriptorSetLayout, C.VKA_CALL_CreatePipelineLayout),
-	faultKind("pipeline", ErrOutOfHostMemory, C.VKA_CALL_CreateComputePipelines),
-	faultKind("cache", ErrOutOfHostMemory, C.VKA_CALL_CreatePipelineCache, C.VKA_CALL_MergePipelineCaches),
-	faultKind("cachedata", ErrOutOfHostMemory, C.VKA_CALL_GetPipelineCacheData),
-	faultKind("statistics", ErrOutOfHostMemory, C.VKA_CALL_GetPipelineExecutablePropertiesKHR,
-		C.VKA_CALL_GetPipelineExecutableStatisticsKHR),
-	faultKind("descriptorpool", ErrOutOfHostMemory, C.VKA_CALL_CreateDescriptorPool, C.VKA_CALL_ResetDescriptorPool),
-	faultKind("descriptorset", ErrOutOfHostMemory, C.VKA_CALL_AllocateDescriptorSets),
-	faultKind("commandpool", ErrOutOfHostMemory, C.VKA_CALL_CreateCommandPool, C.VKA_CALL_ResetCommandPool),
-	faultKind("command", ErrOutOfHostMemory, C.VKA_CALL_AllocateCommandBuffers),
-	faultKind("begin", ErrOutOfHostMemory, C.VKA_CALL_BeginCommandBuffer),
-	faultKind("end", ErrOutOfHostMemory, C.VKA_CALL_EndCommandBuffer),
-	faultKind("reset", ErrOutOfHostMemory, C.VKA_CALL_ResetCommandBuffer),
-	faultKind("submit", ErrOutOfHostMemory, C.VKA_CALL_QueueSubmit),
-	faultKind("fence", ErrOutOfHostMemory, C.VKA_CALL_CreateFence, C.VKA_CALL_ResetFences),
-	faultKind("semaphore", ErrOutOfHostMemory, C.VKA_CALL_CreateSemaphore, C.VKA_CALL_GetSemaphoreCounterValue, C.VKA_CALL_SignalSemaphore),
-	faultKind("status", ErrOutOfHostMemory, C.VKA_CALL_GetFenceStatus),
-	faultKind("wait", ErrOutOfHostMemory, C.VKA_CALL_WaitForFences, C.VKA_CALL_WaitSemaphores),
-	faultKind("idle", ErrOutOfHostMemory, C.VKA_CALL_DeviceWaitIdle, C.VKA_CALL_QueueWaitIdle),
-	faultKind("querypool", ErrOutOfHostMemory, C.VKA_CALL_CreateQueryPool),
-	faultKind("query", NotReady, C.VKA_CALL_GetQueryPoolResults),
-	faultKind("surface", ErrSurfaceLost, C.VKA_CALL_CreateHeadlessSurfaceEXT, C.VKA_CALL_GetPhysicalDeviceSurfaceSupportKHR,
-		C.VKA_CALL_GetPhysicalDeviceSurfaceCapabilitiesKHR, C.VKA_CALL_GetPhysicalDeviceSurfaceFormatsKHR,
-		C.VKA_CALL_GetPhysicalDeviceSurfacePresentModesKHR),
-	faultKind("swapchain", ErrSurfaceLost, C.VKA_CALL_CreateSwapchainKHR, C.VKA_CALL_GetSwapchainImagesKHR),
-	faultKind("acquire", ErrOutOfDate, C.VKA_CALL_AcquireNextImageKHR),
-	faultKind("present", ErrOutOfDate, C.VKA_CALL_QueuePresentKHR),
+	faultKind("instance", ErrOutOfHostMemory, callCreateInstance),
+	faultKind("messenger", ErrOutOfHostMemory, callCreateDebugUtilsMessengerEXT),
+	faultKind("enumerate", ErrOutOfHostMemory, callEnumerateInstanceExtensionProperties, callEnumerateInstanceLayerProperties,
+		callEnumeratePhysicalDevices, callEnumerateDeviceExtensionProperties,
+		callGetPhysicalDeviceCooperativeMatrixPropertiesKHR),
+	faultKind("device", ErrInitializationFailed, callCreateDevice),
+	faultKind("alloc", ErrOutOfDeviceMemory, callAllocateMemory),
+	faultKind("buffer", ErrOutOfHostMemory, callCreateBuffer),
+	faultKind("bind", ErrOutOfDeviceMemory, callBindBufferMemory),
+	faultKind("map", ErrMemoryMapFailed, callMapMemory),
+	faultKind("flush", ErrOutOfHostMemory, callFlushMappedMemoryRanges, callInvalidateMappedMemoryRanges),
+	faultKind("shader", ErrOutOfHostMemory, callCreateShaderModule),
+	faultKind("layout", ErrOutOfHostMemory, callCreateDescriptorSetLayout, callCreatePipelineLayout),
+	faultKind("pipeline", ErrOutOfHostMemory, callCreateComputePipelines),
+	faultKind("cache", ErrOutOfHostMemory, callCreatePipelineCache, callMergePipelineCaches),
+	faultKind("cachedata", ErrOutOfHostMemory, callGetPipelineCacheData),
+	faultKind("statistics", ErrOutOfHostMemory, callGetPipelineExecutablePropertiesKHR,
+		callGetPipelineExecutableStatisticsKHR),
+	faultKind("descriptorpool", ErrOutOfHostMemory, callCreateDescriptorPool, callResetDescriptorPool),
+	faultKind("descriptorset", ErrOutOfHostMemory, callAllocateDescriptorSets),
+	faultKind("commandpool", ErrOutOfHostMemory, callCreateCommandPool, callResetCommandPool),
+	faultKind("command", ErrOutOfHostMemory, callAllocateCommandBuffers),
+	faultKind("begin", ErrOutOfHostMemory, callBeginCommandBuffer),
+	faultKind("end", ErrOutOfHostMemory, callEndCommandBuffer),
+	faultKind("reset", ErrOutOfHostMemory, callResetCommandBuffer),
+	faultKind("submit", ErrOutOfHostMemory, callQueueSubmit),
+	faultKind("fence", ErrOutOfHostMemory, callCreateFence, callResetFences),
+	faultKind("semaphore", ErrOutOfHostMemory, callCreateSemaphore, callGetSemaphoreCounterValue, callSignalSemaphore),
+	faultKind("status", ErrOutOfHostMemory, callGetFenceStatus),
+	faultKind("wait", ErrOutOfHostMemory, callWaitForFences, callWaitSemaphores),
+	faultKind("idle", ErrOutOfHostMemory, callDeviceWaitIdle, callQueueWaitIdle),
+	faultKind("querypool", ErrOutOfHostMemory, callCreateQueryPool),
+	faultKind("query", NotReady, callGetQueryPoolResults),
+	faultKind("surface", ErrSurfaceLost, callCreateHeadlessSurfaceEXT, callGetPhysicalDeviceSurfaceSupportKHR,
+		callGetPhysicalDeviceSurfaceCapabilitiesKHR, callGetPhysicalDeviceSurfaceFormatsKHR,
+		callGetPhysicalDeviceSurfacePresentModesKHR),
+	faultKind("swapchain", ErrSurfaceLost, callCreateSwapchainKHR, callGetSwapchainImagesKHR),
+	faultKind("acquire", ErrOutOfDate, callAcquireNextImageKHR),
+	faultKind("present", ErrOutOfDate, callQueuePresentKHR),
 }
 
 // positiveResults are the results that are no errors, with the calls that may give them.
-var positiveResults = map[Result]uint64{
-	Timeout:    1<<C.VKA_CALL_WaitForFences | 1<<C.VKA_CALL_WaitSemaphores | 1<<C.VKA_CALL_AcquireNextImageKHR,
-	NotReady:   1<<C.VKA_CALL_GetFenceStatus | 1<<C.VKA_CALL_GetQueryPoolResults | 1<<C.VKA_CALL_AcquireNextImageKHR,
-	Suboptimal: 1<<C.VKA_CALL_AcquireNextImageKHR | 1<<C.VKA_CALL_QueuePresentKHR,
-	Incomplete: 1<<C.VKA_CALL_EnumerateInstanceExtensionProperties | 1<<C.VKA_CALL_EnumerateInstanceLayerProperties |
-		1<<C.VKA_CALL_EnumeratePhysicalDevices | 1<<C.VKA_CALL_EnumerateDeviceExtensionProperties |
-		1<<C.VKA_CALL_GetPhysicalDeviceCooperativeMatrixPropertiesKHR | 1<<C.VKA_CALL_GetPipelineCacheData |
-		1<<C.VKA_CALL_GetPhysicalDeviceSurfaceFormatsKHR | 1<<C.VKA_CALL_GetPhysicalDeviceSurfacePresentModesKHR |
-		1<<C.VKA_CALL_GetSwapchainImagesKHR,
+var positiveResults = map[Result][]entry{
+	Timeout:    {callWaitForFences, callWaitSemaphores, callAcquireNextImageKHR},
+	NotReady:   {callGetFenceStatus, callGetQueryPoolResults, callAcquireNextImageKHR},
+	Suboptimal: {callAcquireNextImageKHR, callQueuePresentKHR},
+	Incomplete: {callEnumerateInstanceExtensionProperties, callEnumerateInstanceLayerProperties, callEnumeratePhysicalDevices,
+		callEnumerateDeviceExtensionProperties, callGetPhysicalDeviceCooperativeMatrixPropertiesKHR, callGetPipelineCacheData,
+		callGetPhysicalDeviceSurfaceFormatsKHR, callGetPhysicalDeviceSurfacePresentModesKHR, callGetSwapchainImagesKHR},
 }
 
 // anyCall is the kind of all calls.
@@ -109,13 +114,13 @@ func FaultKinds() []FaultKind {
 	all := FaultKind{Name: anyCall, Result: ErrOutOfHostMemory}
 	for _, k := range faultKinds {
 		all.Calls = append(all.Calls, k.Calls...)
-		all.calls |= k.calls
+		all.calls = append(all.calls, k.calls...)
 	}
 	return append(slices.Clone(faultKinds), all)
 }
 
 // NewFaults makes an empty set of faults, which does nothing but count.
-func NewFaults() *Faults { return &Faults{c: C.vka_faults_new()} }
+func NewFaults() *Faults { return &Faults{fired: -1, live: map[string]int{}} }
 
 // Arm makes the n-th call of a kind from now on fail with a result; 0 stands for the kind's own. The results that are no errors (Timeout,
 // NotReady, Incomplete, Suboptimal) are for calls that may return them: others of the kind are not counted. A device on which a call gave
@@ -135,37 +140,46 @@ func (f *Faults) Arm(kind string, n int, r Result) error {
 	case r == Success:
 		r = kinds[i].Result
 	case positive:
-		if calls &= may; calls == 0 {
+		calls = slices.DeleteFunc(slices.Clone(calls), func(e entry) bool { return !slices.Contains(may, e) })
+		if len(calls) == 0 {
 			return argErr(call, "result", r, fmt.Sprintf("no call of the kind %s returns it", kind))
 		}
 	case r > 0:
 		return argErr(call, "result", r, "it must be a failure, or one of "+resultList())
 	}
-	if C.vka_faults_arm(f.c, C.uint64_t(calls), C.uint64_t(n), C.int32_t(r)) == 0 {
-		return argErr(call, "faults", C.VKA_MAX_FAULTS, "no more can be armed at once")
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.armed) == maxFaults {
+		return argErr(call, "faults", maxFaults, "no more can be armed at once")
 	}
+	f.armed = append(f.armed, fault{calls: calls, at: n, result: r})
+	f.fired = -1
 	return nil
 }
 
 // Disarm takes back all that was armed. A device that is lost stays so.
-func (f *Faults) Disarm() { C.vka_faults_disarm(f.c) }
+func (f *Faults) Disarm() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.armed = nil
+}
 
 // Fired returns the call that failed last since Arm, "" for none.
 func (f *Faults) Fired() string {
-	if i := C.vka_faults_fired(f.c); i >= 0 {
-		return C.GoString(C.vka_call_name(i))
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.fired < 0 {
+		return ""
 	}
-	return ""
+	return f.fired.String()
 }
 
 // Live counts the objects that were made and not destroyed, by their type without Vk. Descriptor sets belong to their pool.
 func (f *Faults) Live() map[string]int {
-	live := map[string]int{}
-	for i := range C.int(C.VKA_OBJECTS) {
-		if n := int(C.vka_faults_live(f.c, i)); n != 0 {
-			live[C.GoString(C.vka_object_name(i))] = n
-		}
-	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	live := maps.Clone(f.live)
+	maps.DeleteFunc(live, func(_ string, n int) bool { return n == 0 })
 	return live
 }
 
@@ -266,90 +280,49 @@ func (f *Faults) orEnvironment() (*Faults, error) {
 	return e.faults, nil
 }
 
-// Calls that are made where there is no function table yet.
-const (
-	callCreateInstance     = C.VKA_CALL_CreateInstance
-	callInstanceExtensions = C.VKA_CALL_EnumerateInstanceExtensionProperties
-	callInstanceLayers     = C.VKA_CALL_EnumerateInstanceLayerProperties
-	callPhysicalDevices    = C.VKA_CALL_EnumeratePhysicalDevices
-)
-
 // take counts a call and says whether it is to fail, with what. partial: it fills an array, which may be too small for all.
-func (f *Faults) take(call int, partial bool) (r Result, fails bool) {
+func (f *Faults) take(e entry, partial bool) (r Result, fails bool) {
 	if f == nil {
 		return Success, false
 	}
-	var result C.int32_t
-	fails = C.vka_faults_take(f.c, C.int(call), cbool(partial), &result) != 0
-	return Result(result), fails
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i := range f.armed {
+		x := &f.armed[i]
+		if !slices.Contains(x.calls, e) || x.result == Incomplete && !partial {
+			continue
+		}
+		if x.seen++; x.seen == x.at {
+			r, fails, f.fired = x.result, true, e
+		}
+	}
+	return r, fails
 }
 
-// countInstance notes that an instance was made or destroyed.
-func (f *Faults) countInstance(n int) {
-	if f != nil {
-		C.vka_faults_count(f.c, C.VKA_OBJECT_Instance, C.int64_t(n))
+// count notes that objects were made, or destroyed where n is negative.
+func (f *Faults) count(object string, n int) {
+	if f == nil {
+		return
 	}
-}
-
-// countSurface notes that a surface was taken over which somebody else made.
-func (f *Faults) countSurface() {
-	if f != nil {
-		C.vka_faults_count(f.c, C.VKA_OBJECT_SurfaceKHR, 1)
-	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.live[object] += n
 }
 
 // faulty makes the calls of list fail as the faults say.
-func faulty[T any](f *Faults, call int, fill func(*T, C.uint32_t) C.int32_t) func(*T, C.uint32_t) C.int32_t {
+func faulty[T any](f *Faults, e entry, fill func([]T) int32) func([]T) int32 {
 	if f == nil {
 		return fill
 	}
-	return func(out *T, n C.uint32_t) C.int32_t {
-		switch r, fails := f.take(call, out != nil); {
+	return func(out []T) int32 {
+		switch r, fails := f.take(e, len(out) > 0); {
 		case fails && r == Incomplete:
-			fill(out, n/2)
-			return C.int32_t(n) // as much as there was room for
+			fill(out[:len(out)/2])
+			return int32(len(out)) // as much as there was room for
 		case fails:
-			return C.int32_t(r)
+			return int32(r)
 		}
-		return fill(out, n)
-	}
-}
-
-// hookInstance puts the faults below an instance's table.
-func (f *Faults) hookInstance(t *C.vka_instance, physical ...uintptr) error {
-	if f == nil {
-		return nil
-	}
-	ok := C.vka_hook_instance(t, f.c) != 0
-	for _, p := range physical {
-		ok = ok && C.vka_hook_physical(t, C.uint64_t(p)) != 0
-	}
-	if !ok {
-		return callErr("vkGetInstanceProcAddr", ErrOutOfHostMemory, FaultEnv)
-	}
-	return nil
-}
-
-// hookDevice puts the faults below a device's table.
-func (f *Faults) hookDevice(t *C.vka_device, queue uintptr) error {
-	if f != nil && C.vka_hook_device(t, f.c, C.uint64_t(queue)) == 0 {
-		return callErr("vkGetDeviceProcAddr", ErrOutOfHostMemory, FaultEnv)
-	}
-	return nil
-}
-
-// hookQueue does it for a queue beside the one of hookDevice.
-func (f *Faults) hookQueue(t *C.vka_device, queue uintptr) error {
-	if f != nil && C.vka_hook_queue(t, C.uint64_t(queue)) == 0 {
-		return callErr("vkGetDeviceQueue", ErrOutOfHostMemory, FaultEnv)
-	}
-	return nil
-}
-
-// unhook forgets a table that is about to be freed.
-func (f *Faults) unhook(table unsafe.Pointer) {
-	if f != nil {
-		C.vka_unhook(table)
+		return fill(out)
 	}
 }
 
@@ -357,7 +330,7 @@ func (f *Faults) unhook(table unsafe.Pointer) {
 // same.
 func AttachWithFaults(e External, f *Faults) (*Device, error) {
 	for _, h := range []uintptr{e.PhysicalDevice, e.Device} {
-		if other := C.vka_faults_of(C.uint64_t(h)); f != nil && other != nil && other != f.c {
+		if other := faultsOf(h); f != nil && other != nil && other != f {
 			return nil, argErr("AttachWithFaults", "f", "other faults", "it must be those of the device's owner")
 		}
 	}

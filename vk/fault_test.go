@@ -348,3 +348,20 @@ func TestFaultsOfAttached(t *testing.T) {
 	require.NoError(t, dev.Close())
 	require.Empty(t, f.Live())
 }
+
+// A device that was lost in one's hands is lost to all who have the same faults before it.
+func TestFaultLosesDeviceToAll(t *testing.T) {
+	f := vk.NewFaults()
+	owner := vktest.Open(t, vktest.Options{Faults: f})
+	dev, err := vk.AttachWithFaults(owner.External(), f)
+	require.NoError(t, err)
+	fence, err := owner.NewFence(true)
+	require.NoError(t, err)
+	require.NoError(t, fence.Wait(0))
+	require.NoError(t, f.Arm("buffer", 1, vk.ErrDeviceLost))
+	_, err = dev.NewBuffer(64, vk.Upload)
+	require.ErrorIs(t, err, vk.ErrDeviceLost)
+	require.NoError(t, owner.Lost(), "it made no call yet")
+	require.ErrorIs(t, fence.Wait(0), vk.ErrDeviceLost)
+	require.ErrorIs(t, dev.Close(), vk.ErrDeviceLost)
+}

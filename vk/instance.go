@@ -1,18 +1,13 @@
 package vk
 
-/*
-#include "cvk.h"
-#include <stdlib.h>
-*/
-import "C"
-
 import (
 	"errors"
 	"fmt"
 	"os"
 	"slices"
 	"sync"
-	"unsafe"
+
+	"github.com/vkattn/vkattn/vk/internal/abi"
 )
 
 const (
@@ -40,10 +35,10 @@ type InstanceOptions struct {
 
 // Instance is a Vulkan instance with its own function table. It is safe for concurrent use.
 type Instance struct {
-	table     *C.vka_instance
+	table     *instanceTable
 	handle    uintptr
 	version   Version
-	messenger C.uint64_t
+	messenger uintptr
 	receiver  uint64
 	devices   []*PhysicalDevice
 	skipped   []error
@@ -69,8 +64,8 @@ func NewInstance(o InstanceOptions) (*Instance, error) {
 	if err != nil {
 		return nil, err
 	}
-	gipa := C.uint64_t(GetInstanceProcAddr())
-	version := Version(C.vka_instance_version(gipa))
+	gipa := GetInstanceProcAddr()
+	version := instanceVersion(gipa)
 	if version < Version11 {
 		return nil, fmt.Errorf("vk: the Vulkan loader offers only version %v; 1.1 is the least that is needed: %w", version, ErrUnsupported)
 	}
@@ -139,14 +134,10 @@ func NewInstance(o InstanceOptions) (*Instance, error) {
 		receivers.Delete(in.receiver)
 		return nil, err
 	}
-	features := C.uint32_t(checks &^ checkCore)
-	chain := C.vka_instance_chain_new(C.uint64_t(in.receiver), cbool(messenger), features)
-	if chain == nil {
-		return fail(callErr("vkCreateInstance", ErrOutOfHostMemory, ""))
-	}
-	defer C.free(unsafe.Pointer(chain))
-	handle, physical, err := createInstance(faults, o.AppName, version, layers, extensions, portability,
-		C.vka_instance_chain_head(chain, cbool(messenger), features))
+	frame := abi.NewFrame()
+	defer frame.Free()
+	_, next := newInstanceChain(frame, in.receiver, checks&^checkCore)
+	handle, physical, err := createInstance(faults, o.AppName, version, layers, extensions, portability, next)
 	if err != nil {
 		err = withLoaderErrors(err, gipa, o.AppName, version, debug, layers)
 		if layer != 0 && errors.Is(err, ErrLayerNotPresent) {
@@ -155,18 +146,14 @@ func NewInstance(o InstanceOptions) (*Instance, error) {
 		return fail(err)
 	}
 	in.handle = handle
-	if in.table, err = loadInstance(gipa, handle); err == nil {
-		if err = faults.hookInstance(in.table, physical...); err != nil {
-			in.free()
-		}
-	}
-	if err != nil {
-		C.vka_instance_destroy_unloaded(gipa, C.uint64_t(handle))
+	if in.table, err = loadInstance(gipa, handle); err != nil {
+		destroyUnloaded(gipa, handle)
 		return fail(err)
 	}
-	faults.countInstance(1)
+	faults.hookTable(&in.table.table, 0, physical...)
+	faults.count("Instance", 1)
 	if messenger {
-		if r := Result(C.vka_messenger_create(in.table, C.uint64_t(in.receiver), &in.messenger)); r < 0 {
+		if r := Result(in.table.createMessenger(in.receiver, &in.messenger)); r < 0 {
 			in.destroy()
 			return nil, callErr("vkCreateDebugUtilsMessengerEXT", r, "")
 		}
@@ -185,15 +172,11 @@ func NewInstance(o InstanceOptions) (*Instance, error) {
 	return in, nil
 }
 
-// loadInstance makes the table of an instance's functions, in C memory: vka_instance_free.
-func loadInstance(gipa C.uint64_t, handle uintptr) (*C.vka_instance, error) {
-	var missing *C.char
-	t := C.vka_instance_load(gipa, C.uint64_t(handle), &missing)
-	if t == nil {
-		if missing != nil {
-			return nil, fmt.Errorf("vk: the instance has no function %s; Vulkan 1.1 is needed: %w", C.GoString(missing), ErrUnsupported)
-		}
-		return nil, callErr("vkGetInstanceProcAddr", ErrOutOfHostMemory, "")
+// loadInstance makes the table of an instance's functions.
+func loadInstance(gipa, handle uintptr) (*instanceTable, error) {
+	t, missing := loadInstanceTable(gipa, handle)
+	if missing != 0 {
+		return nil, fmt.Errorf("vk: the instance has no function %v; Vulkan 1.1 is needed: %w", missing, ErrUnsupported)
 	}
 	return t, nil
 }
@@ -250,18 +233,13 @@ func (in *Instance) Close() error {
 
 func (in *Instance) destroy() {
 	if in.messenger != 0 {
-		C.vka_messenger_destroy(in.table, in.messenger)
+		in.table.destroyMessenger(in.messenger)
 	}
-	C.vka_instance_destroy(in.table)
-	in.faults.countInstance(-1)
-	in.free()
-	receivers.Delete(in.receiver)
-}
-
-func (in *Instance) free() {
-	in.faults.unhook(unsafe.Pointer(in.table))
-	C.vka_instance_free(in.table)
+	in.table.destroy()
+	in.faults.count("Instance", -1)
+	in.table.unhook()
 	in.table = nil
+	receivers.Delete(in.receiver)
 }
 
 // PhysicalDevice is a device that can be opened.
@@ -277,41 +255,27 @@ func (p *PhysicalDevice) Facts() *Facts { return p.facts }
 // Handle returns the VkPhysicalDevice.
 func (p *PhysicalDevice) Handle() uintptr { return p.handle }
 
-func cbool(b bool) C.int {
-	if b {
-		return 1
-	}
-	return 0
-}
-
-func instanceExtensions(f *Faults, gipa C.uint64_t, layer string) ([]string, error) {
-	var name *C.char
-	if layer != "" {
-		name = C.CString(layer)
-		defer C.free(unsafe.Pointer(name))
-	}
+func instanceExtensions(f *Faults, gipa uintptr, layer string) ([]string, error) {
 	return listNames("vkEnumerateInstanceExtensionProperties",
-		faulty(f, callInstanceExtensions, func(out *C.VkExtensionProperties, n C.uint32_t) C.int32_t {
-			return C.vka_instance_extensions(gipa, name, out, n)
-		}), func(p *C.VkExtensionProperties) string { return C.GoString(&p.extensionName[0]) })
+		faulty(f, callEnumerateInstanceExtensionProperties, func(out []abi.ExtensionProperties) int32 {
+			return listInstanceExtensions(gipa, layer, out)
+		}), func(p *abi.ExtensionProperties) string { return abi.Chars(p.ExtensionName[:]) })
 }
 
 // layerVersion is the version of Vulkan that an installed layer was made for; 0 where there is no such layer.
-func layerVersion(f *Faults, gipa C.uint64_t, name string) (Version, error) {
+func layerVersion(f *Faults, gipa uintptr, name string) (Version, error) {
 	layers, err := list("vkEnumerateInstanceLayerProperties",
-		faulty(f, callInstanceLayers, func(out *C.VkLayerProperties, n C.uint32_t) C.int32_t {
-			return C.vka_instance_layers(gipa, out, n)
-		}))
+		faulty(f, callEnumerateInstanceLayerProperties, func(out []abi.LayerProperties) int32 { return listInstanceLayers(gipa, out) }))
 	for i := range layers {
-		if C.GoString(&layers[i].layerName[0]) == name {
-			return max(Version(layers[i].specVersion), 1), err // whatever it says, it is there
+		if abi.Chars(layers[i].LayerName[:]) == name {
+			return max(Version(layers[i].SpecVersion), 1), err // whatever it says, it is there
 		}
 	}
 	return 0, err
 }
 
 // listNames is [list] with a name from each element.
-func listNames[T any](call string, fill func(*T, C.uint32_t) C.int32_t, name func(*T) string) ([]string, error) {
+func listNames[T any](call string, fill func([]T) int32, name func(*T) string) ([]string, error) {
 	all, err := list(call, fill)
 	names := make([]string, len(all))
 	for i := range all {
@@ -321,8 +285,8 @@ func listNames[T any](call string, fill func(*T, C.uint32_t) C.int32_t, name fun
 }
 
 // list asks how many elements there are, makes room and asks for them, again if there were more by then.
-func list[T any](call string, fill func(*T, C.uint32_t) C.int32_t) ([]T, error) {
-	n := fill(nil, 0)
+func list[T any](call string, fill func([]T) int32) ([]T, error) {
+	n := fill(nil)
 	for {
 		if n < 0 {
 			return nil, callErr(call, Result(n), "")
@@ -331,7 +295,7 @@ func list[T any](call string, fill func(*T, C.uint32_t) C.int32_t) ([]T, error) 
 			return nil, nil
 		}
 		out := make([]T, n+4)
-		m := fill(&out[0], C.uint32_t(len(out)))
+		m := fill(out)
 		if m >= 0 && int(m) < len(out) {
 			return out[:m], nil
 		}

@@ -1,18 +1,11 @@
 package vk
 
-/*
-#cgo CFLAGS: -I${SRCDIR}/include -O2
-#cgo linux LDFLAGS: -ldl
-#include "cvk.h"
-#include <stdlib.h>
-*/
-import "C"
-
 import (
 	"os"
 	"runtime"
 	"sync"
-	"unsafe"
+
+	"github.com/vkattn/vkattn/vk/internal/abi"
 )
 
 // loader is the process's own Vulkan loader, opened once; a failure is not remembered, so that a caller may set
@@ -75,11 +68,14 @@ func openFirst(names []string) (gipa uintptr, name string, err error) {
 }
 
 func openLoader(name string) (gipa uintptr, reason string) {
-	cname := C.CString(name)
-	defer C.free(unsafe.Pointer(cname))
-	var msg [256]C.char
-	p := C.vka_open_loader(cname, &msg[0], C.size_t(len(msg)))
-	return uintptr(p), C.GoString(&msg[0])
+	library, err := abi.Open(name)
+	if err != nil {
+		return 0, err.Error()
+	}
+	if gipa = abi.Symbol(library, "vkGetInstanceProcAddr"); gipa == 0 {
+		return 0, "it has no vkGetInstanceProcAddr"
+	}
+	return gipa, ""
 }
 
 // LoaderName returns the library that Load opened, "" before.

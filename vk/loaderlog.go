@@ -1,22 +1,17 @@
 package vk
 
-/*
-#include "cvk.h"
-#include <stdlib.h>
-*/
-import "C"
-
 import (
 	"errors"
 	"slices"
 	"strings"
-	"unsafe"
+
+	"github.com/vkattn/vkattn/vk/internal/abi"
 )
 
 // withLoaderErrors adds to an error of vkCreateInstance that says that there is no driver, or not the layer, what the loader says of those
 // that are installed and that it could not load, most often the name of a library that is missing. The loader tells that to a messenger
 // alone, which the instance of a caller has none of, so it is asked once more.
-func withLoaderErrors(err error, gipa C.uint64_t, app string, version Version, debug bool, layers []string) error {
+func withLoaderErrors(err error, gipa uintptr, app string, version Version, debug bool, layers []string) error {
 	var call *CallError
 	if !debug || !errors.Is(err, ErrIncompatibleDriver) && !errors.Is(err, ErrLayerNotPresent) || !errors.As(err, &call) {
 		return err
@@ -28,14 +23,11 @@ func withLoaderErrors(err error, gipa C.uint64_t, app string, version Version, d
 		}
 	})
 	defer receivers.Delete(receiver)
-	chain := C.vka_loader_chain_new(C.uint64_t(receiver))
-	if chain == nil {
-		return err
-	}
-	defer C.free(unsafe.Pointer(chain))
+	f := abi.NewFrame()
+	defer f.Free()
 	if handle, _, again := createInstance(nil, app, version, layers, []string{extDebugUtils}, false,
-		C.vka_instance_chain_head(chain, 1, 0)); again == nil {
-		C.vka_instance_destroy_unloaded(gipa, C.uint64_t(handle)) // the first attempt was made to fail
+		newLoaderChain(f, receiver)); again == nil {
+		destroyUnloaded(gipa, handle) // the first attempt was made to fail
 		return err
 	}
 	return &CallError{Call: call.Call, Result: call.Result, Detail: strings.Join(said, "; ")}

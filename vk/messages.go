@@ -1,14 +1,11 @@
 package vk
 
-/*
-#include "cvk.h"
-*/
-import "C"
-
 import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+
+	"github.com/vkattn/vkattn/vk/internal/abi"
 )
 
 // Severity is a VkDebugUtilsMessageSeverityFlagBitsEXT.
@@ -52,7 +49,7 @@ type Message struct {
 // String returns severity, id and text.
 func (m Message) String() string { return fmt.Sprintf("%v %s: %s", m.Severity, m.ID, m.Text) }
 
-// C knows a receiver of messages by number, never by pointer.
+// The driver knows a receiver of messages by number, never by pointer.
 var (
 	receivers    sync.Map // uint64 → receiver
 	lastReceiver atomic.Uint64
@@ -67,16 +64,32 @@ func addReceiver(f receiver) uint64 {
 	return id
 }
 
-//export vkattnMessage
-func vkattnMessage(id C.uint64_t, severity, types C.uint32_t, name *C.char, number C.int32_t, text *C.char, module C.uint32_t) {
-	m := Message{Severity: Severity(severity), Types: MessageTypes(types), Number: int32(number)}
-	if name != nil {
-		m.ID = C.GoString(name)
+// modules is what the module declares that a thread makes a pipeline of: [declares] by [abi.Thread].
+var modules sync.Map
+
+// onMessage is a PFN_vkDebugUtilsMessengerCallbackEXT. The layers call it on the thread that made the call they object to, and the driver
+// on any.
+func onMessage(severity, types, data, receiver uintptr) (abort uintptr) {
+	d := abi.At[abi.DebugUtilsMessengerCallbackDataEXT](data)
+	m := Message{Severity: Severity(uint32(severity)), Types: MessageTypes(uint32(types)), Number: d.MessageIdNumber,
+		ID: abi.Text(d.PMessageIdName), Text: abi.Text(d.PMessage)}
+	var module declares
+	if x, ok := modules.Load(abi.Thread()); ok {
+		module = x.(declares)
 	}
-	if text != nil {
-		m.Text = C.GoString(text)
-	}
-	deliver(uint64(id), m, declares(module))
+	deliver(uint64(receiver), m, module)
+	return 0
+}
+
+var messageCallback = sync.OnceValue(func() uintptr { return abi.Callback(onMessage) })
+
+// describeMessenger says what a receiver hears, on memory of zeros.
+func describeMessenger(m *abi.DebugUtilsMessengerCreateInfoEXT, receiver uint64) {
+	m.Init()
+	m.MessageSeverity = abi.DebugUtilsMessageSeverityWarningBitEXT | abi.DebugUtilsMessageSeverityErrorBitEXT
+	// Not the general type: with it the loader reports drivers that have nothing to do with us.
+	m.MessageType = abi.DebugUtilsMessageTypeValidationBitEXT | abi.DebugUtilsMessageTypePerformanceBitEXT
+	m.PfnUserCallback, m.PUserData = messageCallback(), uintptr(receiver)
 }
 
 // deliver hands a message to its receiver, if that is still there.

@@ -1,16 +1,10 @@
 package vk
 
-/*
-#include "cvk.h"
-#include <stdlib.h>
-*/
-import "C"
-
 import (
 	"fmt"
-	"unsafe"
 
 	"github.com/vkattn/vkattn/internal/spirv"
+	"github.com/vkattn/vkattn/vk/internal/abi"
 )
 
 // PipelineCache is a VkPipelineCache. It is safe for concurrent use.
@@ -25,16 +19,12 @@ func (d *Device) NewPipelineCache(data []byte) (*PipelineCache, error) {
 		return nil, err
 	}
 	defer d.leave()
-	var h C.uint64_t
-	var p unsafe.Pointer
-	if len(data) > 0 {
-		p = unsafe.Pointer(&data[0])
-	}
-	if err := d.check("vkCreatePipelineCache", C.vka_cache_create(d.table, p, C.size_t(len(data)), &h)); err != nil {
+	var h uintptr
+	if err := d.check("vkCreatePipelineCache", d.table.createCache(data, &h)); err != nil {
 		return nil, err
 	}
 	c := &PipelineCache{}
-	c.init(d, uintptr(h))
+	c.init(d, h)
 	d.track(c)
 	return c, nil
 }
@@ -55,16 +45,15 @@ func (c *PipelineCache) Data() ([]byte, error) {
 	}
 	defer c.leave()
 	for {
-		var size C.size_t
-		if err := c.dev.check("vkGetPipelineCacheData", C.vka_cache_data(c.dev.table, C.uint64_t(c.handle.Load()), nil,
-			&size)); err != nil {
+		var size uintptr
+		if err := c.dev.check("vkGetPipelineCacheData", c.dev.table.cacheData(c.handle.Load(), nil, &size)); err != nil {
 			return nil, err
 		}
 		if size == 0 {
 			return nil, nil
 		}
 		data := make([]byte, size)
-		r := C.vka_cache_data(c.dev.table, C.uint64_t(c.handle.Load()), unsafe.Pointer(&data[0]), &size)
+		r := c.dev.table.cacheData(c.handle.Load(), data, &size)
 		if err := c.dev.check("vkGetPipelineCacheData", r); err != nil {
 			return nil, err
 		}
@@ -96,7 +85,7 @@ func (c *PipelineCache) merge(o *PipelineCache) error {
 	if o.handle.Load() == 0 {
 		return ErrClosed
 	}
-	return c.dev.check("vkMergePipelineCaches", C.vka_cache_merge(c.dev.table, C.uint64_t(c.handle.Load()), C.uint64_t(o.handle.Load())))
+	return c.dev.check("vkMergePipelineCaches", c.dev.table.mergeCache(c.handle.Load(), o.handle.Load()))
 }
 
 // Close destroys the cache; pipelines made with it stay. A second call does nothing.
@@ -110,7 +99,7 @@ func (c *PipelineCache) Close() error {
 func (c *PipelineCache) destroy() {
 	handle, done := c.take()
 	defer done()
-	C.vka_cache_destroy(c.dev.table, C.uint64_t(handle))
+	c.dev.table.destroyHandle(callDestroyPipelineCache, handle)
 }
 
 // SpecConstant is the value of one 32-bit specialization constant.
@@ -194,41 +183,26 @@ func (d *Device) NewComputePipeline(i PipelineInfo) (*ComputePipeline, error) {
 	if i.Entry == "" {
 		i.Entry = "main"
 	}
-	entry := C.CString(i.Entry)
-	defer C.free(unsafe.Pointer(entry))
-	info := C.vka_pipeline_info{
-		bindings: C.uint32_t(i.Bindings), push_bytes: C.uint32_t(i.PushBytes), subgroup_size: C.uint32_t(i.SubgroupSize),
-		full_subgroups: cbool(i.FullSubgroups), capture_stats: cbool(i.CaptureStats), declares: C.uint32_t(declared(i.Code)),
-	}
 	if !d.requiresSubgroups() { // the size is the only one then: checkPipeline
-		info.subgroup_size = 0
+		i.SubgroupSize = 0
 	}
+	var cache uintptr
 	if i.Cache != nil {
 		// Not alone, and so not through enter: several pipelines may be made with one cache at once.
 		i.Cache.use.RLock()
 		defer i.Cache.use.RUnlock()
-		handle := i.Cache.handle.Load()
-		if handle == 0 {
+		if cache = i.Cache.handle.Load(); cache == 0 {
 			return nil, fmt.Errorf("vk: NewComputePipeline: Cache: %w", ErrClosed)
 		}
-		info.cache = C.uint64_t(handle)
 	}
-	var spec *C.uint32_t
-	if len(i.Spec) > 0 {
-		spec = (*C.uint32_t)(unsafe.Pointer(&i.Spec[0]))
+	p := &ComputePipeline{name: i.Name, bindings: i.Bindings, pushBytes: i.PushBytes, stats: i.CaptureStats}
+	var made nativePipeline
+	if failed, r := d.table.createPipeline(&i, cache, &made); r != 0 {
+		return nil, d.checkFor(failed.String(), r, i.Name)
 	}
-	var out C.vka_pipeline
-	r := C.vka_pipeline_create(d.table, &info, (*C.uint32_t)(unsafe.Pointer(&i.Code[0])), C.size_t(4*len(i.Code)),
-		entry, spec, C.uint32_t(len(i.Spec)), &out)
-	if r != 0 {
-		return nil, d.checkFor(C.GoString(out.call), r, i.Name)
-	}
-	p := &ComputePipeline{
-		name: i.Name, layout: uintptr(out.layout), sets: uintptr(out.set_layout),
-		bindings: i.Bindings, pushBytes: i.PushBytes, stats: i.CaptureStats,
-	}
-	p.init(d, uintptr(out.pipeline))
-	d.name(C.VK_OBJECT_TYPE_PIPELINE, uintptr(out.pipeline), i.Name)
+	p.layout, p.sets = made.layout, made.sets
+	p.init(d, made.pipeline)
+	d.name(abi.ObjectTypePipeline, made.pipeline, i.Name)
 	d.track(p)
 	return p, nil
 }
@@ -263,15 +237,9 @@ func (p *ComputePipeline) Stats() ([]Stat, error) {
 	if !p.stats {
 		return nil, argErr("ComputePipeline.Stats", "pipeline", p.name, "it must have been made with CaptureStats")
 	}
-	var out [128]C.vka_stat
-	var call *C.char // the last one
-	n := C.vka_pipeline_stats(p.dev.table, C.uint64_t(p.handle.Load()), &out[0], C.uint32_t(len(out)), &call)
-	if err := p.dev.checkFor(C.GoString(call), n, p.name); err != nil {
+	stats, failed, r := p.dev.table.pipelineStats(p.handle.Load())
+	if err := p.dev.checkFor(failed.String(), r, p.name); err != nil {
 		return nil, err
-	}
-	stats := make([]Stat, min(int(n), len(out)))
-	for i := range stats {
-		stats[i] = Stat{C.GoString(&out[i].name[0]), C.GoString(&out[i].description[0]), float64(out[i].value)}
 	}
 	return stats, nil
 }
@@ -287,5 +255,5 @@ func (p *ComputePipeline) Close() error {
 func (p *ComputePipeline) destroy() {
 	handle, done := p.take()
 	defer done()
-	C.vka_pipeline_destroy(p.dev.table, C.uint64_t(handle), C.uint64_t(p.layout), C.uint64_t(p.sets))
+	p.dev.table.destroyPipeline(&nativePipeline{handle, p.layout, p.sets})
 }

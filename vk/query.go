@@ -1,14 +1,6 @@
 package vk
 
-/*
-#include "cvk.h"
-*/
-import "C"
-
-import (
-	"fmt"
-	"unsafe"
-)
+import "fmt"
 
 // QueryPool holds timestamps.
 type QueryPool struct {
@@ -31,12 +23,12 @@ func (d *Device) NewQueryPool(timestamps int) (*QueryPool, error) {
 		return nil, fmt.Errorf("vk: NewQueryPool: queue family %d of %q has no timestamps: %w", d.queue.family, d.facts.Name,
 			ErrUnsupported)
 	}
-	var h C.uint64_t
-	if err := d.check("vkCreateQueryPool", C.vka_query_pool_create(d.table, C.uint32_t(timestamps), &h)); err != nil {
+	var h uintptr
+	if err := d.check("vkCreateQueryPool", d.table.createQueryPool(uint32(timestamps), &h)); err != nil {
 		return nil, err
 	}
 	p := &QueryPool{count: timestamps}
-	p.init(d, uintptr(h))
+	p.init(d, h)
 	d.track(p)
 	return p, nil
 }
@@ -61,8 +53,7 @@ func (p *QueryPool) Results(first int, dst []uint64) error {
 	if len(dst) == 0 {
 		return nil
 	}
-	r := C.vka_query_results(p.dev.table, C.uint64_t(p.handle.Load()), C.uint32_t(first), C.uint32_t(len(dst)),
-		(*C.uint64_t)(unsafe.Pointer(&dst[0])))
+	r := p.dev.table.queryResults(p.handle.Load(), uint32(first), dst)
 	if err := p.dev.check("vkGetQueryPoolResults", r); err != nil {
 		return err
 	}
@@ -98,5 +89,5 @@ func (p *QueryPool) Close() error {
 func (p *QueryPool) destroy() {
 	handle, done := p.take()
 	defer done()
-	C.vka_query_pool_destroy(p.dev.table, C.uint64_t(handle))
+	p.dev.table.destroyHandle(callDestroyQueryPool, handle)
 }

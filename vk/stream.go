@@ -45,7 +45,7 @@ type BufferRange struct {
 	Size   uint64
 }
 
-// Opcodes of an encoded stream; command.c decodes them. A command is one word, opcode | length<<8 with the length in words
+// Opcodes of an encoded stream, which deviceTable.execute decodes. A command is one word, opcode | length<<8 with the length in words
 // including itself, and its operands.
 const (
 	opBind = iota + 1
@@ -64,7 +64,7 @@ const (
 	opDispatchIndirect
 )
 
-// Stream is a list of commands, encoded in plain words, that [CommandBuffer.Execute] records with a single call into C.
+// Stream is a list of commands, encoded in plain words, that [CommandBuffer.Execute] records.
 //
 // The zero value is an empty stream. Reset keeps the memory, so that encoding into a warm stream allocates nothing. A
 // stream may be executed any number of times. It holds handles, not objects: everything it names must stay open until the

@@ -178,7 +178,9 @@ func TestNoAllocations(t *testing.T) {
 	step()
 	n := testing.AllocsPerRun(100, step)
 	require.NoError(t, err)
-	require.Zero(t, n, "allocations per run")
+	if !vktest.Race {
+		require.Zero(t, n, "allocations per run")
+	}
 	r.check(t, 1, 1)
 }
 

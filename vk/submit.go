@@ -1,15 +1,9 @@
 package vk
 
-/*
-#include "cvk.h"
-*/
-import "C"
-
 import (
 	"fmt"
 	"sync"
 	"time"
-	"unsafe"
 )
 
 // TimelinePoint is a value of a timeline semaphore, to wait for or to signal.
@@ -81,8 +75,8 @@ func (q *Queue) Submit(s Submission) error {
 	}
 	defer d.leave()
 	waits, signals := len(s.Wait)+len(s.WaitBinary), len(s.Signal)+len(s.SignalBinary)
-	if waits > C.VKA_MAX_SEMAPHORES || signals > C.VKA_MAX_SEMAPHORES {
-		return argErr(call, "len(Wait), len(Signal)", [2]int{waits, signals}, fmt.Sprintf("each must be at most %d", C.VKA_MAX_SEMAPHORES))
+	if waits > maxSemaphores || signals > maxSemaphores {
+		return argErr(call, "len(Wait), len(Signal)", [2]int{waits, signals}, fmt.Sprintf("each must be at most %d", maxSemaphores))
 	}
 	var fence uintptr
 	if s.Fence != nil {
@@ -110,12 +104,10 @@ func (q *Queue) Submit(s Submission) error {
 	if err := q.appendPoints("Signal", s.Signal, s.SignalBinary); err != nil {
 		return err
 	}
-	if len(q.scratch) == 0 {
-		q.scratch = append(q.scratch, 0) // so that there is an address to pass
-	}
 	q.used = true
-	r := C.vka_submit(d.table, C.uint64_t(q.handle), (*C.uint64_t)(unsafe.Pointer(&q.scratch[0])),
-		C.uint32_t(len(s.Commands)), C.uint32_t(waits), C.uint32_t(signals), cbool(len(s.Wait)+len(s.Signal) > 0), C.uint64_t(fence))
+	signalsAt := len(s.Commands) + 2*waits
+	r := d.table.submit(q.handle, &submission{commands: q.scratch[:len(s.Commands)], waits: q.scratch[len(s.Commands):signalsAt],
+		signals: q.scratch[signalsAt:], timeline: len(s.Wait)+len(s.Signal) > 0, fence: fence})
 	if err := d.check("vkQueueSubmit", r); err != nil {
 		return err
 	}
@@ -164,14 +156,14 @@ func (q *Queue) WaitIdle() error {
 func (q *Queue) waitIdle() error {
 	q.lock()
 	defer q.unlock()
-	return q.dev.check("vkQueueWaitIdle", C.vka_queue_wait_idle(q.dev.table, C.uint64_t(q.handle)))
+	return q.dev.check("vkQueueWaitIdle", q.dev.table.waitQueueIdle(q.handle))
 }
 
 // waitSlice bounds one wait inside the driver, so that Close is not kept waiting by somebody who waits for ever.
 const waitSlice = 100 * time.Millisecond
 
 // waitSliced calls wait with slices of the timeout until it returns something else than Timeout; a negative timeout never ends.
-func waitSliced(timeout time.Duration, wait func(ns C.uint64_t) (Result, error)) error {
+func waitSliced(timeout time.Duration, wait func(ns uint64) (Result, error)) error {
 	var deadline time.Time
 	if timeout >= 0 {
 		deadline = time.Now().Add(timeout)
@@ -181,7 +173,7 @@ func waitSliced(timeout time.Duration, wait func(ns C.uint64_t) (Result, error))
 		if timeout >= 0 {
 			slice = max(0, min(slice, time.Until(deadline)))
 		}
-		r, err := wait(C.uint64_t(slice))
+		r, err := wait(uint64(slice))
 		if err != nil {
 			return err
 		}
@@ -203,12 +195,12 @@ func (d *Device) NewFence(signaled bool) (*Fence, error) {
 		return nil, err
 	}
 	defer d.leave()
-	var h C.uint64_t
-	if err := d.check("vkCreateFence", C.vka_fence_create(d.table, cbool(signaled), &h)); err != nil {
+	var h uintptr
+	if err := d.check("vkCreateFence", d.table.createFence(signaled, &h)); err != nil {
 		return nil, err
 	}
 	f := &Fence{}
-	f.init(d, uintptr(h))
+	f.init(d, h)
 	d.track(f)
 	return f, nil
 }
@@ -222,12 +214,12 @@ func (f *Fence) enter() error {
 
 // Wait waits until the fence is signaled. When the timeout passes first it returns [Timeout]; a negative timeout never ends.
 func (f *Fence) Wait(timeout time.Duration) error {
-	return waitSliced(timeout, func(ns C.uint64_t) (Result, error) {
+	return waitSliced(timeout, func(ns uint64) (Result, error) {
 		if err := f.enter(); err != nil {
 			return 0, err
 		}
 		defer f.leave()
-		r := C.vka_fence_wait(f.dev.table, C.uint64_t(f.handle.Load()), ns)
+		r := f.dev.table.waitFence(f.handle.Load(), ns)
 		return Result(r), f.dev.check("vkWaitForFences", r)
 	})
 }
@@ -238,7 +230,7 @@ func (f *Fence) Signaled() (bool, error) {
 		return false, err
 	}
 	defer f.leave()
-	r := C.vka_fence_status(f.dev.table, C.uint64_t(f.handle.Load()))
+	r := f.dev.table.fenceStatus(f.handle.Load())
 	return Result(r) == Success, f.dev.check("vkGetFenceStatus", r)
 }
 
@@ -248,7 +240,7 @@ func (f *Fence) Reset() error {
 		return err
 	}
 	defer f.leave()
-	return f.dev.check("vkResetFences", C.vka_fence_reset(f.dev.table, C.uint64_t(f.handle.Load())))
+	return f.dev.check("vkResetFences", f.dev.table.resetFence(f.handle.Load()))
 }
 
 // Close destroys the fence, which must not be part of unfinished work. A second call does nothing.
@@ -262,7 +254,7 @@ func (f *Fence) Close() error {
 func (f *Fence) destroy() {
 	handle, done := f.take()
 	defer done()
-	C.vka_fence_destroy(f.dev.table, C.uint64_t(handle))
+	f.dev.table.destroyHandle(callDestroyFence, handle)
 }
 
 // TimelineSemaphore is a semaphore with a value that only grows. It is safe for concurrent use until closed.
@@ -277,12 +269,12 @@ func (d *Device) NewTimelineSemaphore(initial uint64) (*TimelineSemaphore, error
 	if !d.enabled.TimelineSemaphore {
 		return nil, fmt.Errorf("vk: NewTimelineSemaphore: the feature TimelineSemaphore is not enabled: %w", ErrUnsupported)
 	}
-	var h C.uint64_t
-	if err := d.check("vkCreateSemaphore", C.vka_timeline_create(d.table, C.uint64_t(initial), &h)); err != nil {
+	var h uintptr
+	if err := d.check("vkCreateSemaphore", d.table.createTimeline(initial, &h)); err != nil {
 		return nil, err
 	}
 	t := &TimelineSemaphore{}
-	t.init(d, uintptr(h))
+	t.init(d, h)
 	d.track(t)
 	return t, nil
 }
@@ -300,19 +292,19 @@ func (t *TimelineSemaphore) Value() (uint64, error) {
 		return 0, err
 	}
 	defer t.leave()
-	var v C.uint64_t
-	r := C.vka_timeline_value(t.dev.table, C.uint64_t(t.handle.Load()), &v)
-	return uint64(v), t.dev.check("vkGetSemaphoreCounterValue", r)
+	var v uint64
+	r := t.dev.table.timelineValue(t.handle.Load(), &v)
+	return v, t.dev.check("vkGetSemaphoreCounterValue", r)
 }
 
 // Wait waits until the value is reached. When the timeout passes first it returns [Timeout]; a negative timeout never ends.
 func (t *TimelineSemaphore) Wait(value uint64, timeout time.Duration) error {
-	return waitSliced(timeout, func(ns C.uint64_t) (Result, error) {
+	return waitSliced(timeout, func(ns uint64) (Result, error) {
 		if err := t.enter(); err != nil {
 			return 0, err
 		}
 		defer t.leave()
-		r := C.vka_timeline_wait(t.dev.table, C.uint64_t(t.handle.Load()), C.uint64_t(value), ns)
+		r := t.dev.table.waitTimeline(t.handle.Load(), value, ns)
 		return Result(r), t.dev.check("vkWaitSemaphores", r)
 	})
 }
@@ -323,7 +315,7 @@ func (t *TimelineSemaphore) Signal(value uint64) error {
 		return err
 	}
 	defer t.leave()
-	return t.dev.check("vkSignalSemaphore", C.vka_timeline_signal(t.dev.table, C.uint64_t(t.handle.Load()), C.uint64_t(value)))
+	return t.dev.check("vkSignalSemaphore", t.dev.table.signalTimeline(t.handle.Load(), value))
 }
 
 // Handle returns the VkSemaphore, 0 after Close.
@@ -340,5 +332,5 @@ func (t *TimelineSemaphore) Close() error {
 func (t *TimelineSemaphore) destroy() {
 	handle, done := t.take()
 	defer done()
-	C.vka_timeline_destroy(t.dev.table, C.uint64_t(handle))
+	t.dev.table.destroyHandle(callDestroySemaphore, handle)
 }

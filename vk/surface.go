@@ -1,14 +1,11 @@
 package vk
 
-/*
-#include "cvk.h"
-*/
-import "C"
-
 import (
 	"fmt"
 	"slices"
 	"sync"
+
+	"github.com/vkattn/vkattn/vk/internal/abi"
 )
 
 // HeadlessSurface is the instance extension of surfaces without a window, [Instance.NewHeadlessSurface]; it comes with VK_KHR_surface.
@@ -35,7 +32,7 @@ func (in *Instance) AdoptSurface(handle uintptr) (*Surface, error) {
 	if err := in.forSurfaces("AdoptSurface"); err != nil {
 		return nil, err
 	}
-	in.faults.countSurface()
+	in.faults.count("SurfaceKHR", 1)
 	return in.newSurface(handle), nil
 }
 
@@ -51,11 +48,11 @@ func (in *Instance) NewHeadlessSurface() (*Surface, error) {
 		return nil, fmt.Errorf("vk: NewHeadlessSurface: the instance was made without the extension %s: %w", HeadlessSurface,
 			ErrUnsupported)
 	}
-	var h C.uint64_t
-	if err := callErr("vkCreateHeadlessSurfaceEXT", Result(C.vka_headless_surface_create(in.table, &h)), ""); err != nil {
+	var h uintptr
+	if err := callErr("vkCreateHeadlessSurfaceEXT", Result(in.table.createHeadlessSurface(&h)), ""); err != nil {
 		return nil, err
 	}
-	return in.newSurface(uintptr(h)), nil
+	return in.newSurface(h), nil
 }
 
 // forSurfaces says why there can be no surface; in.mu is held.
@@ -63,7 +60,7 @@ func (in *Instance) forSurfaces(call string) error {
 	if in.closed {
 		return ErrClosed
 	}
-	if C.vka_has_surfaces(in.table) == 0 {
+	if !in.table.hasSurfaces() {
 		return fmt.Errorf("vk: %s: the instance was made without the extension VK_KHR_surface: %w", call, ErrUnsupported)
 	}
 	return nil
@@ -79,7 +76,7 @@ func (in *Instance) newSurface(handle uintptr) *Surface {
 func (in *Instance) destroySurfaces() {
 	for s := range in.surfaces {
 		s.mu.Lock()
-		C.vka_surface_destroy(in.table, C.uint64_t(s.handle))
+		in.table.destroySurface(s.handle)
 		s.handle = 0
 		s.mu.Unlock()
 	}
@@ -103,7 +100,7 @@ func (s *Surface) Close() error {
 	if s.swapchains > 0 {
 		return argErr("Surface.Close", "surface", fmt.Sprintf("with %d open swapchains", s.swapchains), "they must be closed first")
 	}
-	C.vka_surface_destroy(in.table, C.uint64_t(s.handle))
+	in.table.destroySurface(s.handle)
 	s.handle = 0
 	delete(in.surfaces, s)
 	return nil
@@ -133,9 +130,9 @@ func (p *PhysicalDevice) family(s *Surface) (uint32, error) {
 		return 0, fmt.Errorf("vk: device %q has no %s, so that it cannot show anything: %w", p.facts.Name, extSwapchain, ErrUnsupported)
 	}
 	i, err := familyWhere(p.facts, func(family uint32) (bool, error) {
-		var yes C.uint32_t
-		r := C.vka_surface_support(p.instance.table, C.uint64_t(p.handle), C.uint32_t(family), C.uint64_t(handle), &yes)
-		return yes != 0, callErr("vkGetPhysicalDeviceSurfaceSupportKHR", Result(r), p.facts.Name)
+		var yes bool
+		r := p.instance.table.surfaceSupport(p.handle, family, handle, &yes)
+		return yes, callErr("vkGetPhysicalDeviceSurfaceSupportKHR", Result(r), p.facts.Name)
 	})
 	if err == nil && i < 0 {
 		err = fmt.Errorf("vk: device %q has no queue family that computes and presents to this surface: %w", p.facts.Name, ErrUnsupported)
@@ -167,45 +164,42 @@ func (m PresentMode) String() string {
 }
 
 // native is the VkPresentModeKHR.
-func (m PresentMode) native() C.VkPresentModeKHR {
+func (m PresentMode) native() uint32 {
 	switch m {
 	case PresentMailbox:
-		return C.VK_PRESENT_MODE_MAILBOX_KHR
+		return abi.PresentModeMailboxKHR
 	case PresentImmediate:
-		return C.VK_PRESENT_MODE_IMMEDIATE_KHR
+		return abi.PresentModeImmediateKHR
 	}
-	return C.VK_PRESENT_MODE_FIFO_KHR
+	return abi.PresentModeFifoKHR
 }
 
 // The formats whose pixels are four bytes that a display shows as they are, and how they are called.
 const (
-	formatRGBA = C.VK_FORMAT_R8G8B8A8_UNORM
-	formatBGRA = C.VK_FORMAT_B8G8R8A8_UNORM
+	formatRGBA = abi.FormatR8g8b8a8Unorm
+	formatBGRA = abi.FormatB8g8r8a8Unorm
 )
 
 // surfaceFacts are what a swapchain is chosen by.
 type surfaceFacts struct {
-	capabilities C.VkSurfaceCapabilitiesKHR
-	format       C.uint32_t
-	modes        []C.VkPresentModeKHR
+	capabilities abi.SurfaceCapabilitiesKHR
+	format       uint32
+	modes        []uint32
 }
 
 func (d *Device) askSurface(handle uintptr) (f surfaceFacts, err error) {
-	physical, surface := C.uint64_t(d.physical), C.uint64_t(handle)
-	if err := d.check("vkGetPhysicalDeviceSurfaceCapabilitiesKHR", C.vka_surface_capabilities(d.instance, physical, surface,
+	if err := d.check("vkGetPhysicalDeviceSurfaceCapabilitiesKHR", d.instance.surfaceCapabilities(d.physical, handle,
 		&f.capabilities)); err != nil {
 		return f, err
 	}
-	formats, err := list("vkGetPhysicalDeviceSurfaceFormatsKHR", func(out *C.VkSurfaceFormatKHR, n C.uint32_t) C.int32_t {
-		return C.vka_surface_formats(d.instance, physical, surface, out, n)
+	formats, err := list("vkGetPhysicalDeviceSurfaceFormatsKHR", func(out []abi.SurfaceFormatKHR) int32 {
+		return d.instance.surfaceFormats(d.physical, handle, out)
 	})
 	if err != nil {
 		return f, err
 	}
-	suits := func(format C.uint32_t) bool {
-		return slices.ContainsFunc(formats, func(x C.VkSurfaceFormatKHR) bool {
-			return C.uint32_t(x.format) == format && x.colorSpace == C.VK_COLOR_SPACE_SRGB_NONLINEAR_KHR
-		})
+	suits := func(format uint32) bool {
+		return slices.Contains(formats, abi.SurfaceFormatKHR{Format: format, ColorSpace: abi.ColorSpaceSrgbNonlinearKHR})
 	}
 	switch {
 	case suits(formatBGRA):
@@ -215,8 +209,8 @@ func (d *Device) askSurface(handle uintptr) (f surfaceFacts, err error) {
 	default:
 		return f, fmt.Errorf("vk: the surface takes no images of four 8-bit channels from device %q: %w", d.facts.Name, ErrUnsupported)
 	}
-	f.modes, err = list("vkGetPhysicalDeviceSurfacePresentModesKHR", func(out *C.VkPresentModeKHR, n C.uint32_t) C.int32_t {
-		return C.vka_surface_modes(d.instance, physical, surface, out, n)
+	f.modes, err = list("vkGetPhysicalDeviceSurfacePresentModesKHR", func(out []uint32) int32 {
+		return d.instance.surfaceModes(d.physical, handle, out)
 	})
 	return f, err
 }

@@ -1,16 +1,13 @@
 package vk
 
-/*
-#include "cvk.h"
-*/
-import "C"
-
 import (
 	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
 	"time"
+
+	"github.com/vkattn/vkattn/vk/internal/abi"
 )
 
 // ErrNoArea is returned by NewSwapchain for a surface without a pixel, as a minimised window's may be. It passes when the window has
@@ -58,7 +55,7 @@ func (d *Device) NewSwapchain(i SwapchainInfo) (*Swapchain, error) {
 		return nil, err
 	}
 	defer d.leave()
-	if !d.presents || C.vka_has_swapchains(d.table) == 0 {
+	if !d.presents || !d.table.hasSwapchains() {
 		return nil, fmt.Errorf("vk: %s: the device was opened without %s (DeviceOptions.Surface): %w", call, extSwapchain, ErrUnsupported)
 	}
 	if i.Surface == nil || (d.parent != nil && i.Surface.instance != d.parent) || i.Surface.instance.handle != d.external.Instance {
@@ -87,59 +84,60 @@ func (d *Device) NewSwapchain(i SwapchainInfo) (*Swapchain, error) {
 	if err != nil {
 		return nil, err
 	}
-	var h C.uint64_t
-	r := C.vka_swapchain_create(d.table, &info, &h)
+	var h uintptr
+	r := d.table.createSwapchain(&info, &h)
 	if i.Old != nil {
 		i.Old.retired.Store(true) // even where making its successor failed
 	}
 	if err := d.checkFor("vkCreateSwapchainKHR", r, fmt.Sprintf("%d × %d pixels", s.width, s.height)); err != nil {
 		return nil, err
 	}
-	images, err := list("vkGetSwapchainImagesKHR", func(out *C.uint64_t, n C.uint32_t) C.int32_t {
-		return C.vka_swapchain_images(d.table, h, out, n)
+	images, err := list("vkGetSwapchainImagesKHR", func(out []uintptr) int32 {
+		return d.table.swapchainImages(h, out)
 	})
 	if err != nil {
-		C.vka_swapchain_destroy(d.table, h)
+		d.table.destroyHandle(callDestroySwapchainKHR, h)
 		return nil, err
 	}
-	for _, x := range images {
-		s.images = append(s.images, uintptr(x))
-	}
-	s.init(d, uintptr(h))
+	s.images = images
+	s.init(d, h)
 	i.Surface.swapchains++
 	d.track(s)
 	return s, nil
 }
 
 // describeSwapchain chooses what the surface leaves open.
-func describeSwapchain(device string, i *SwapchainInfo, f *surfaceFacts) (*Swapchain, C.vka_swapchain_info, error) {
+func describeSwapchain(device string, i *SwapchainInfo, f *surfaceFacts) (*Swapchain, abi.SwapchainCreateInfoKHR, error) {
 	c := &f.capabilities
-	info := C.vka_swapchain_info{
-		surface: C.uint64_t(i.Surface.handle), format: f.format, color_space: C.VK_COLOR_SPACE_SRGB_NONLINEAR_KHR,
-		width: c.currentExtent.width, height: c.currentExtent.height, transform: C.uint32_t(c.currentTransform),
+	size := c.CurrentExtent
+	info := abi.SwapchainCreateInfoKHR{
+		Surface: uint64(i.Surface.handle), ImageFormat: f.format, ImageColorSpace: abi.ColorSpaceSrgbNonlinearKHR,
+		ImageArrayLayers: 1, ImageSharingMode: abi.SharingModeExclusive, PreTransform: c.CurrentTransform,
+		Clipped: 0, // whoever reads images back reads all of them
 	}
-	if info.width == ^C.uint32_t(0) { // the surface has the size of its images
+	if size.Width == ^uint32(0) { // the surface has the size of its images
 		if i.Width == 0 || i.Height == 0 {
 			return nil, info, ErrNoArea
 		}
-		info.width = min(max(C.uint32_t(i.Width), c.minImageExtent.width), c.maxImageExtent.width)
-		info.height = min(max(C.uint32_t(i.Height), c.minImageExtent.height), c.maxImageExtent.height)
+		size.Width = min(max(i.Width, c.MinImageExtent.Width), c.MaxImageExtent.Width)
+		size.Height = min(max(i.Height, c.MinImageExtent.Height), c.MaxImageExtent.Height)
 	}
-	if info.width == 0 || info.height == 0 || c.maxImageExtent.width == 0 || c.maxImageExtent.height == 0 {
+	if size.Width == 0 || size.Height == 0 || c.MaxImageExtent.Width == 0 || c.MaxImageExtent.Height == 0 {
 		return nil, info, ErrNoArea
 	}
+	info.ImageExtent = size
 	// One more than the driver needs itself, so that acquiring does not wait for it.
-	if info.images = c.minImageCount + 1; c.maxImageCount != 0 {
-		info.images = min(info.images, c.maxImageCount)
+	if info.MinImageCount = c.MinImageCount + 1; c.MaxImageCount != 0 {
+		info.MinImageCount = min(info.MinImageCount, c.MaxImageCount)
 	}
-	if info.usage = C.VK_IMAGE_USAGE_TRANSFER_DST_BIT; C.uint32_t(c.supportedUsageFlags)&info.usage == 0 {
+	if info.ImageUsage = abi.ImageUsageTransferDstBit; c.SupportedUsageFlags&info.ImageUsage == 0 {
 		return nil, info, fmt.Errorf("vk: the surface takes no pixels that device %q copies to it: %w", device, ErrUnsupported)
 	}
-	info.usage |= C.uint32_t(c.supportedUsageFlags) & C.VK_IMAGE_USAGE_TRANSFER_SRC_BIT
-	for _, alpha := range []C.uint32_t{C.VK_COMPOSITE_ALPHA_OPAQUE_BIT_KHR, C.VK_COMPOSITE_ALPHA_INHERIT_BIT_KHR,
-		C.VK_COMPOSITE_ALPHA_PRE_MULTIPLIED_BIT_KHR, C.VK_COMPOSITE_ALPHA_POST_MULTIPLIED_BIT_KHR} {
-		if C.uint32_t(c.supportedCompositeAlpha)&alpha != 0 {
-			info.alpha = alpha
+	info.ImageUsage |= c.SupportedUsageFlags & abi.ImageUsageTransferSrcBit
+	for _, alpha := range []uint32{abi.CompositeAlphaOpaqueBitKHR, abi.CompositeAlphaInheritBitKHR,
+		abi.CompositeAlphaPreMultipliedBitKHR, abi.CompositeAlphaPostMultipliedBitKHR} {
+		if c.SupportedCompositeAlpha&alpha != 0 {
+			info.CompositeAlpha = alpha
 			break
 		}
 	}
@@ -147,13 +145,13 @@ func describeSwapchain(device string, i *SwapchainInfo, f *surfaceFacts) (*Swapc
 	if !slices.Contains(f.modes, mode.native()) {
 		mode = PresentFIFO
 	}
-	info.mode = C.uint32_t(mode.native())
+	info.PresentMode = mode.native()
 	if i.Old != nil {
-		info.old = C.uint64_t(i.Old.handle.Load())
+		info.OldSwapchain = uint64(i.Old.handle.Load())
 	}
 	return &Swapchain{
-		surface: i.Surface, width: uint32(info.width), height: uint32(info.height), bgra: f.format == formatBGRA,
-		readable: info.usage&C.VK_IMAGE_USAGE_TRANSFER_SRC_BIT != 0, mode: mode,
+		surface: i.Surface, width: size.Width, height: size.Height, bgra: f.format == formatBGRA,
+		readable: info.ImageUsage&abi.ImageUsageTransferSrcBit != 0, mode: mode,
 	}, info, nil
 }
 
@@ -204,7 +202,7 @@ func (s *Swapchain) Acquire(semaphore *Semaphore, timeout time.Duration) (index 
 		return 0, false, argErr("Swapchain.Acquire", "semaphore", "nil or of another device",
 			"it must be an open semaphore of the same device")
 	}
-	err = waitSliced(timeout, func(ns C.uint64_t) (Result, error) {
+	err = waitSliced(timeout, func(ns uint64) (Result, error) {
 		if err := s.enterAlone(); err != nil {
 			return 0, err
 		}
@@ -215,11 +213,11 @@ func (s *Swapchain) Acquire(semaphore *Semaphore, timeout time.Duration) (index 
 		if handle == 0 || s.retired.Load() {
 			return 0, ErrClosed
 		}
-		var i C.uint32_t
-		r := C.vka_swapchain_acquire(s.dev.table, C.uint64_t(s.handle.Load()), ns, C.uint64_t(handle), &i)
+		var i uint32
+		r := s.dev.table.acquire(s.handle.Load(), ns, handle, &i)
 		index, suboptimal = int(i), Result(r) == Suboptimal
 		if Result(r) == NotReady {
-			r = C.int32_t(Timeout) // what a timeout of 0 gives
+			r = int32(Timeout) // what a timeout of 0 gives
 		}
 		return Result(r), s.dev.check("vkAcquireNextImageKHR", r)
 	})
@@ -250,7 +248,7 @@ func (q *Queue) Present(s *Swapchain, index int, wait *Semaphore) (suboptimal bo
 	}
 	q.lock()
 	defer q.unlock()
-	r := C.vka_present(q.dev.table, C.uint64_t(q.handle), C.uint64_t(s.handle.Load()), C.uint32_t(index), C.uint64_t(wait.handle.Load()))
+	r := q.dev.table.present(q.handle, s.handle.Load(), uint32(index), wait.handle.Load())
 	return Result(r) == Suboptimal, q.dev.check("vkQueuePresentKHR", r)
 }
 
@@ -266,7 +264,7 @@ func (s *Swapchain) Close() error {
 func (s *Swapchain) destroy() {
 	handle, done := s.take()
 	defer done()
-	C.vka_swapchain_destroy(s.dev.table, C.uint64_t(handle))
+	s.dev.table.destroyHandle(callDestroySwapchainKHR, handle)
 	s.surface.mu.Lock()
 	s.surface.swapchains--
 	s.surface.mu.Unlock()
@@ -282,12 +280,12 @@ func (d *Device) NewSemaphore() (*Semaphore, error) {
 		return nil, err
 	}
 	defer d.leave()
-	var h C.uint64_t
-	if err := d.check("vkCreateSemaphore", C.vka_semaphore_create(d.table, &h)); err != nil {
+	var h uintptr
+	if err := d.check("vkCreateSemaphore", d.table.createSemaphore(&h)); err != nil {
 		return nil, err
 	}
 	s := &Semaphore{}
-	s.init(d, uintptr(h))
+	s.init(d, h)
 	d.track(s)
 	return s, nil
 }
@@ -306,5 +304,5 @@ func (s *Semaphore) Close() error {
 func (s *Semaphore) destroy() {
 	handle, done := s.take()
 	defer done()
-	C.vka_timeline_destroy(s.dev.table, C.uint64_t(handle))
+	s.dev.table.destroyHandle(callDestroySemaphore, handle)
 }

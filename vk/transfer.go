@@ -1,14 +1,10 @@
 package vk
 
-/*
-#include "cvk.h"
-*/
-import "C"
-
 import (
 	"errors"
 	"fmt"
-	"unsafe"
+
+	"github.com/vkattn/vkattn/vk/internal/abi"
 )
 
 // mostTransfers is how many queues that only copy a device is opened with: one for each direction.
@@ -33,13 +29,11 @@ func (d *Device) initTransfers(family uint32, n int) error {
 	if n == 0 {
 		return nil
 	}
-	C.vka_device_share(d.table, C.uint32_t(d.queue.family), C.uint32_t(family))
+	d.table.families = []uint32{d.queue.family, family}
 	for i := range n {
 		q := &Queue{dev: d, family: family, validBits: d.facts.Queues[family].TimestampValidBits}
-		q.handle = uintptr(C.vka_device_queue(d.table, C.uint32_t(family), C.uint32_t(i)))
-		if err := d.faults.hookQueue(d.table, q.handle); err != nil {
-			return err
-		}
+		q.handle = d.table.queue(family, uint32(i))
+		d.table.hookHandle(q.handle)
 		d.transfers = append(d.transfers, q)
 	}
 	return nil
@@ -65,7 +59,7 @@ func (d *Device) ImportHost(memory []byte) (*Buffer, error) {
 	if !d.enabled.ExternalMemoryHost {
 		return nil, fmt.Errorf("vk: ImportHost: the feature ExternalMemoryHost is not enabled: %w", ErrUnsupported)
 	}
-	if len(memory) == 0 || uint64(len(memory))%align != 0 || uint64(uintptr(unsafe.Pointer(&memory[0])))%align != 0 {
+	if len(memory) == 0 || uint64(len(memory))%align != 0 || uint64(abi.AddressOf(memory))%align != 0 {
 		return nil, argErr("ImportHost", "memory", fmt.Sprintf("%d bytes", len(memory)),
 			fmt.Sprintf("beginning and length must be multiples of %d, and it must not be empty", align))
 	}
@@ -81,34 +75,33 @@ func (d *Device) ImportHost(memory []byte) (*Buffer, error) {
 func (b *Buffer) importHost(memory []byte) (err error) {
 	d := b.dev
 	detail := fmt.Sprintf("%d bytes of the host", b.size)
-	var c C.vka_buffer
-	if err := d.checkFor("vkCreateBuffer", C.vka_host_buffer_create(d.table, C.uint64_t(b.size), &c), detail); err != nil {
+	var c nativeBuffer
+	if err := d.checkFor("vkCreateBuffer", d.table.createHostBuffer(b.size, &c), detail); err != nil {
 		return err
 	}
-	b.handle.Store(uintptr(c.handle))
+	b.handle.Store(c.handle)
 	defer func() {
 		if err != nil {
 			b.destroy()
 		}
 	}()
-	if uint64(c.size) > b.size {
+	if c.size > b.size {
 		return fmt.Errorf("vk: device %q wants %d bytes for a buffer of %d bytes of the host: %w", d.facts.Name, c.size, b.size,
 			ErrUnsupported)
 	}
-	var bits C.uint32_t
-	if err := d.checkFor("vkGetMemoryHostPointerPropertiesEXT", C.vka_host_types(d.table, unsafe.Pointer(&memory[0]), &bits),
+	var bits uint32
+	if err := d.checkFor("vkGetMemoryHostPointerPropertiesEXT", d.table.hostTypes(memory, &bits),
 		detail); err != nil {
 		return err
 	}
 	err = fmt.Errorf("vk: device %q has no type for memory of the host: %w", d.facts.Name, ErrUnsupported)
-	for _, t := range d.memoryTypes(Readback, uint32(c.type_bits&bits)) {
+	for _, t := range d.memoryTypes(Readback, c.typeBits&bits) {
 		if d.facts.MemoryTypes[t].Flags&MemoryHostCoherent == 0 {
 			continue // it is not mapped, so that nothing could be flushed
 		}
-		var m C.uint64_t
-		if err = d.checkFor("vkAllocateMemory", C.vka_host_import(d.table, unsafe.Pointer(&memory[0]), C.uint64_t(b.size), C.uint32_t(t),
-			&m), detail); err == nil {
-			b.memory, b.coherent = uintptr(m), true
+		var m uintptr
+		if err = d.checkFor("vkAllocateMemory", d.table.importHost(memory, uint32(t), &m), detail); err == nil {
+			b.memory, b.coherent = m, true
 			break
 		}
 		if errors.Is(err, ErrDeviceLost) {
@@ -118,5 +111,5 @@ func (b *Buffer) importHost(memory []byte) (err error) {
 	if err != nil {
 		return err
 	}
-	return d.check("vkBindBufferMemory", C.vka_memory_bind(d.table, c.handle, C.uint64_t(b.memory)))
+	return d.check("vkBindBufferMemory", d.table.bindMemory(c.handle, b.memory))
 }

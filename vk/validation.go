@@ -1,10 +1,5 @@
 package vk
 
-/*
-#include "cvk.h"
-*/
-import "C"
-
 import (
 	"slices"
 	"strconv"
@@ -21,9 +16,9 @@ type checks uint32
 
 const (
 	checkCore checks = 1
-	checkSync checks = C.VKA_CHECK_SYNC
-	checkGPU  checks = C.VKA_CHECK_GPU
-	checkBest checks = C.VKA_CHECK_BEST
+	checkSync checks = 2
+	checkGPU  checks = 4
+	checkBest checks = 8
 )
 
 var checkNames = []checkName{{"core", checkCore}, {"sync", checkSync}, {"gpu", checkGPU}, {"best", checkBest}}

@@ -1,4 +1,4 @@
-//go:build !darwin && !freebsd && !vkattn_novulkango
+//go:build cgo && !darwin && !freebsd && !vkattn_novulkango
 
 package vk
 
@@ -26,14 +26,18 @@ func initVulkanGo(gipa uintptr) error {
 	return nil
 }
 
-// createInstance calls vkCreateInstance and returns the instance and its physical devices. next is C memory.
+// createInstance calls vkCreateInstance and returns the instance and its physical devices. next is memory of a frame,
+// which vulkan-go passes through unread.
 func createInstance(f *Faults, app string, version Version, layers, extensions []string, portability bool,
 	next unsafe.Pointer) (instance uintptr, physical []uintptr, err error) {
 	vulkanGo.Lock()
 	defer vulkanGo.Unlock()
-	// vulkan-go puts the addresses of Go strings into C memory, so they are pinned until the call is over.
+	// vulkan-go puts the addresses of Go strings, and of next, into C memory, so they are pinned until the call is over.
 	var pins runtime.Pinner
 	defer pins.Unpin()
+	if next != nil {
+		pins.Pin(next)
+	}
 	appInfo := vulkan.ApplicationInfo{
 		SType:            vulkan.StructureTypeApplicationInfo,
 		PApplicationName: zeroTerminated(&pins, app)[0],
@@ -74,7 +78,7 @@ func createInstance(f *Faults, app string, version Version, layers, extensions [
 	for {
 		var n uint32
 		r := vulkan.EnumeratePhysicalDevices(handle, &n, nil)
-		if injected, fails := f.take(callPhysicalDevices, false); fails {
+		if injected, fails := f.take(callEnumeratePhysicalDevices, false); fails {
 			r = vulkan.Result(injected)
 		}
 		if r < 0 {
@@ -84,7 +88,7 @@ func createInstance(f *Faults, app string, version Version, layers, extensions [
 		if n > 0 {
 			devices := make([]vulkan.PhysicalDevice, n)
 			r := vulkan.EnumeratePhysicalDevices(handle, &n, devices)
-			if injected, fails := f.take(callPhysicalDevices, true); fails {
+			if injected, fails := f.take(callEnumeratePhysicalDevices, true); fails {
 				r = vulkan.Result(injected)
 			}
 			if Result(r) == Incomplete {

@@ -1,4 +1,4 @@
-//go:build !view
+//go:build !view || !cgo
 
 package main
 
@@ -11,8 +11,9 @@ import (
 )
 
 var errNoWindow = errors.New("this vkattn was built without its window: 'make view' in vkattn's source tree builds bin/vkattn with it " +
-	"(go build -tags view ./cmd/vkattn " +
-	"where the headers of the window system are installed). Without one, 'vkattn map' draws attention into a file, and --offscreen FILE " +
+	"(CGO_ENABLED=1 go build -tags view ./cmd/vkattn " +
+	"where a C compiler and the headers of the window system are installed). " +
+	"Without one, 'vkattn map' draws attention into a file, and --offscreen FILE " +
 	"a frame of the window")
 
 // canShow says whether this program has a window.

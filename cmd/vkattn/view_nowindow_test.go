@@ -1,4 +1,4 @@
-//go:build !view
+//go:build !view || !cgo
 
 package main
 
@@ -12,7 +12,7 @@ import (
 func TestViewWithoutWindow(t *testing.T) {
 	status, _, stderr := call("view")
 	require.Equal(t, exitFailure, status)
-	for _, want := range []string{"make view", "-tags view", "vkattn map", "--offscreen"} {
+	for _, want := range []string{"make view", "CGO_ENABLED=1", "-tags view", "vkattn map", "--offscreen"} {
 		require.Contains(t, stderr, want)
 	}
 }

@@ -1,3 +1,5 @@
+//go:build cgo
+
 // Command embed is a program that has a Vulkan device of its own, made with plain vulkan-go, and puts attention between its own
 // compute shaders, in its own command buffer:
 //

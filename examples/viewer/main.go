@@ -1,4 +1,4 @@
-//go:build view
+//go:build view && cgo
 
 // Command viewer is the smallest program that draws attention in a window: it owns a Vulkan device, attaches vkattn to it, and one command
 // buffer a frame has attention's map, a shader of its own that colours it, and the copy to the swapchain. Nothing passes through the host.

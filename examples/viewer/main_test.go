@@ -1,4 +1,4 @@
-//go:build view
+//go:build view && cgo
 
 package main
 

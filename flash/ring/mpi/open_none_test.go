@@ -1,4 +1,4 @@
-//go:build !mpi
+//go:build !mpi || !cgo
 
 package mpi
 
@@ -13,7 +13,7 @@ func TestWithout(t *testing.T) {
 	c, err := Open(t.Context(), Options{})
 	require.Nil(t, c)
 	require.ErrorIs(t, err, ErrUnavailable)
-	for _, want := range []string{"libopenmpi-dev", "-tags mpi", "mpirun"} {
+	for _, want := range []string{"libopenmpi-dev", "CGO_ENABLED=1", "-tags mpi", "mpirun"} {
 		require.ErrorContains(t, err, want)
 	}
 }
