@@ -132,9 +132,8 @@ func (given *Captured) fits(pass, field string, p *Plan, to *[MaxCaptured]pipeli
 }
 
 // apart checks that no output of a pass shares memory with a captured tensor.
-func (c *Captured) apart(pass string, table []attn.Operand, all []given) error {
-	for i := range table {
-		t := all[i].tensor
+func (c *Captured) apart(pass string, table []attn.Operand, given []*Tensor) error {
+	for i, t := range given {
 		if !table[i].Output || t == nil {
 			continue
 		}
