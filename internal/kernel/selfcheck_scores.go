@@ -35,7 +35,7 @@ func captures(p *attn.Problem) bool {
 func selfCheckScores(p *attn.Problem, in *ref.Problem, rng *rand.Rand, kind capturedKind) {
 	in.Score, in.Sees = p.Score, p.Sees
 	for i, to := range in.Biases.Fields() {
-		if of := Biases[i].Of(p); of.In {
+		if of := Biases[i].PerScore(p); of.In {
 			s := of.Shape(p)
 			b := ref.NewTensor(s[0], s[1], s[2], s[3])
 			fillSelfCheck(rng, of.DType, b.Data)
