@@ -91,7 +91,7 @@ func (s *schedule) layout(c cargo) *layout {
 }
 
 // wholes makes a crossing's tensors of all tokens.
-func (w *pass) wholes(c *crossing) error {
+func (w *pass) wholes(c *crossing) {
 	for i := range c.cargo {
 		x := &c.cargo[i]
 		n, keys := tokens(&w.problem)
@@ -99,12 +99,8 @@ func (w *pass) wholes(c *crossing) error {
 			n = keys
 		}
 		dtype, shape := w.sched.shape(*x, n)
-		var err error
-		if x.whole, err = w.tensor("heads."+x.name, dtype, shape, n); err != nil {
-			return err
-		}
+		x.whole = w.tensor("heads."+x.name, dtype, shape, n)
 	}
-	return nil
 }
 
 func (w *pass) forwardHeads(f *flash.Forward) error {
@@ -113,41 +109,24 @@ func (w *pass) forwardHeads(f *flash.Forward) error {
 		in.cargo[i].local = t
 	}
 	out.cargo[0].local, out.cargo[1].local = f.O, f.LSE
-	for _, c := range []*crossing{&in, &out} {
-		if err := w.wholes(c); err != nil {
-			return err
-		}
-	}
+	w.wholes(&in)
+	w.wholes(&out)
 	if err := w.cross(&in); err != nil {
 		return err
 	}
 	l := w.headsLaunch()
-	sinks, err := w.ownSinks(w.of.sinks)
-	if err != nil {
-		return err
-	}
 	whole := *f
 	whole.Q, whole.K, whole.V, whole.O, whole.LSE = in.cargo[0].whole, in.cargo[1].whole, in.cargo[2].whole, out.cargo[0].whole,
 		out.cargo[1].whole
-	whole.Sinks = sinks
-	if w.hosts == nil {
-		if whole.Blocks, err = w.blocksOf(&l); err != nil {
-			return err
-		}
-	}
-	if err := w.beginLargest(1); err != nil {
-		return err
-	}
-	if whole.MaxLogit, err = w.largestRow(&l, &l.problem, w.ring.Rank()); err != nil {
-		return err
-	}
-	if w.hosts != nil {
-		err = w.hosts.Forward(w.ctx, whole)
-	} else {
-		err = w.attend(&l, whole)
-	}
-	if err != nil {
-		return err
+	whole.Sinks = w.ownSinks(w.of.sinks)
+	w.beginLargest(1)
+	whole.MaxLogit = w.largestRow(&l, &l.problem, w.ring.Rank())
+	switch {
+	case w.hosts == nil:
+		whole.Blocks = w.blocksOf(&l)
+		w.attend(&l, whole)
+	case w.err == nil:
+		w.err = w.hosts.Forward(w.ctx, whole)
 	}
 	if err := w.cross(&out); err != nil {
 		return err
@@ -171,50 +150,30 @@ func (w *pass) backwardHeads(b *flash.Backward) error {
 	for i, t := range []*flash.Tensor{b.DQ, b.DK, b.DV} {
 		out.cargo[i].local, out.cargo[i].add = t, b.Accumulate
 	}
-	for _, c := range []*crossing{&in, &out} {
-		if err := w.wholes(c); err != nil {
-			return err
-		}
-	}
+	w.wholes(&in)
+	w.wholes(&out)
 	if err := w.cross(&in); err != nil {
-		return err
-	}
-	sinks, err := w.ownSinks(w.of.sinks)
-	if err != nil {
 		return err
 	}
 	g := flash.Backward{Forward: b.Forward, DO: in.cargo[5].whole, DQ: out.cargo[0].whole, DK: out.cargo[1].whole, DV: out.cargo[2].whole}
 	g.Q, g.K, g.V, g.O, g.LSE = in.cargo[0].whole, in.cargo[1].whole, in.cargo[2].whole, in.cargo[3].whole, in.cargo[4].whole
-	g.Sinks = sinks
+	g.Sinks = w.ownSinks(w.of.sinks)
 	if statistics {
 		g.DLSE = in.cargo[6].whole
 	}
 	var dsinks *flash.Tensor // by the rank's heads; 0 by others
 	if b.DSinks != nil {
-		if dsinks, err = w.tensor("sum.dsinks", flash.F32, b.DSinks.Shape(), 1); err != nil {
-			return err
-		}
-		if err := w.fill(dsinks, 0); err != nil {
-			return err
-		}
-		if g.DSinks, err = w.ownSinks(dsinks); err != nil {
-			return err
-		}
+		dsinks = w.tensor("sum.dsinks", flash.F32, b.DSinks.Shape(), 1)
+		w.fill(dsinks, 0)
+		g.DSinks = w.ownSinks(dsinks)
 	}
-	if g.DBias, err = w.ownBiasGradient(b); err != nil {
-		return err
-	}
-	if g.DCaptured, err = w.likeCaptured("part", b.DCaptured); err != nil {
-		return err
-	}
-	l := w.headsLaunch()
-	if w.hosts != nil {
-		err = w.hosts.Backward(w.ctx, g)
-	} else if g.Blocks, err = w.blocksOf(&l); err == nil {
-		err = w.gradients(&l, g)
-	}
-	if err != nil {
-		return err
+	g.DBias, g.DCaptured = w.ownBiasGradient(b), w.likeCaptured("part", b.DCaptured)
+	switch l := w.headsLaunch(); {
+	case w.hosts == nil:
+		g.Blocks = w.blocksOf(&l)
+		w.gradients(&l, g)
+	case w.err == nil:
+		w.err = w.hosts.Backward(w.ctx, g)
 	}
 	if err := w.cross(&out); err != nil {
 		return err
@@ -236,44 +195,41 @@ func headsShareBias(p *flash.Problem) bool {
 }
 
 // ownBiasGradient is where the rank's heads' gradient with respect to the bias is written: in place where nothing is added to it.
-func (w *pass) ownBiasGradient(b *flash.Backward) (*flash.Tensor, error) {
+func (w *pass) ownBiasGradient(b *flash.Backward) *flash.Tensor {
 	if b.DBias == nil || !b.Accumulate && !headsShareBias(&w.problem) {
-		return b.DBias, nil
+		return b.DBias
 	}
 	shape := w.BiasShape()
 	return w.tensor("part.dbias", b.DBias.DType(), shape, shape[2])
 }
 
 // giveBiasGradient brings it to the caller.
-func (w *pass) giveBiasGradient(b *flash.Backward, own *flash.Tensor) (err error) {
+func (w *pass) giveBiasGradient(b *flash.Backward, own *flash.Tensor) error {
 	shared := headsShareBias(&w.problem)
 	if !shared && own == b.DBias {
-		return nil
+		return w.err
 	}
 	var sum *flash.Tensor
 	if own != nil {
-		if sum, err = w.tensor("sum.dbias", flash.F32, own.Shape(), own.Shape()[2]); err != nil {
-			return err
-		}
+		sum = w.tensor("sum.dbias", flash.F32, own.Shape(), own.Shape()[2])
 	}
 	if !shared {
-		return w.addTo(b.DBias, own, sum)
+		w.addTo(b.DBias, own, sum)
+		return w.err
 	}
 	if own != nil {
-		if err := w.copies(own, sum); err != nil {
-			return err
-		}
+		w.copies(own, sum)
 	}
 	return w.reduce("DBias", sum, b.DBias, b.Accumulate)
 }
 
 // ownSinks are the rank's heads' of sinks; nil of nil.
-func (w *pass) ownSinks(t *flash.Tensor) (*flash.Tensor, error) {
+func (w *pass) ownSinks(t *flash.Tensor) *flash.Tensor {
 	if t == nil {
-		return nil, nil
+		return nil
 	}
 	n := w.problem.Heads / w.ring.Size()
-	return t.View(t.Offset()+uint64(4*n*w.ring.Rank()), flash.F32, [4]int{1, 1, 1, n}, [4]int{})
+	return w.view(t, t.Offset()+uint64(4*n*w.ring.Rank()), flash.F32, [4]int{1, 1, 1, n}, [4]int{})
 }
 
 // anyGives says whether any rank has something.

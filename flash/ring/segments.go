@@ -25,15 +25,12 @@ func segmentsOf(rows, spans []Span) (out []Span) {
 }
 
 // inside calls f with the segments of a span.
-func inside(segments []Span, of Span, f func(i int, s Span) error) error {
+func inside(segments []Span, of Span, f func(i int, s Span)) {
 	for i, s := range segments {
 		if s.Begin >= of.Begin && s.End <= of.End {
-			if err := f(i, s); err != nil {
-				return err
-			}
+			f(i, s)
 		}
 	}
-	return nil
 }
 
 // queryRows and keyRows are what launches compute o and dq of, and dk and dv.

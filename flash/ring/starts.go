@@ -169,18 +169,15 @@ func (w *pass) derive(of *sequences) error {
 }
 
 // startsOf is the starts of a launch of packed sequences; nil of another.
-func (w *pass) startsOf(l *launch) (queries, keys *flash.Tensor, err error) {
+func (w *pass) startsOf(l *launch) (queries, keys *flash.Tensor) {
 	if !l.packed {
-		return nil, nil, nil
+		return nil, nil
 	}
 	n := w.problem.Batch + 1
-	for i, to := range []**flash.Tensor{&queries, &keys} {
-		at := 4 * (l.startsAt + i*n)
-		if *to, err = w.seen.tensor.View(uint64(at), flash.Int32, [4]int{1, 1, 1, n}, [4]int{}); err != nil {
-			return nil, nil, err
-		}
+	of := func(at int) *flash.Tensor {
+		return w.view(w.seen.tensor, uint64(4*at), flash.Int32, [4]int{1, 1, 1, n}, [4]int{})
 	}
-	return queries, keys, nil
+	return of(l.startsAt), of(l.startsAt + n)
 }
 
 // lengthsOf is the lengths of a launch of packed sequences, which are those of the whole: it has all rows of its sequences. Nil of another.

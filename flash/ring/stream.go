@@ -179,19 +179,14 @@ func (s *Stream) Backward(ctx context.Context, b StreamBackward) error {
 				return err
 			}
 		}
-		g, err := w.newGradients(in, false)
-		if err != nil {
-			return err
-		}
+		g := w.newGradients(in, false)
 		out := w.toHost(s, hostPair{b.DK, b.DV}, b.Accumulate)
 		for i, st := range w.remote() {
 			if err := w.giveStep(g, st, i, e, held, out); err != nil {
 				return err
 			}
 		}
-		if err := g.finish(w); err != nil {
-			return err
-		}
+		g.finish(w)
 		return w.overAllQueries(g)
 	})
 }

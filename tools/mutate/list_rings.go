@@ -11,7 +11,7 @@ var ringMutants = []Mutant{
 	},
 	{
 		ID: "ring-padded-rows", File: "flash/ring/padded.go",
-		Old: "at := entry*strides[0] + (of.Begin-entry*shape[2])*strides[2]", New: "at := entry*strides[0]",
+		Old: "at = entry*strides[0] + (of.Begin-entry*shape[2])*strides[2]", New: "at = entry * strides[0]",
 		Breaks: "rows of a padded batch are an entry's first, whichever they are",
 		Kill:   []Killer{in("./flash/ring", "TestPaddedRanks", "TestPaddedLengthsChange")},
 	},
