@@ -30,10 +30,10 @@ func (w *pass) backward(b *flash.Backward) error {
 		return err
 	}
 	local := w.Local()
-	all := append(w.wantedOfQueries(b, &local), wanted{"K", b.K, local.KShape()}, wanted{"V", b.V, local.VShape()},
+	w.of = &b.Forward
+	all := append(w.wantedOfBackward(b, &local), wanted{"K", b.K, local.KShape()}, wanted{"V", b.V, local.VShape()},
 		wanted{"DK", b.DK, local.KShape()}, wanted{"DV", b.DV, local.VShape()})
-	w.of = ofForward(&b.Forward)
-	if err := w.check("Backward", append(all, w.of.wanted(w.Plan)...)); err != nil {
+	if err := w.check("Backward", all); err != nil {
 		return err
 	}
 	if err := w.checkCaptured("Backward", b.DCaptured); err != nil {
@@ -85,10 +85,10 @@ func (w *pass) backward(b *flash.Backward) error {
 	return w.overAllQueries(g)
 }
 
-// wantedOfQueries are the tensors of a backward pass but for keys, values and gradients with respect to them.
-func (w *pass) wantedOfQueries(b *flash.Backward, p *flash.Problem) []wanted {
-	all := []wanted{{"Q", b.Q, p.QShape()}, {"O", b.O, p.OShape()}, {"LSE", b.LSE, p.LSEShape()}, {"DO", b.DO, p.OShape()},
-		{"DQ", b.DQ, p.QShape()}}
+// wantedOfBackward are the tensors of a backward pass but for keys, values and gradients with respect to them.
+func (w *pass) wantedOfBackward(b *flash.Backward, p *flash.Problem) []wanted {
+	all := append(w.operandsWanted(), wanted{"Q", b.Q, p.QShape()}, wanted{"O", b.O, p.OShape()}, wanted{"LSE", b.LSE, p.LSEShape()},
+		wanted{"DO", b.DO, p.OShape()}, wanted{"DQ", b.DQ, p.QShape()})
 	for _, x := range []wanted{{"DLSE", b.DLSE, p.LSEShape()}, {"DBias", b.DBias, w.BiasShape()},
 		{"DSinks", b.DSinks, [4]int{1, 1, 1, p.Heads}}} {
 		if x.given != nil {

@@ -145,10 +145,10 @@ type seenBlocks struct {
 // takeBlocks reads the block mask of a pass, unless it is the one of the pass before.
 func (w *pass) takeBlocks(call string) error {
 	p, have := &w.problem, &w.seen.blocks
-	if p.Blocks == (flash.Blocks{}) || have.given != nil && have.given == w.of.blocks {
+	if p.Blocks == (flash.Blocks{}) || have.given != nil && have.given == w.of.Blocks {
 		return nil
 	}
-	m, shape := w.of.blocks, p.MaskShape()
+	m, shape := w.of.Blocks, p.MaskShape()
 	if m.Blocks() != p.Blocks {
 		return badArgument(call+".Blocks", m, "must be the block mask of the problem of all tokens, of %v blocks of %d × %d", shape,
 			p.Blocks.Queries, p.Blocks.Keys)

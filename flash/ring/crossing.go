@@ -219,15 +219,10 @@ func (w *pass) unload(c *crossing, x cargo, packed *flash.Tensor, from int) {
 
 // present is the rows of a rank's own tensor that are written: all but those of no sequence.
 func (w *pass) present(x cargo) []Span {
-	l := w.sched.layout(x)
 	if w.sched.packed == nil {
-		return []Span{{0, l.rows(w.ring.Rank())}}
+		return []Span{{0, w.sched.layout(x).rows(w.ring.Rank())}}
 	}
-	starts := w.sched.packed.queries
-	if x.keys {
-		starts = w.sched.packed.keys
-	}
-	return l.rowsIn(w.ring.Rank(), slotRows(starts))
+	return w.sched.slots(w.ring.Rank(), x.keys)
 }
 
 // deposit writes a result where the caller wants it, or adds it there, in fp32.

@@ -40,15 +40,9 @@ func (w *pass) forward(f *flash.Forward) error {
 		return err
 	}
 	local := w.Local()
-	all := []wanted{{"Q", f.Q, local.QShape()}, {"K", f.K, local.KShape()}, {"V", f.V, local.VShape()}, {"O", f.O, local.OShape()}}
-	if f.LSE != nil {
-		all = append(all, wanted{"LSE", f.LSE, local.LSEShape()})
-	}
-	if w.problem.MaxLogit {
-		all = append(all, wanted{"MaxLogit", f.MaxLogit, [4]int{1, 1, w.problem.Batch, w.problem.Heads}})
-	}
-	w.of = ofForward(f)
-	if err := w.check("Forward", append(all, w.of.wanted(w.Plan)...)); err != nil {
+	w.of = f
+	all := append(w.wantedOfForward(&local), wanted{"K", f.K, local.KShape()}, wanted{"V", f.V, local.VShape()})
+	if err := w.check("Forward", all); err != nil {
 		return err
 	}
 	if w.ring.Size() == 1 {
@@ -74,6 +68,18 @@ func (w *pass) forward(f *flash.Forward) error {
 		return w.giveLargest(f.MaxLogit)
 	}
 	return w.forwardOver(e, f)
+}
+
+// wantedOfForward are the tensors of a forward pass but for keys and values.
+func (w *pass) wantedOfForward(p *flash.Problem) []wanted {
+	all := append(w.operandsWanted(), wanted{"Q", w.of.Q, p.QShape()}, wanted{"O", w.of.O, p.OShape()})
+	if w.of.LSE != nil {
+		all = append(all, wanted{"LSE", w.of.LSE, p.LSEShape()})
+	}
+	if p.MaxLogit {
+		all = append(all, wanted{"MaxLogit", w.of.MaxLogit, [4]int{1, 1, p.Batch, p.Heads}})
+	}
+	return all
 }
 
 // forwardOver computes with the rank's own block, and then with others as they arrive.
@@ -149,7 +155,7 @@ func (s *outputs) statistics(w *pass, turn int, at Span) *flash.Tensor {
 func (w *pass) forwardOf(l *launch, f *flash.Forward, block pair) flash.Forward {
 	keys := w.keysOf(l, block)
 	in := flash.Forward{Q: w.rows(f.Q, l.queries), K: keys.k, V: keys.v, Bias: w.biasOf(l), Mask: w.maskOf(l), Blocks: w.blocksOf(l),
-		Captured: w.of.captured, Seed: w.of.seed, Offset: w.of.offset}
+		Captured: w.of.Captured, Seed: w.of.Seed, Offset: w.of.Offset}
 	in.QueryStarts, in.KeyStarts = w.startsOf(l)
 	in.QueryLengths, in.KeyLengths = w.lengthsOf(l)
 	return in

@@ -118,7 +118,7 @@ func (w *pass) forwardHeads(f *flash.Forward) error {
 	whole := *f
 	whole.Q, whole.K, whole.V, whole.O, whole.LSE = in.cargo[0].whole, in.cargo[1].whole, in.cargo[2].whole, out.cargo[0].whole,
 		out.cargo[1].whole
-	whole.Sinks = w.ownSinks(w.of.sinks)
+	whole.Sinks = w.ownSinks(w.of.Sinks)
 	w.beginLargest(1)
 	whole.MaxLogit = w.largestRow(&l, &l.problem, w.ring.Rank())
 	switch {
@@ -157,7 +157,7 @@ func (w *pass) backwardHeads(b *flash.Backward) error {
 	}
 	g := flash.Backward{Forward: b.Forward, DO: in.cargo[5].whole, DQ: out.cargo[0].whole, DK: out.cargo[1].whole, DV: out.cargo[2].whole}
 	g.Q, g.K, g.V, g.O, g.LSE = in.cargo[0].whole, in.cargo[1].whole, in.cargo[2].whole, in.cargo[3].whole, in.cargo[4].whole
-	g.Sinks = w.ownSinks(w.of.sinks)
+	g.Sinks = w.ownSinks(w.of.Sinks)
 	if statistics {
 		g.DLSE = in.cargo[6].whole
 	}

@@ -10,33 +10,14 @@ import (
 	"github.com/vkattn/vkattn/flash"
 )
 
-// operands are what a pass is given besides queries, keys, values and what is made of them.
-type operands struct {
-	bias, mask             *flash.Tensor // of the rank's queries and all keys
-	sinks                  *flash.Tensor
-	queryStarts, keyStarts *flash.Tensor // of the whole, as are lengths
-
-	queryLengths, keyLengths *flash.Tensor
-
-	blocks   *flash.BlockMask // of the whole
-	captured flash.Captured
-	seed     uint64
-	offset   uint32
-}
-
-func ofForward(f *flash.Forward) operands {
-	return operands{bias: f.Bias, mask: f.Mask, sinks: f.Sinks, queryStarts: f.QueryStarts, keyStarts: f.KeyStarts,
-		queryLengths: f.QueryLengths, keyLengths: f.KeyLengths,
-		blocks: f.Blocks, captured: f.Captured, seed: f.Seed, offset: f.Offset}
-}
-
-// wanted lists those that the problem has.
-func (o *operands) wanted(p *Plan) (all []wanted) {
-	g := &p.problem
-	for _, x := range []wanted{{"Bias", o.bias, p.BiasShape()}, {"Mask", o.mask, p.MaskShape()},
-		{"Sinks", o.sinks, [4]int{1, 1, 1, g.Heads}},
-		{"QueryStarts", o.queryStarts, [4]int{1, 1, 1, g.Batch + 1}}, {"KeyStarts", o.keyStarts, [4]int{1, 1, 1, g.Batch + 1}},
-		{"QueryLengths", o.queryLengths, [4]int{1, 1, 1, g.Batch}}, {"KeyLengths", o.keyLengths, [4]int{1, 1, 1, g.Batch}}} {
+// operandsWanted lists those of a pass that the problem has, besides queries, keys, values and what is made of them. Bias and mask are of the
+// rank's queries and all keys; starts, lengths and the block mask are of the whole.
+func (w *pass) operandsWanted() (all []wanted) {
+	g, o := &w.problem, w.of
+	for _, x := range []wanted{{"Bias", o.Bias, w.BiasShape()}, {"Mask", o.Mask, w.MaskShape()},
+		{"Sinks", o.Sinks, [4]int{1, 1, 1, g.Heads}},
+		{"QueryStarts", o.QueryStarts, [4]int{1, 1, 1, g.Batch + 1}}, {"KeyStarts", o.KeyStarts, [4]int{1, 1, 1, g.Batch + 1}},
+		{"QueryLengths", o.QueryLengths, [4]int{1, 1, 1, g.Batch}}, {"KeyLengths", o.KeyLengths, [4]int{1, 1, 1, g.Batch}}} {
 		if has(g, x.name) {
 			all = append(all, x)
 		}
@@ -108,8 +89,8 @@ func undeclared(name string, field any) error {
 // maskOf is a launch's mask: a part of the caller's, or of keys that begin with rows of zeros, what leaves these out where the caller has
 // none.
 func (w *pass) maskOf(l *launch) *flash.Tensor {
-	if l.pad == 0 || w.of.mask != nil {
-		return w.slice(w.of.mask, l.problem.Mask, l)
+	if l.pad == 0 || w.of.Mask != nil {
+		return w.slice(w.of.Mask, l.problem.Mask, l)
 	}
 	t := w.buffer("pad.mask", flash.Bool, 2*granule, func(t *flash.Tensor) error {
 		return t.UploadBytes(w.ctx, append(make([]byte, granule), bytes.Repeat([]byte{1}, granule)...))
@@ -120,10 +101,10 @@ func (w *pass) maskOf(l *launch) *flash.Tensor {
 // biasOf is a launch's bias: a part of the caller's, with −∞ for rows of zeros before the keys where a mask does not leave them out.
 func (w *pass) biasOf(l *launch) *flash.Tensor {
 	of := l.problem.Bias
-	if l.pad == 0 || w.of.mask == nil {
-		return w.slice(w.of.bias, of, l)
+	if l.pad == 0 || w.of.Mask == nil {
+		return w.slice(w.of.Bias, of, l)
 	}
-	if w.of.bias == nil {
+	if w.of.Bias == nil {
 		t := w.buffer("pad.bias", flash.F32, 2*granule, func(t *flash.Tensor) error {
 			values := make([]float32, 2*granule)
 			for i := range granule {
@@ -135,7 +116,7 @@ func (w *pass) biasOf(l *launch) *flash.Tensor {
 	}
 	shape := [4]int{of.Batch, of.Heads, of.Queries, of.Keys}
 	t := w.likeBias("pad.bias", of.DType, shape)
-	w.copies(w.slice(w.of.bias, of, l), t)
+	w.copies(w.slice(w.of.Bias, of, l), t)
 	shape[3] = l.pad
 	w.fill(w.view(t, t.Offset(), of.DType, shape, t.Strides()), float32(math.Inf(-1)))
 	return t

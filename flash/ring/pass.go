@@ -21,8 +21,8 @@ type pass struct {
 	ctx    context.Context // ends when any part of the pass fails
 	others *errgroup.Group // what goes on beside the device's work
 	jobs   []job           // submitted, in order, and not waited for
-	of     operands
-	sched  *schedule // the plan's, or of packed sequences that of the pass
+	of     *flash.Forward  // what it is given
+	sched  *schedule       // the plan's, or of packed sequences that of the pass
 	steps  []step
 
 	largest *largest

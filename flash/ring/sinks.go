@@ -106,7 +106,7 @@ func (w *pass) zeroKey() pair {
 func (s *outputs) beginWithSinks(w *pass, f *flash.Forward) {
 	shape := f.Q.Shape()
 	shape[3] = 1
-	from := w.view(w.of.sinks, w.of.sinks.Offset(), flash.F32, shape, [4]int{0, 1, 0, 1})
+	from := w.view(w.of.Sinks, w.of.Sinks.Offset(), flash.F32, shape, [4]int{0, 1, 0, 1})
 	if w.sched.packed != nil {
 		from = w.sinkStatistics(f)
 	}
@@ -120,7 +120,7 @@ func (s *outputs) beginWithSinks(w *pass, f *flash.Forward) {
 // sinkStatistics submits lse of packed sequences over sinks alone: −∞ of rows that are not used.
 func (w *pass) sinkStatistics(f *flash.Forward) (lse *flash.Tensor) {
 	l, key := launch{problem: w.sched.sinksAlone(w.ring.Rank())}, w.zeroKey()
-	in := flash.Forward{Q: f.Q, K: key.k, V: key.v, Sinks: w.of.sinks,
+	in := flash.Forward{Q: f.Q, K: key.k, V: key.v, Sinks: w.of.Sinks,
 		O:   w.tensor(w.sinksPart("o"), w.problem.DType, l.problem.OShape(), f.Q.Shape()[2]),
 		LSE: w.tensor(w.sinksPart("lse"), flash.F32, l.problem.LSEShape(), f.Q.Shape()[2])}
 	w.sinkTensors(&l.problem, &in)
@@ -143,7 +143,7 @@ func (w *pass) sinkLSE(lse *flash.Tensor) *flash.Tensor {
 		return lse
 	}
 	rank := w.ring.Rank()
-	slots := w.sched.queries.rowsIn(rank, slotRows(w.sched.packed.queries))
+	slots := w.sched.slots(rank, false)
 	var none []Span
 	for _, s := range segmentsOf(spansOf(w.sched.queries.spans[rank]), slots) {
 		if !slices.ContainsFunc(slots, func(x Span) bool { return meet(x, s).Len() > 0 }) {
