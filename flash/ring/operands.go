@@ -10,8 +10,8 @@ import (
 	"github.com/vkattn/vkattn/flash"
 )
 
-// operandsWanted lists those of a pass that the problem has, besides queries, keys, values and what is made of them. Bias and mask are of the
-// rank's queries and all keys; starts, lengths and the block mask are of the whole.
+// operandsWanted lists those tensors of a pass that the problem has, besides queries, keys, values and what is made of them. Bias and mask
+// are of the rank's queries and all keys; starts, lengths and the block mask are of the whole.
 func (w *pass) operandsWanted() (all []wanted) {
 	g, o := &w.problem, w.of
 	for _, x := range []wanted{{"Bias", o.Bias, w.BiasShape()}, {"Mask", o.Mask, w.MaskShape()},
