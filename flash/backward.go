@@ -116,7 +116,7 @@ func (b *Backward) placeCaptured(p *Plan, g *kernel.Gradients, given []*Tensor) 
 	if !g.HasDCaptured {
 		return nil
 	}
-	if err := b.DCaptured.placeGradients("Backward", p, &g.DCaptured); err != nil {
+	if err := b.DCaptured.place("Backward", "DCaptured", p, &g.DCaptured); err != nil {
 		return err
 	}
 	for i, t := range b.DCaptured {

@@ -57,7 +57,7 @@ func (f *Forward) place(pass string, table []attn.Operand, p *Plan, given []*Ten
 	if err := place(p.dev, pass, table, &p.attn, given, to); err != nil {
 		return err
 	}
-	if err := f.Captured.place(pass, p, &ops.Captured); err != nil {
+	if err := f.Captured.place(pass, "Captured", p, &ops.Captured); err != nil {
 		return err
 	}
 	if err := f.Captured.apart(pass, table, given); err != nil {

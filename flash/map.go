@@ -264,7 +264,7 @@ func (r *Recording) Map(m Map) (err error) {
 	if err := place(r.dev, "Map", c.table, p, given[:], to[:]); err != nil {
 		return err
 	}
-	if err := m.Captured.place("Map", c.plan, &c.ops.Captured); err != nil {
+	if err := m.Captured.place("Map", "Captured", c.plan, &c.ops.Captured); err != nil {
 		return err
 	}
 	if err := m.Captured.apart("Map", c.table, given[:]); err != nil {

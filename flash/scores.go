@@ -72,7 +72,7 @@ func (r *Recording) scores(f Forward, w *Weights) error {
 		}
 		*to[i] = t.placed(o)
 	}
-	if err := f.Captured.place("Forward", p, &c.ops.Captured); err != nil {
+	if err := f.Captured.place("Forward", "Captured", p, &c.ops.Captured); err != nil {
 		return err
 	}
 	f.tensors((*[mostHeld]*Tensor)(r.tensors))

@@ -11,8 +11,8 @@ import (
 
 func Product(shape [4]int) int { return shape[0] * shape[1] * shape[2] * shape[3] }
 
-// selfCheckTensors are the buffers of a self-check. Whatever is put into them, run or read may fail: the first error stays in err, and after
-// it nothing is done, and what is read is 0.
+// selfCheckTensors are the buffers of a self-check. Whatever is put into them, run or read may fail: the first error stays in err, after it
+// nothing is done, and what is read is 0.
 type selfCheckTensors struct {
 	env     *Env
 	buffers []*pipeline.Buffer
