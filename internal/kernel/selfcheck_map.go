@@ -24,15 +24,11 @@ func (e *Env) TryMap(p *attn.Problem, v MapVariant, rows int, program Mapper) (w
 	if err != nil {
 		return "", err
 	}
-	out, lse, err := ref.Forward(*in)
+	out, lse, judged, err := judgedForward(p, in)
 	if err != nil {
 		return "", err
 	}
 	values["Q"], values["LSE"] = in.Q.Data, Float32s(lse.Data)
-	judged, err := judge(p, in)
-	if err != nil {
-		return "", err
-	}
 	judged.leaveOut(lse.Data, 1)
 	_, roughLSE, err := roughForward(p, in, out, lse)
 	if err != nil {
