@@ -36,29 +36,41 @@ type cargo struct {
 	value bool // columns are ValueDim; otherwise HeadDim
 	row   bool // a number a row, in fp32: lse and its like
 	// local is the caller's: on the way in nil stands for zeros, and on the way out for what nobody wants. whole is of all tokens and the
-	// rank's heads.
+	// rank's heads, and stands in to for the pass over these.
 	local, whole *flash.Tensor
+	to           **flash.Tensor
 	add          bool // on the way out: to what local holds
 }
 
-// The exchanges of both passes.
-func headsIn() crossing {
-	return crossing{name: "heads.in", tag: tagHeads, cargo: []cargo{{name: "q"}, {name: "k", keys: true},
-		{name: "v", keys: true, value: true}}}
+// headsCrossings are the exchanges of a forward pass, of a caller's tensors and those of all tokens.
+func headsCrossings(own, whole *flash.Forward) (in, out crossing) {
+	in = crossing{name: "heads.in", tag: tagHeads, cargo: []cargo{{name: "q", local: own.Q, to: &whole.Q},
+		{name: "k", keys: true, local: own.K, to: &whole.K}, {name: "v", keys: true, value: true, local: own.V, to: &whole.V}}}
+	out = crossing{name: "heads.out", tag: tagTokens, out: true, cargo: []cargo{{name: "o", value: true, local: own.O, to: &whole.O},
+		{name: "lse", row: true, local: own.LSE, to: &whole.LSE}}}
+	return in, out
 }
 
-func headsOut() crossing {
-	return crossing{name: "heads.out", tag: tagTokens, out: true, cargo: []cargo{{name: "o", value: true}, {name: "lse", row: true}}}
+// gradientsCrossings are those of a backward pass.
+func gradientsCrossings(own, whole *flash.Backward) (in, out crossing) {
+	in, made := headsCrossings(&own.Forward, &whole.Forward)
+	in.name = "heads.din"
+	in.cargo = append(append(in.cargo, made.cargo...), cargo{name: "do", value: true, local: own.DO, to: &whole.DO})
+	out = crossing{name: "heads.dout", tag: tagTokens, out: true, cargo: []cargo{{name: "dq", local: own.DQ, to: &whole.DQ},
+		{name: "dk", keys: true, local: own.DK, to: &whole.DK}, {name: "dv", keys: true, value: true, local: own.DV, to: &whole.DV}}}
+	for i := range out.cargo {
+		out.cargo[i].add = own.Accumulate
+	}
+	return in, out
 }
 
-func gradientsIn() crossing {
-	return crossing{name: "heads.din", tag: tagHeads, cargo: append(headsIn().cargo, cargo{name: "o", value: true},
-		cargo{name: "lse", row: true}, cargo{name: "do", value: true})}
-}
-
-func gradientsOut() crossing {
-	return crossing{name: "heads.dout", tag: tagTokens, out: true, cargo: []cargo{{name: "dq"}, {name: "dk", keys: true},
-		{name: "dv", keys: true, value: true}}}
+// crossings are the exchanges of either pass, of no tensors.
+func crossings(backward bool) (in, out crossing) {
+	var none flash.Backward
+	if backward {
+		return gradientsCrossings(&none, &none)
+	}
+	return headsCrossings(&none.Forward, &none.Forward)
 }
 
 // shape is that of so many rows of a rank's share of the heads.
@@ -100,24 +112,19 @@ func (w *pass) wholes(c *crossing) {
 		}
 		dtype, shape := w.sched.shape(*x, n)
 		x.whole = w.tensor("heads."+x.name, dtype, shape, n)
+		*x.to = x.whole
 	}
 }
 
 func (w *pass) forwardHeads(f *flash.Forward) error {
-	in, out := headsIn(), headsOut()
-	for i, t := range []*flash.Tensor{f.Q, f.K, f.V} {
-		in.cargo[i].local = t
-	}
-	out.cargo[0].local, out.cargo[1].local = f.O, f.LSE
+	whole := *f
+	in, out := headsCrossings(f, &whole)
 	w.wholes(&in)
 	w.wholes(&out)
 	if err := w.cross(&in); err != nil {
 		return err
 	}
 	l := w.headsLaunch()
-	whole := *f
-	whole.Q, whole.K, whole.V, whole.O, whole.LSE = in.cargo[0].whole, in.cargo[1].whole, in.cargo[2].whole, out.cargo[0].whole,
-		out.cargo[1].whole
 	whole.Sinks = w.ownSinks(w.of.Sinks)
 	w.beginLargest(1)
 	whole.MaxLogit = w.largestRow(&l, &l.problem, w.ring.Rank())
@@ -135,32 +142,22 @@ func (w *pass) forwardHeads(f *flash.Forward) error {
 }
 
 func (w *pass) backwardHeads(b *flash.Backward) error {
-	in, out := gradientsIn(), gradientsOut()
-	for i, t := range []*flash.Tensor{b.Q, b.K, b.V, b.O, b.LSE, b.DO} {
-		in.cargo[i].local = t
-	}
+	g := flash.Backward{Forward: b.Forward}
+	in, out := gradientsCrossings(b, &g)
 	statistics, err := w.anyGives(b.DLSE != nil)
 	if err != nil {
 		return err
 	}
 	if statistics { // those who have none send zeros
 		in.name += ".dlse"
-		in.cargo = append(in.cargo, cargo{name: "dlse", row: true, local: b.DLSE})
-	}
-	for i, t := range []*flash.Tensor{b.DQ, b.DK, b.DV} {
-		out.cargo[i].local, out.cargo[i].add = t, b.Accumulate
+		in.cargo = append(in.cargo, cargo{name: "dlse", row: true, local: b.DLSE, to: &g.DLSE})
 	}
 	w.wholes(&in)
 	w.wholes(&out)
 	if err := w.cross(&in); err != nil {
 		return err
 	}
-	g := flash.Backward{Forward: b.Forward, DO: in.cargo[5].whole, DQ: out.cargo[0].whole, DK: out.cargo[1].whole, DV: out.cargo[2].whole}
-	g.Q, g.K, g.V, g.O, g.LSE = in.cargo[0].whole, in.cargo[1].whole, in.cargo[2].whole, in.cargo[3].whole, in.cargo[4].whole
 	g.Sinks = w.ownSinks(w.of.Sinks)
-	if statistics {
-		g.DLSE = in.cargo[6].whole
-	}
 	var dsinks *flash.Tensor // by the rank's heads; 0 by others
 	if b.DSinks != nil {
 		dsinks = w.tensor("sum.dsinks", flash.F32, b.DSinks.Shape(), 1)
