@@ -44,11 +44,7 @@ func (p *Plan) Scores(ctx context.Context, f Forward, s []float32) (err error) {
 	if err := r.scores(f, w); err != nil {
 		return err
 	}
-	pending, err := r.Submit()
-	if err != nil {
-		return err
-	}
-	if err := pending.Wait(ctx); err != nil {
+	if err := awaited(ctx, r.Submit); err != nil {
 		return err
 	}
 	return w.matrix(ctx, s, float32(math.Inf(-1)))

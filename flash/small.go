@@ -51,11 +51,7 @@ func (p *smallPlan) run(ctx context.Context, recording func(timestamps bool) (*R
 	if err := prepare(p.kept); err != nil {
 		return err
 	}
-	pending, err := p.kept.Submit()
-	if err != nil {
-		return err
-	}
-	return pending.Wait(ctx)
+	return awaited(ctx, p.kept.Submit)
 }
 
 func (p *smallPlan) release() error {
