@@ -58,6 +58,12 @@ var ringMutants = []Mutant{
 		Kill:   []Killer{in("./flash/ring", "TestStreamAccumulates")},
 	},
 	{
+		ID: "ring-first-error", File: "flash/ring/pass.go",
+		Old: "\t\terr = w.err\n", New: "\t\terr = nil\n",
+		Breaks: "a pass that could not submit something says that all is well",
+		Kill:   []Killer{in("./flash/ring", "TestNothingGoesOn")},
+	},
+	{
 		ID: "ring-hosts-head", File: "flash/ring/hosts.go",
 		Old: "over.sched.head, over.sched.heads = index*over.problem.Heads, problem.Heads", New: "",
 		Breaks: "ranks of a host draw dropout for, and ask functions about, the first heads, whichever theirs are",
