@@ -240,7 +240,7 @@ func TestNothingGoesOn(t *testing.T) {
 	}
 	stride := 1
 	if testing.Short() {
-		stride = 5
+		stride = 3
 	}
 	for _, over := range []Over{Keys, Heads} {
 		for _, kind := range []string{"buffer", "submit"} {
@@ -249,13 +249,12 @@ func TestNothingGoesOn(t *testing.T) {
 				errs := pass(soon(t), Shard{Over: over}, func() error { return faults.Arm(kind, n, vk.ErrOutOfHostMemory) })
 				fired := faults.Fired()
 				faults.Disarm()
-				if errs[1] == nil { // no call is the n-th, or memory of the host is not imported but copied
-					require.NoError(t, errs[0], "%v, %s %d", over, kind, n)
-				}
 				if fired == "" {
+					require.NoError(t, errors.Join(errs...), "%v, %s %d", over, kind, n)
 					break
 				}
-				if errs[1] == nil {
+				if kind == "buffer" && errs[1] == nil { // memory of the host does without, and is not imported then
+					require.NoError(t, errs[0], "%v, %s %d", over, kind, n)
 					continue
 				}
 				require.ErrorIs(t, errs[1], vk.ErrOutOfHostMemory, "%v, %s %d", over, kind, n)
@@ -267,7 +266,7 @@ func TestNothingGoesOn(t *testing.T) {
 				require.Equal(t, 1, which.Rank)
 				heard++
 			}
-			require.Greater(t, heard, 2, "%v, %s", over, kind)
+			require.Positive(t, heard, "%v, %s", over, kind)
 		}
 	}
 }
