@@ -69,14 +69,8 @@ func init() {
 			}
 			return t.dev, t.bytesAt(0, int(t.Bytes())), nil
 		},
-		Release: func(t *Tensor) { t.mem.busy.Add(-1) },
-		Place: func(d *Device, pass string, table []attn.Operand, p *attn.Problem, tensors []*Tensor, to []*kernel.Operand) error {
-			var all [mostHeld]given
-			for i, t := range tensors {
-				all[i] = given{t, to[i]}
-			}
-			return place(pass, table, all[:len(tensors)], d, p)
-		},
+		Release:      func(t *Tensor) { t.mem.busy.Add(-1) },
+		Place:        place,
 		Pages:        func(problem string, p attn.Pages) error { return Pages(p).check(problem) },
 		NewRecording: lend,
 		Rewrite:      rewrite,

@@ -167,8 +167,6 @@ func (r *Recording) Accumulate(a Accumulate) (err error) {
 		return err
 	}
 	defer r.mu.Unlock()
-	for i, t := range [len(kernel.AccumulateTensors)]*Tensor{a.X, a.Y, a.XLSE, a.YLSE, a.LSE} {
-		r.small.all[i].tensor = t
-	}
+	copy(r.small.given, []*Tensor{a.X, a.Y, a.XLSE, a.YLSE, a.LSE})
 	return r.writeSmall()
 }

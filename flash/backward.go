@@ -48,30 +48,29 @@ type Backward struct {
 }
 
 // given lists the tensors in the order of attn.BackwardOperands.
-func (b *Backward) given(to *kernel.Gradients) (all [len(attn.BackwardOperands)]given) {
-	forward, own := b.Forward.given(&to.Operands), [...]given{{b.DO, &to.DO}, {b.DLSE, &to.DLSE}, {b.DQ, &to.DQ}, {b.DK, &to.DK},
-		{b.DV, &to.DV}, {b.DBias, &to.DBias}, {b.DSinks, &to.DSinks}}
+func (b *Backward) given() (all [len(attn.BackwardOperands)]*Tensor) {
+	forward, own := b.Forward.given(), [...]*Tensor{b.DO, b.DLSE, b.DQ, b.DK, b.DV, b.DBias, b.DSinks}
 	attn.Pick(all[:], attn.BackwardPlaces, forward[:], own[:])
 	return all
 }
 
 // tensors lists what a recording keeps: the tensors, the block mask's among them.
-func (b *Backward) tensors(to *kernel.Gradients, held *[mostHeld]*Tensor) {
-	all := b.given(to)
-	b.hold(held, all[:])
+func (b *Backward) tensors(held *[mostHeld]*Tensor) {
+	given := b.given()
+	b.hold(held, given[:])
 	copy(held[mostHeld-2*MaxCaptured:], b.DCaptured[:])
 }
 
 // check validates the tensors against the problem and gives what kernels are given. It does not allocate unless it fails.
 func (b *Backward) check(p *Plan, g *kernel.Gradients) error {
-	all := b.given(g)
+	given, to := b.given(), g.List()
 	if err := b.refuseCaches("Backward", "gradients"); err != nil {
 		return err
 	}
-	if err := b.place("Backward", attn.BackwardOperands[:], all[:], p, &g.Operands); err != nil {
+	if err := b.place("Backward", attn.BackwardOperands[:], p, given[:], to[:], &g.Operands); err != nil {
 		return err
 	}
-	if err := b.placeCaptured(p, g, all[:]); err != nil {
+	if err := b.placeCaptured(p, g, given[:]); err != nil {
 		return err
 	}
 	g.HasDLSE, g.Accumulate = b.DLSE != nil, b.Accumulate
@@ -111,23 +110,23 @@ func (f *Forward) refuseCaches(pass, made string) error {
 
 // placeCaptured checks the gradients with respect to captured tensors and puts them where kernels find them. It does not allocate unless it
 // fails.
-func (b *Backward) placeCaptured(p *Plan, g *kernel.Gradients, all []given) error {
+func (b *Backward) placeCaptured(p *Plan, g *kernel.Gradients, given []*Tensor) error {
 	const name = "Backward.DCaptured"
 	g.DCaptured, g.HasDCaptured = [MaxCaptured]pipeline.Binding{}, b.DCaptured != Captured{}
 	if !g.HasDCaptured {
 		return nil
 	}
-	if err := b.DCaptured.placeGradients("Backward", p, &g.DCaptured); err != nil {
+	if err := b.DCaptured.place("Backward", "DCaptured", p, &g.DCaptured); err != nil {
 		return err
 	}
 	for i, t := range b.DCaptured {
 		if t == nil {
 			continue
 		}
-		for j := range all {
-			if t.overlaps(all[j].tensor) {
+		for j, other := range given {
+			if t.overlaps(other) {
 				return badArgument(name, t, "an output must not overlap another tensor of the pass: %s is %v",
-					attn.BackwardOperands[j].Name, all[j].tensor)
+					attn.BackwardOperands[j].Name, other)
 			}
 		}
 		for j, other := range b.Captured {

@@ -20,40 +20,30 @@ type backwardChoices struct {
 
 // backward gives the plan's choice for backward passes, made at the first call.
 func (p *Plan) backward() (*backwardChoice, error) {
-	return p.gradient.once(func() (*backwardChoice, error) { return p.gradient.choose(p) })
-}
-
-func (g *backwardChoices) choose(p *Plan) (*backwardChoice, error) {
-	if p.attn.Cached() {
-		return nil, &UnsupportedError{What: fmt.Sprintf("backward of %v", p.attn),
-			Reasons: []string{"caches have no gradients: keys and values lie in pages or are quantised"}}
-	}
-	of := p.attn.Gradients()
-	key := passKey{tier: g.tier}
-	if len(g.given) > 0 {
-		key.tuning = kernel.Constants(g.given).String()
-	}
-	if c := p.selection.backward.get(key); c != nil && p.selection.holds(p.dev) {
-		return c, nil
-	}
-	var c backwardChoice
-	var err error
-	c.kernel, c.tuning, c.reasons, err = pick(p.dev, &of, catalogue.Backward, "backward of ", p.Implementation(), g.tier,
-		func(k *kernel.BackwardKernel) (t *kernel.Tuning, note string, err error) {
-			t = kernel.NewBackwardTuning(g.given)
-			if err := t.Fits(&k.Offer); err != nil {
-				return nil, "", err
-			}
-			if c.program, err = k.Plan(p.dev.env, &of, p.program, t); err == nil {
-				c.program, note, err = withScoreGradients(p.dev.env, &of, c.program, &k.Offer, g.given)
-			}
-			return t, note, err
+	return p.gradient.once(func() (*backwardChoice, error) {
+		if p.attn.Cached() {
+			return nil, &UnsupportedError{What: fmt.Sprintf("backward of %v", p.attn),
+				Reasons: []string{"caches have no gradients: keys and values lie in pages or are quantised"}}
+		}
+		g, key := &p.gradient, passKey{tier: p.gradient.tier}
+		if len(g.given) > 0 {
+			key.tuning = kernel.Constants(g.given).String()
+		}
+		return p.selection.backward.get(p, key, func() (*backwardChoice, error) {
+			of := p.attn.Gradients()
+			return pick(p.dev, &of, catalogue.Backward, "backward of ", p.Implementation(), g.tier,
+				func(k *kernel.BackwardKernel) (program kernel.BackwardProgram, t *kernel.Tuning, note string, err error) {
+					t = kernel.NewBackwardTuning(g.given)
+					if err := t.Fits(&k.Offer); err != nil {
+						return nil, nil, "", err
+					}
+					if program, err = k.Plan(p.dev.env, &of, p.program, t); err == nil {
+						program, note, err = withScoreGradients(p.dev.env, &of, program, &k.Offer, g.given)
+					}
+					return program, t, note, err
+				})
 		})
-	if err != nil {
-		return nil, err
-	}
-	p.selection.backward.put(key, &c)
-	return &c, nil
+	})
 }
 
 // BackwardInfo says how the plan runs backward passes. Their kernels are chosen and built at the first call of this or of

@@ -131,15 +131,6 @@ func (m *BlockMask) Close() error {
 // place checks what a pass was given against the problem, and puts it where kernels find it. It does not allocate unless it fails.
 func (m *BlockMask) place(pass string, d *Device, p *Problem, to *pipeline.Binding) error {
 	*to = pipeline.Binding{}
-	if err := m.fits(pass, d, p); err != nil || m == nil {
-		return err
-	}
-	*to = m.words.bound.Binding
-	return nil
-}
-
-// fits is the check.
-func (m *BlockMask) fits(pass string, d *Device, p *Problem) error {
 	switch {
 	case m == nil && p.Blocks == (Blocks{}):
 		return nil
@@ -156,6 +147,7 @@ func (m *BlockMask) fits(pass string, d *Device, p *Problem) error {
 	if m.words.dev != d {
 		return badArgument(pass+".Blocks", m, "must be a mask of the plan's device")
 	}
+	*to = m.words.bound.Binding
 	return nil
 }
 

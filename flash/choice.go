@@ -86,17 +86,23 @@ type kept[K kernel.AnyKernel, P fitted] struct {
 	by map[passKey]*chosen[K, P]
 }
 
-func (k *kept[K, P]) get(key passKey) *chosen[K, P] {
+// get gives the choice of a plan, made by choose unless it was made before and what it follows from still holds.
+func (k *kept[K, P]) get(p *Plan, key passKey, choose func() (*chosen[K, P], error)) (*chosen[K, P], error) {
 	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.by[key]
-}
-
-func (k *kept[K, P]) put(key passKey, c *chosen[K, P]) {
+	c := k.by[key]
+	k.mu.Unlock()
+	if c != nil && p.selection.holds(p.dev) {
+		return c, nil
+	}
+	c, err := choose()
+	if err != nil {
+		return nil, err
+	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.by == nil {
 		k.by = map[passKey]*chosen[K, P]{}
 	}
 	k.by[key] = c
+	return c, nil
 }

@@ -19,15 +19,15 @@ func TestDefaultOfFP32(t *testing.T) {
 	choose := func(c *kernel.Capabilities, p Problem, tier Tier) (name, why string) {
 		p, err := p.Normalize()
 		require.NoError(t, err)
-		k, _, reasons, err := pick(&Device{env: &kernel.Env{Caps: *c}}, attnOf(p), catalogue.Forward, "", Flash, tier,
-			func(k *kernel.Kernel) (*kernel.Tuning, string, error) {
-				return kernel.NewTuning(nil), "", nil
+		chosen, err := pick(&Device{env: &kernel.Env{Caps: *c}}, attnOf(p), catalogue.Forward, "", Flash, tier,
+			func(k *kernel.Kernel) (kernel.Program, *kernel.Tuning, string, error) {
+				return nil, kernel.NewTuning(nil), "", nil
 			})
 		require.NoError(t, err)
-		if at := slices.IndexFunc(reasons, func(r string) bool { return strings.HasPrefix(r, "matrix_forward_split: ") }); at >= 0 {
-			why = strings.TrimPrefix(reasons[at], "matrix_forward_split: ")
+		if at := slices.IndexFunc(chosen.reasons, func(r string) bool { return strings.HasPrefix(r, "matrix_forward_split: ") }); at >= 0 {
+			why = strings.TrimPrefix(chosen.reasons[at], "matrix_forward_split: ")
 		}
-		return k.Name, why
+		return chosen.kernel.Name, why
 	}
 	sized := func(dim, queries int) Problem {
 		return Problem{Batch: 4, Heads: 16, QueryLen: queries, KeyLen: 2048, HeadDim: dim, DType: F32}

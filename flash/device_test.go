@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vkattn/vkattn/internal/attn"
-	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/internal/vktest"
 	"github.com/vkattn/vkattn/vk"
 )
@@ -289,7 +288,7 @@ func TestInFlight(t *testing.T) {
 			t.Cleanup(func() {
 				for _, f := range sets {
 					var held [mostHeld]*Tensor
-					f.tensors(&kernel.Operands{}, &held)
+					f.tensors(&held)
 					for _, x := range held {
 						x.Close()
 					}

@@ -57,14 +57,14 @@ func forwardTile(t *testing.T, d *Device, of Implementation, p Problem, tile map
 	t.Helper()
 	if tile != nil {
 		eachElsewhere(t, d, func(g *Device) error {
-			_, _, _, err := pick(g, attnOf(normal(t, p)), catalogue.Forward, "", of, TierMatrix,
-				func(k *kernel.Kernel) (*kernel.Tuning, string, error) {
+			_, err := pick(g, attnOf(normal(t, p)), catalogue.Forward, "", of, TierMatrix,
+				func(k *kernel.Kernel) (kernel.Program, *kernel.Tuning, string, error) {
 					tn := kernel.NewTuning(inFragments(&g.env.Caps, tile))
 					if err := tn.Fits(&k.Offer); err != nil {
-						return nil, "", err
+						return nil, nil, "", err
 					}
-					_, err := k.Plan(g.env, attnOf(normal(t, p)), tn)
-					return tn, "", err
+					program, err := k.Plan(g.env, attnOf(normal(t, p)), tn)
+					return program, tn, "", err
 				})
 			return err
 		})
@@ -77,21 +77,21 @@ func backwardTile(t *testing.T, d *Device, of Implementation, p Problem, tile ma
 	t.Helper()
 	if tile != nil {
 		eachElsewhere(t, d, func(g *Device) error {
-			_, _, _, err := pick(g, attnOf(normal(t, p)), catalogue.Backward, "backward of ", of, TierMatrix,
-				func(k *kernel.BackwardKernel) (*kernel.Tuning, string, error) {
+			_, err := pick(g, attnOf(normal(t, p)), catalogue.Backward, "backward of ", of, TierMatrix,
+				func(k *kernel.BackwardKernel) (kernel.BackwardProgram, *kernel.Tuning, string, error) {
 					tn := kernel.NewBackwardTuning(inFragments(&g.env.Caps, tile))
 					if err := tn.Fits(&k.Offer); err != nil {
-						return nil, "", err
+						return nil, nil, "", err
 					}
-					var program kernel.Program
+					var forward kernel.Program
 					if of == Standard { // whose backward pass reads what its forward pass kept
 						scalar, err := standard.ChooseScalarTile(&g.env.Caps, attnOf(normal(t, p)), kernel.NewTuning(nil))
 						require.NoError(t, err)
-						program, err = standard.New(g.env, attnOf(normal(t, p)), &scalar, kernel.NewTuning(nil))
+						forward, err = standard.New(g.env, attnOf(normal(t, p)), &scalar, kernel.NewTuning(nil))
 						require.NoError(t, err)
 					}
-					_, err := k.Plan(g.env, attnOf(normal(t, p)), program, tn)
-					return tn, "", err
+					program, err := k.Plan(g.env, attnOf(normal(t, p)), forward, tn)
+					return program, tn, "", err
 				})
 			return err
 		})

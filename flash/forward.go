@@ -39,57 +39,51 @@ type Forward struct {
 }
 
 // given lists the tensors in the order of attn.ForwardOperands.
-func (f *Forward) given(to *kernel.Operands) [len(attn.ForwardOperands)]given {
-	return [...]given{{f.Q, &to.Q}, {f.K, &to.K}, {f.V, &to.V}, {f.O, &to.O}, {f.LSE, &to.LSE}, {f.MaxLogit, &to.MaxLogit},
-		{f.Bias, &to.Bias}, {f.Mask, &to.Mask},
-		{f.Sinks, &to.Sinks}, {f.KeyLengths, &to.KeyLengths}, {f.QueryLengths, &to.QueryLengths}, {f.QueryStarts, &to.QueryStarts},
-		{f.KeyStarts, &to.KeyStarts}, {f.Lists, &to.Lists}, {f.PageTable, &to.PageTable}, {f.PageStarts, &to.PageStarts},
-		{f.LastPages, &to.LastPages}, {f.KeyScales, &to.KeyScales}, {f.ValueScales, &to.ValueScales}}
+func (f *Forward) given() [len(attn.ForwardOperands)]*Tensor {
+	return [...]*Tensor{f.Q, f.K, f.V, f.O, f.LSE, f.MaxLogit, f.Bias, f.Mask, f.Sinks, f.KeyLengths, f.QueryLengths, f.QueryStarts,
+		f.KeyStarts, f.Lists, f.PageTable, f.PageStarts, f.LastPages, f.KeyScales, f.ValueScales}
 }
 
 // check validates the tensors against the problem and gives what kernels are given. It does not allocate unless it fails.
 func (f *Forward) check(p *Plan, ops *kernel.Operands) error {
-	all := f.given(ops)
+	given, to := f.given(), ops.List()
 	ops.HasLSE = f.LSE != nil
-	return f.place("Forward", attn.ForwardOperands[:], all[:], p, ops)
+	return f.place("Forward", attn.ForwardOperands[:], p, given[:], to[:], ops)
 }
 
 // place checks all that a pass of any direction is given, its tensors in the order of its table and what else it has of a forward pass, and
 // puts it where kernels find it.
-func (f *Forward) place(pass string, table []attn.Operand, all []given, p *Plan, to *kernel.Operands) error {
-	if err := place(pass, table, all, p.dev, &p.attn); err != nil {
+func (f *Forward) place(pass string, table []attn.Operand, p *Plan, given []*Tensor, to []*kernel.Operand, ops *kernel.Operands) error {
+	if err := place(p.dev, pass, table, &p.attn, given, to); err != nil {
 		return err
 	}
-	if err := f.Captured.place(pass, p, &to.Captured); err != nil {
+	if err := f.Captured.place(pass, "Captured", p, &ops.Captured); err != nil {
 		return err
 	}
-	if err := f.Captured.apart(pass, table, all); err != nil {
+	if err := f.Captured.apart(pass, table, given); err != nil {
 		return err
 	}
-	if err := f.Blocks.place(pass, p.dev, &p.problem, &to.Blocks); err != nil {
+	if err := f.Blocks.place(pass, p.dev, &p.problem, &ops.Blocks); err != nil {
 		return err
 	}
-	to.Drop = kernel.Draw{Seed: f.Seed, Offset: f.Offset}
-	return f.MaskBlocks.place(pass, p, &to.Blocks)
+	ops.Drop = kernel.Draw{Seed: f.Seed, Offset: f.Offset}
+	return f.MaskBlocks.place(pass, p, &ops.Blocks)
 }
 
 // tensors lists what a recording keeps: the tensors, the block mask's among them.
-func (f *Forward) tensors(to *kernel.Operands, held *[mostHeld]*Tensor) {
-	all := f.given(to)
-	f.hold(held, all[:])
+func (f *Forward) tensors(held *[mostHeld]*Tensor) {
+	given := f.given()
+	f.hold(held, given[:])
 }
 
 // hold lists the tensors of a pass, and what else it has of a forward pass.
-func (f *Forward) hold(held *[mostHeld]*Tensor, all []given) {
-	clear(held[len(all):])
-	for i := range all {
-		held[i] = all[i].tensor
-	}
+func (f *Forward) hold(held *[mostHeld]*Tensor, given []*Tensor) {
+	clear(held[copy(held[:], given):])
 	if f.Blocks != nil {
-		held[len(all)] = f.Blocks.words
+		held[len(given)] = f.Blocks.words
 	}
 	if f.MaskBlocks != nil {
-		held[len(all)] = f.MaskBlocks.words // a problem has one of them
+		held[len(given)] = f.MaskBlocks.words // a problem has one of them
 	}
 	copy(held[mostHeld-MaxCaptured:], f.Captured[:])
 }

@@ -39,23 +39,22 @@ type JVP struct {
 }
 
 // given lists the tensors in the order of attn.JVPOperands.
-func (j *JVP) given(to *kernel.Tangents) (all [len(attn.JVPOperands)]given) {
-	forward, own := j.Forward.given(&to.Operands), [...]given{{j.QTangent, &to.QTangent}, {j.KTangent, &to.KTangent},
-		{j.VTangent, &to.VTangent}, {j.OTangent, &to.OTangent}, {j.LSETangent, &to.LSETangent}, {j.BiasTangent, &to.BiasTangent},
-		{j.SinksTangent, &to.SinksTangent}}
+func (j *JVP) given() (all [len(attn.JVPOperands)]*Tensor) {
+	forward, own := j.Forward.given(), [...]*Tensor{j.QTangent, j.KTangent, j.VTangent, j.OTangent, j.LSETangent, j.BiasTangent,
+		j.SinksTangent}
 	attn.Pick(all[:], attn.JVPPlaces, forward[:], own[:])
 	return all
 }
 
 // tensors lists what a recording keeps: the tensors, the block mask's among them.
-func (j *JVP) tensors(to *kernel.Tangents, held *[mostHeld]*Tensor) {
-	all := j.given(to)
-	j.hold(held, all[:])
+func (j *JVP) tensors(held *[mostHeld]*Tensor) {
+	given := j.given()
+	j.hold(held, given[:])
 }
 
 // check validates the tensors against the problem and gives what kernels are given. It does not allocate unless it fails.
-func (j *JVP) check(p *Plan, to *kernel.Tangents) error {
-	all := j.given(to)
+func (j *JVP) check(p *Plan, ops *kernel.Tangents) error {
+	given, to := j.given(), ops.List()
 	if err := j.refuseCaches("JVP", "tangents"); err != nil {
 		return err
 	}
@@ -66,5 +65,5 @@ func (j *JVP) check(p *Plan, to *kernel.Tangents) error {
 		return badArgument("JVP", "without tangents",
 			"one of QTangent, KTangent, VTangent, BiasTangent and SinksTangent at least must be given: nothing moves")
 	}
-	return j.place("JVP", attn.JVPOperands[:], all[:], p, &to.Operands)
+	return j.place("JVP", attn.JVPOperands[:], p, given[:], to[:], &ops.Operands)
 }

@@ -18,24 +18,15 @@ func (p *Plan) forwardMode() (*jvpChoice, error) {
 			return nil, &UnsupportedError{What: what + p.attn.String(),
 				Reasons: []string{"caches have no tangents: keys and values lie in pages or are quantised"}}
 		}
-		key, known := passKey{tier: p.gradient.tier}, p.selection.holds(p.dev)
-		if c := p.selection.jvp.get(key); known && c != nil {
-			return c, nil
-		}
-		var c jvpChoice
-		var err error
-		of := p.attn.Gradients()
-		c.kernel, c.tuning, c.reasons, err = pick(p.dev, &of, catalogue.JVP, what, Flash, p.gradient.tier,
-			func(k *kernel.JVPKernel) (t *kernel.Tuning, note string, err error) {
-				t = kernel.NewTuning(nil)
-				c.program, err = k.Plan(p.dev.env, &of, t)
-				return t, "", err
-			})
-		if err != nil {
-			return nil, err
-		}
-		p.selection.jvp.put(key, &c)
-		return &c, nil
+		return p.selection.jvp.get(p, passKey{tier: p.gradient.tier}, func() (*jvpChoice, error) {
+			of := p.attn.Gradients()
+			return pick(p.dev, &of, catalogue.JVP, what, Flash, p.gradient.tier,
+				func(k *kernel.JVPKernel) (program kernel.JVPProgram, t *kernel.Tuning, note string, err error) {
+					t = kernel.NewTuning(nil)
+					program, err = k.Plan(p.dev.env, &of, t)
+					return program, t, "", err
+				})
+		})
 	})
 }
 

@@ -101,10 +101,17 @@ func mapOperands(r *mapCommands) []attn.Operand {
 }
 
 // given lists the tensors in the order of mapOperands.
-func (m *Map) given(to *kernel.MapOperands) (all [mapTensors]given) {
-	forward, own := m.Forward.given(&to.Operands), [...]given{{m.Out, &to.O}, {m.Entropy, &to.Entropy}, {m.Distance, &to.Distance}}
+func (m *Map) given() (all [mapTensors]*Tensor) {
+	forward, own := m.Forward.given(), [...]*Tensor{m.Out, m.Entropy, m.Distance}
 	attn.Pick(all[:], mapPlaces, forward[:], own[:])
 	return all
+}
+
+// mapped lists where kernels find them, in the same order.
+func mapped(ops *kernel.MapOperands) (to [mapTensors]*kernel.Operand) {
+	forward, own := ops.Operands.List(), [...]*kernel.Operand{&ops.O, &ops.Entropy, &ops.Distance}
+	attn.Pick(to[:], mapPlaces, forward[:], own[:])
+	return to
 }
 
 var mapPlaces = attn.Places(mapOperands(nil))
@@ -253,14 +260,14 @@ func (r *Recording) Map(m Map) (err error) {
 	if c.m, err = m.shape(p); err != nil {
 		return err
 	}
-	all := m.given(&c.ops)
-	if err := place("Map", c.table, all[:], r.dev, p); err != nil {
+	given, to := m.given(), mapped(&c.ops)
+	if err := place(r.dev, "Map", c.table, p, given[:], to[:]); err != nil {
 		return err
 	}
-	if err := m.Captured.place("Map", c.plan, &c.ops.Captured); err != nil {
+	if err := m.Captured.place("Map", "Captured", c.plan, &c.ops.Captured); err != nil {
 		return err
 	}
-	if err := m.Captured.apart("Map", c.table, all[:]); err != nil {
+	if err := m.Captured.apart("Map", c.table, given[:]); err != nil {
 		return err
 	}
 	if !p.Blocks.None() || m.Blocks != nil {
@@ -271,10 +278,7 @@ func (r *Recording) Map(m Map) (err error) {
 	if err := r.roomForPieces(); err != nil {
 		return err
 	}
-	clear(r.tensors)
-	for i := range all {
-		r.tensors[i] = all[i].tensor
-	}
+	clear(r.tensors[copy(r.tensors, given[:]):])
 	if m.Blocks != nil {
 		r.tensors[mapBlocks] = m.Blocks.words
 	}

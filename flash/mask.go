@@ -132,7 +132,7 @@ func (m *MaskBlocks) update(ctx context.Context, captured []*Tensor) error {
 	copy(given[:], captured)
 	var to [MaxCaptured]pipeline.Binding
 	d := m.words.dev
-	if err := given.fits("NewMaskBlocks", "captured", &Plan{dev: d, captured: m.captured}, &to); err != nil {
+	if err := given.place("NewMaskBlocks", "captured", &Plan{dev: d, captured: m.captured}, &to); err != nil {
 		return err
 	}
 	return d.fail(m.classifier.Run(&to, m.words.bound.Binding))

@@ -246,14 +246,14 @@ func (r *Recording) Merge(m Merge) (err error) {
 		return err
 	}
 	defer r.mu.Unlock()
-	all := r.small.all
-	n := len(all)/2 - 1
+	given := r.small.given
+	n := len(given)/2 - 1
 	if len(m.Parts) != n {
 		return badArgument("len(Merge.Parts)", len(m.Parts), "must be %d, as the plan's problem has pairs of tensors", n)
 	}
 	for i := range m.Parts {
-		all[2*i].tensor, all[2*i+1].tensor = m.Parts[i].O, m.Parts[i].LSE
+		given[2*i], given[2*i+1] = m.Parts[i].O, m.Parts[i].LSE
 	}
-	all[2*n].tensor, all[2*n+1].tensor = m.O, m.LSE
+	given[2*n], given[2*n+1] = m.O, m.LSE
 	return r.writeSmall()
 }

@@ -5,41 +5,41 @@ import (
 	"github.com/vkattn/vkattn/internal/kernel"
 )
 
-// given is what a caller gave in an operand's place.
-type given struct {
-	tensor *Tensor
-	to     *kernel.Operand // where kernels find it
-}
-
 // mostHeld is the most tensors that a pass has, a block mask, captured ones and, before these, the gradients with respect to them among
 // them.
 const mostHeld = max(len(attn.ForwardOperands), len(attn.BackwardOperands), len(attn.JVPOperands)) + 1 + 2*MaxCaptured
 
-// place checks what a caller gave for the operands of a pass, in the order of the table, and puts it where kernels find it. It does not
-// allocate unless it fails.
-func place(pass string, table []attn.Operand, all []given, d *Device, p *attn.Problem) error {
+// place checks what a caller gave for the operands of a pass, in the order of the table, and puts it where kernels find it, in the same
+// order. It does not allocate unless it fails.
+func place(d *Device, pass string, table []attn.Operand, p *attn.Problem, given []*Tensor, to []*kernel.Operand) error {
 	for i := range table {
-		o, t := &table[i], all[i].tensor
-		*all[i].to = kernel.Operand{}
+		o, t := &table[i], given[i]
+		*to[i] = kernel.Operand{}
 		if t == nil && (o.Optional || !o.In(p)) {
 			continue
 		}
 		if err := t.suits(pass, o, d, p); err != nil {
 			return err
 		}
-		*all[i].to = t.bound
-		if !o.Statistics && o.When != nil {
-			all[i].to.ScoreStrides(t.layout.Shape)
-		}
+		*to[i] = t.placed(o)
 	}
 	for i := range table {
-		if table[i].Output && all[i].tensor != nil {
-			if err := writable(pass, table, all, i); err != nil {
+		if table[i].Output && given[i] != nil {
+			if err := writable(pass, table, given, i); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+// placed is a tensor as kernels see it in an operand's place.
+func (t *Tensor) placed(o *attn.Operand) kernel.Operand {
+	to := t.bound
+	if !o.Statistics && o.When != nil {
+		to.ScoreStrides(t.layout.Shape)
+	}
+	return to
 }
 
 // suits checks one tensor against what the problem wants in its place.
@@ -62,14 +62,13 @@ func (t *Tensor) suits(pass string, o *attn.Operand, d *Device, p *attn.Problem)
 }
 
 // writable checks that the output in the place of an operand shares memory with no other tensor of the pass, nor with itself.
-func writable(pass string, table []attn.Operand, all []given, at int) error {
-	t, name := all[at].tensor, table[at].Name
+func writable(pass string, table []attn.Operand, given []*Tensor, at int) error {
+	t, name := given[at], table[at].Name
 	if t.folded {
 		return badArgument(pass+"."+name, t, "elements of an output must not share memory")
 	}
 	handle := t.mem.buf.Handle()
-	for i := range all {
-		other := all[i].tensor
+	for i, other := range given {
 		if other == nil || i == at || table[i].Output && table[i].Optional { // which names itself
 			continue
 		}

@@ -77,18 +77,9 @@ func closeTables(all []captured) (err error) {
 	return err
 }
 
-// place checks captured tensors and puts them where kernels find them, and where a recording holds them. It does not allocate unless it
-// fails.
-func (given *Captured) place(pass string, p *Plan, to *[MaxCaptured]pipeline.Binding) error {
-	return given.fits(pass, "Captured", p, to)
-}
-
-// placeGradients does so for the gradients with respect to captured tensors, of which each may be left out, and tables have none.
-func (given *Captured) placeGradients(pass string, p *Plan, to *[MaxCaptured]pipeline.Binding) error {
-	return given.fits(pass, "DCaptured", p, to)
-}
-
-func (given *Captured) fits(pass, field string, p *Plan, to *[MaxCaptured]pipeline.Binding) error {
+// place checks captured tensors and puts them where kernels find them; in the field DCaptured the gradients with respect to them, of which
+// each may be left out, and tables have none. It does not allocate unless it fails.
+func (given *Captured) place(pass, field string, p *Plan, to *[MaxCaptured]pipeline.Binding) error {
 	n, gradients := 0, field == "DCaptured"
 	bad := func(t *Tensor, rule string, a ...any) error { return badArgument(pass+"."+field, t, rule, a...) }
 	*to = [MaxCaptured]pipeline.Binding{}
@@ -132,9 +123,8 @@ func (given *Captured) fits(pass, field string, p *Plan, to *[MaxCaptured]pipeli
 }
 
 // apart checks that no output of a pass shares memory with a captured tensor.
-func (c *Captured) apart(pass string, table []attn.Operand, all []given) error {
-	for i := range table {
-		t := all[i].tensor
+func (c *Captured) apart(pass string, table []attn.Operand, given []*Tensor) error {
+	for i, t := range given {
 		if !table[i].Output || t == nil {
 			continue
 		}

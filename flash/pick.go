@@ -10,10 +10,11 @@ import (
 )
 
 // pick takes the first kernel of a list, most preferred first, that is of the implementation, of the tier insisted on (""
-// for any), can run the problem, and that fit fits to it. effect is its tuning; reasons say why kernels before it were not
-// taken, and what fit noted. pass stands before the problem in the error.
-func pick[K kernel.AnyKernel](d *Device, p *attn.Problem, list []K, pass string, of Implementation, insisted Tier,
-	fit func(K) (t *kernel.Tuning, note string, err error)) (k K, effect map[string]int, reasons []string, err error) {
+// for any), can run the problem, and that fit fits to it. Its reasons say why kernels before it were not taken, and what fit
+// noted. pass stands before the problem in the error.
+func pick[K kernel.AnyKernel, P fitted](d *Device, p *attn.Problem, list []K, pass string, of Implementation, insisted Tier,
+	fit func(K) (program P, t *kernel.Tuning, note string, err error)) (*chosen[K, P], error) {
+	var reasons []string
 	failed := false // a self-check
 	for _, k := range list {
 		o := k.Offered()
@@ -39,7 +40,7 @@ func pick[K kernel.AnyKernel](d *Device, p *attn.Problem, list []K, pass string,
 				continue
 			}
 		}
-		t, note, err := fit(k)
+		program, t, note, err := fit(k)
 		if note != "" {
 			not(note)
 		}
@@ -50,9 +51,9 @@ func pick[K kernel.AnyKernel](d *Device, p *attn.Problem, list []K, pass string,
 			continue
 		}
 		if err != nil {
-			return k, nil, reasons, d.fail(err)
+			return nil, d.fail(err)
 		}
-		return k, t.Effect, reasons, nil
+		return &chosen[K, P]{k, program, t.Effect, reasons}, nil
 	}
 	what := fmt.Sprintf("%s%v (%v", pass, p, of)
 	if insisted != "" {
@@ -63,7 +64,7 @@ func pick[K kernel.AnyKernel](d *Device, p *attn.Problem, list []K, pass string,
 	}
 	unsupported := &UnsupportedError{What: what + ")", Reasons: reasons, Denied: failed}
 	unsupported.Anywhere, unsupported.Remedy = remedy(d, p, list, of, insisted)
-	return k, nil, reasons, unsupported
+	return nil, unsupported
 }
 
 // refused makes the error of a variant that the plan did not need, and that cannot run, while recording: there is no other kernel to turn

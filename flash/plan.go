@@ -11,24 +11,17 @@ import (
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/internal/tiles"
-	"github.com/vkattn/vkattn/internal/tuned"
 )
 
 // Plan is how one problem runs on one device: a kernel, its tile, its workspace. It may be used from several goroutines, and
 // be in flight any number of times: descriptors and workspace belong to the recordings.
 type Plan struct {
-	dev       *Device
-	problem   Problem
-	attn      attn.Problem // the same, as kernels take it
-	selection *selection   // what follows, as the device keeps it
-	kernel    *kernel.Kernel
-	program   kernel.Program
-	tuning    map[string]int
-	captured  []captured   // by the functions of its scores
-	classes   string       // which mask functions it has, where blocks are classed by them
-	rows      []*tiles.Row // of tiles, that its own is from
-	tuned     *tuned.Entry // the entry of the user's tuning file that it follows, if any
-	reasons   []string     // why kernels preferred over the chosen one were not chosen
+	dev        *Device
+	problem    Problem
+	attn       attn.Problem // the same, as kernels take it
+	*selection              // what was chosen for it, as the device keeps it
+	captured   []captured   // by the functions of its scores
+	classes    string       // which mask functions it has, where blocks are classed by them
 
 	gradient backwardChoices // made when first asked for
 	jvp      choice[*kernel.JVPKernel, kernel.JVPProgram]
@@ -83,12 +76,9 @@ func (d *Device) Plan(p Problem, opts ...PlanOption) (_ *Plan, err error) {
 			err = errors.Join(err, closeTables(plan.captured))
 		}
 	}()
-	s, err := d.selected(&plan.attn, &o)
-	if err != nil {
+	if plan.selection, err = d.selected(&plan.attn, &o); err != nil {
 		return nil, err
 	}
-	plan.selection, plan.kernel, plan.program, plan.tuning, plan.rows, plan.tuned, plan.reasons = s, s.kernel, s.program, s.tuning, s.rows,
-		s.tuned, s.reasons
 	if err := d.adopt(plan); err != nil {
 		return nil, err
 	}
@@ -112,7 +102,7 @@ func (p *Plan) Device() *Device {
 }
 
 // made says whether the plan came from Device.Plan; a zero Plan describes itself as nothing.
-func (p *Plan) made() bool { return p != nil && p.kernel != nil && p.program != nil }
+func (p *Plan) made() bool { return p != nil && p.selection != nil }
 
 // Implementation is the algorithm that runs.
 func (p *Plan) Implementation() Implementation {
@@ -128,13 +118,12 @@ func (p *Plan) ForwardInfo() PassInfo {
 	if !p.made() {
 		return PassInfo{}
 	}
-	c := chosen[*kernel.Kernel, kernel.Program]{p.kernel, p.program, p.tuning, p.reasons}
-	return c.info()
+	return p.info()
 }
 
 // Tuned says whether the tile is one that `vkattn tune` measured: stored for this device, or in the file of WithTiles.
 func (p *Plan) Tuned() bool {
-	return p != nil && (p.tuned != nil || slices.ContainsFunc(p.rows, func(r *tiles.Row) bool { return r.Source == tiles.Tuned }))
+	return p.made() && (p.tuned != nil || slices.ContainsFunc(p.rows, func(r *tiles.Row) bool { return r.Source == tiles.Tuned }))
 }
 
 // String describes the plan in a few lines: problem, device, tier, kernel and tile, workspace in bytes, the row of tiles that

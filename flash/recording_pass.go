@@ -136,7 +136,7 @@ func (r *Recording) Forward(f Forward) (err error) {
 			return err
 		}
 	}
-	f.tensors(&c.ops, (*[mostHeld]*Tensor)(r.tensors))
+	f.tensors((*[mostHeld]*Tensor)(r.tensors))
 	r.weights, c.ops.Weights = f.Weights, f.Weights.all()
 	c.forward = f
 	return r.commands("", attn.ForwardOperands[:], Tier(c.plan.kernel.Tier),
@@ -174,7 +174,7 @@ func (r *Recording) Backward(b Backward) (err error) {
 	if r.ready && b == c.backward {
 		return nil
 	}
-	b.tensors(&c.grads, (*[mostHeld]*Tensor)(r.tensors))
+	b.tensors((*[mostHeld]*Tensor)(r.tensors))
 	r.weights, c.grads.Weights = b.Weights, b.Weights.all()
 	choice, err := c.plan.backward()
 	if err != nil {
@@ -200,7 +200,7 @@ func (r *Recording) JVP(j JVP) (err error) {
 	if r.ready && j == c.jvp {
 		return nil
 	}
-	j.tensors(&c.tangents, (*[mostHeld]*Tensor)(r.tensors))
+	j.tensors((*[mostHeld]*Tensor)(r.tensors))
 	choice, err := c.plan.forwardMode()
 	if err != nil {
 		r.ready = false

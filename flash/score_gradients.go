@@ -46,7 +46,7 @@ func withScoreGradients(e *kernel.Env, p *attn.Problem, program kernel.BackwardP
 		if m, ok := program.(kernel.BiasMaker); ok && m.MakesBias(of) {
 			continue
 		}
-		if every && of.Of(p).In {
+		if every && of.In(p) {
 			s.biases = append(s.biases, biasGradient{of: of})
 		}
 	}
@@ -157,7 +157,7 @@ func (s *scoreGradients) Dispatches() int {
 }
 
 func (s *scoreGradients) Record(r *kernel.Recorder, g *kernel.Gradients) error {
-	if err := s.BackwardProgram.Record(r, g); err != nil || !g.ScoreGradients.Any() && !g.HasDCaptured {
+	if err := s.BackwardProgram.Record(r, g); err != nil || !g.ByScore() && !g.HasDCaptured {
 		return err
 	}
 	all := r.Scratch
@@ -167,13 +167,13 @@ func (s *scoreGradients) Record(r *kernel.Recorder, g *kernel.Gradients) error {
 		return err
 	}
 	for i := range s.biases {
-		if b := &s.biases[i]; b.of.Gradient(g).Given() {
+		if b := &s.biases[i]; g.DScores[b.of.At].Given() {
 			if err := b.Record(r, g); err != nil {
 				return err
 			}
 		}
 	}
-	if g.DSinks.Given() {
+	if g.DScores[attn.AtSinks].Given() {
 		if err := s.sinks.Record(r, g); err != nil {
 			return err
 		}

@@ -44,11 +44,7 @@ func (p *Plan) Scores(ctx context.Context, f Forward, s []float32) (err error) {
 	if err := r.scores(f, w); err != nil {
 		return err
 	}
-	pending, err := r.Submit()
-	if err != nil {
-		return err
-	}
-	if err := pending.Wait(ctx); err != nil {
+	if err := awaited(ctx, r.Submit); err != nil {
 		return err
 	}
 	return w.matrix(ctx, s, float32(math.Inf(-1)))
@@ -60,26 +56,23 @@ func (r *Recording) scores(f Forward, w *Weights) error {
 	defer r.mu.Unlock()
 	c, p := r.pass, r.pass.plan
 	f.V, f.O, f.LSE, f.Blocks, f.MaskBlocks, f.Weights = nil, nil, nil, nil, nil, w
-	all := f.given(&c.ops)
-	for i := range all {
+	given, to := f.given(), c.ops.List()
+	for i, t := range given {
 		o := &attn.ForwardOperands[i]
-		*all[i].to = kernel.Operand{}
-		if !o.Scores || all[i].tensor == nil && !o.In(&p.attn) {
+		*to[i] = kernel.Operand{}
+		if !o.Scores || t == nil && !o.In(&p.attn) {
 			continue
 		}
-		if err := all[i].tensor.suits("Forward", o, p.dev, &p.attn); err != nil {
+		if err := t.suits("Forward", o, p.dev, &p.attn); err != nil {
 			return err
 		}
-		*all[i].to = all[i].tensor.bound
-		if !o.Statistics && o.When != nil {
-			all[i].to.ScoreStrides(all[i].tensor.layout.Shape)
-		}
+		*to[i] = t.placed(o)
 	}
-	if err := f.Captured.place("Forward", p, &c.ops.Captured); err != nil {
+	if err := f.Captured.place("Forward", "Captured", p, &c.ops.Captured); err != nil {
 		return err
 	}
-	f.tensors(&c.ops, (*[mostHeld]*Tensor)(r.tensors))
-	for i := range all {
+	f.tensors((*[mostHeld]*Tensor)(r.tensors))
+	for i := range given {
 		if !attn.ForwardOperands[i].Scores {
 			r.tensors[i] = nil
 		}

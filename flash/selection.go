@@ -27,15 +27,15 @@ type selectionKey struct {
 	noStored       bool
 }
 
+// forwardChoice is the kernel that a plan takes for forward passes.
+type forwardChoice = chosen[*kernel.Kernel, kernel.Program]
+
 // selection is the kernel that was chosen for a problem and options.
 type selection struct {
-	kernel  *kernel.Kernel
-	program kernel.Program
-	tuning  map[string]int
-	rows    []*tiles.Row
-	tuned   *tuned.Entry
-	reasons []string
-	known   knownState
+	*forwardChoice
+	rows  []*tiles.Row // of tiles, that its own is from
+	tuned *tuned.Entry // the entry of the user's tuning file that it follows, if any
+	known knownState
 
 	// for passes that follow it, as far as they were asked for
 	backward kept[*kernel.BackwardKernel, kernel.BackwardProgram]
@@ -103,12 +103,12 @@ func (d *Device) selected(p *attn.Problem, o *planOptions) (*selection, error) {
 	}
 	s := &selection{known: known}
 	var err error
-	s.kernel, s.tuning, s.reasons, err = pick(d, p, catalogue.Forward, "", o.implementation, o.tier,
-		func(k *kernel.Kernel) (t *kernel.Tuning, note string, err error) {
-			if s.program, t, s.tuned, note, err = d.fit(k, p, o); err == nil {
+	s.forwardChoice, err = pick(d, p, catalogue.Forward, "", o.implementation, o.tier,
+		func(k *kernel.Kernel) (program kernel.Program, t *kernel.Tuning, note string, err error) {
+			if program, t, s.tuned, note, err = d.fit(k, p, o); err == nil {
 				s.rows = t.Rows
 			}
-			return t, note, err
+			return program, t, note, err
 		})
 	if err != nil {
 		return nil, err

@@ -3,6 +3,7 @@ package flash
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
@@ -50,11 +51,7 @@ func (p *smallPlan) run(ctx context.Context, recording func(timestamps bool) (*R
 	if err := prepare(p.kept); err != nil {
 		return err
 	}
-	pending, err := p.kept.Submit()
-	if err != nil {
-		return err
-	}
-	return pending.Wait(ctx)
+	return awaited(ctx, p.kept.Submit)
 }
 
 func (p *smallPlan) release() error {
@@ -82,9 +79,9 @@ type tensorsPlan struct {
 
 // tensorsCommands is what a recording of such a plan has beside others.
 type tensorsCommands struct {
-	plan *tensorsPlan
-	all  []given           // in the order of the plan's table
-	to   []*kernel.Operand // in that of the kernel
+	plan       *tensorsPlan
+	given      []*Tensor         // in the order of the plan's table
+	to, placed []*kernel.Operand // in the same order, and in that of the kernel
 }
 
 // newRecording makes a recording for the caller.
@@ -105,11 +102,11 @@ func (p *tensorsPlan) recording(timestamps bool) (*Recording, error) {
 		return nil, err
 	}
 	n := len(p.table)
-	c := &tensorsCommands{plan: p, all: make([]given, n), to: make([]*kernel.Operand, n)}
-	for i := range c.all {
-		c.all[i].to = &kernel.Operand{}
-		c.to[(i+p.first)%n] = c.all[i].to
+	c := &tensorsCommands{plan: p, given: make([]*Tensor, n), to: make([]*kernel.Operand, n)}
+	for i := range c.to {
+		c.to[i] = &kernel.Operand{}
 	}
+	c.placed = slices.Concat(c.to[n-p.first:], c.to[:n-p.first])
 	r := &Recording{dev: p.dev, name: "Recording", first: p.does, small: c, tensors: make([]*Tensor, n)}
 	if err := r.open(kernel.RecordingInfo(p.program.Dispatches(), timestamps)); err != nil {
 		return nil, err
@@ -137,21 +134,19 @@ func (r *Recording) beginSmall(does string) error {
 func (r *Recording) writeSmall() error {
 	c := r.small
 	p := c.plan
-	if err := place(p.does, p.table, c.all, r.dev, nil); err != nil {
+	if err := place(r.dev, p.does, p.table, nil, c.given, c.to); err != nil {
 		return err
 	}
 	for i := range p.table {
-		o, t := &p.table[i], c.all[i].tensor
+		o, t := &p.table[i], c.given[i]
 		if t != nil && !o.Statistics && strings.HasSuffix(o.Name, "LSE") && t.layout.Shape[2] > 1 && t.layout.Strides[2] != 1 {
 			return badArgument(p.does+"."+o.Name, t, "must have the rows of a head one behind the other")
 		}
 	}
-	for i := range c.all {
-		r.tensors[i] = c.all[i].tensor
-	}
+	copy(r.tensors, c.given)
 	err := r.reset()
 	if err == nil {
-		err = p.program.Record(&r.writer, c.to)
+		err = p.program.Record(&r.writer, c.placed)
 	}
 	r.ready = err == nil
 	return r.dev.fail(err)

@@ -319,8 +319,8 @@ func (t *Tensor) Upload(ctx context.Context, values []float32) (err error) {
 	if err := t.checkTransfer("values", len(values), uint64(t.Elements())); err != nil {
 		return err
 	}
-	if !t.layout.Dense() {
-		return t.uploadStrided(ctx, values)
+	if dim := t.layout.Shape[3]; !t.layout.Dense() {
+		return t.uploadRows(ctx, func(row int, dst []byte) { attn.Encode(attn.DType(t.dtype), dst, values[row*dim:(row+1)*dim]) })
 	}
 	buf := make([]byte, t.dtype.Bytes(min(len(values), transferElements)))
 	for at := 0; at < len(values); at += transferElements {
@@ -332,11 +332,6 @@ func (t *Tensor) Upload(ctx context.Context, values []float32) (err error) {
 		}
 	}
 	return nil
-}
-
-func (t *Tensor) uploadStrided(ctx context.Context, values []float32) error {
-	dim := t.layout.Shape[3]
-	return t.uploadRows(ctx, func(row int, dst []byte) { attn.Encode(attn.DType(t.dtype), dst, values[row*dim:(row+1)*dim]) })
 }
 
 // uploadRows copies rows, which put writes from the first byte of dst on, to where they lie. What lies between them stays as it is.

@@ -30,17 +30,18 @@ func (w *pass) backward(b *flash.Backward) error {
 		return err
 	}
 	local := w.Local()
-	all := append(w.wantedOfQueries(b, &local), wanted{"K", b.K, local.KShape()}, wanted{"V", b.V, local.VShape()},
+	w.of = &b.Forward
+	all := append(w.wantedOfBackward(b, &local), wanted{"K", b.K, local.KShape()}, wanted{"V", b.V, local.VShape()},
 		wanted{"DK", b.DK, local.KShape()}, wanted{"DV", b.DV, local.VShape()})
-	w.of = ofForward(&b.Forward)
-	if err := w.check("Backward", append(all, w.of.wanted(w.Plan)...)); err != nil {
+	if err := w.check("Backward", all); err != nil {
 		return err
 	}
 	if err := w.checkCaptured("Backward", b.DCaptured); err != nil {
 		return err
 	}
 	if w.ring.Size() == 1 {
-		return w.gradients(&launch{problem: w.problem}, *b)
+		w.gradients(&launch{problem: w.problem}, *b)
+		return w.err
 	}
 	if err := w.takeSequences("Backward"); err != nil {
 		return err
@@ -52,10 +53,7 @@ func (w *pass) backward(b *flash.Backward) error {
 	if err != nil {
 		return err
 	}
-	g, err := w.newGradients(b, true)
-	if err != nil {
-		return err
-	}
+	g := w.newGradients(b, true)
 	remote := w.remote()
 	out, peers, err := w.deliver(remote)
 	if err != nil {
@@ -83,16 +81,14 @@ func (w *pass) backward(b *flash.Backward) error {
 	if err := home.addUpTo(w.ring.Size(), w, g); err != nil {
 		return err
 	}
-	if err := g.finish(w); err != nil {
-		return err
-	}
+	g.finish(w)
 	return w.overAllQueries(g)
 }
 
-// wantedOfQueries are the tensors of a backward pass but for keys, values and gradients with respect to them.
-func (w *pass) wantedOfQueries(b *flash.Backward, p *flash.Problem) []wanted {
-	all := []wanted{{"Q", b.Q, p.QShape()}, {"O", b.O, p.OShape()}, {"LSE", b.LSE, p.LSEShape()}, {"DO", b.DO, p.OShape()},
-		{"DQ", b.DQ, p.QShape()}}
+// wantedOfBackward are the tensors of a backward pass but for keys, values and gradients with respect to them.
+func (w *pass) wantedOfBackward(b *flash.Backward, p *flash.Problem) []wanted {
+	all := append(w.operandsWanted(), wanted{"Q", b.Q, p.QShape()}, wanted{"O", b.O, p.OShape()}, wanted{"LSE", b.LSE, p.LSEShape()},
+		wanted{"DO", b.DO, p.OShape()}, wanted{"DQ", b.DQ, p.QShape()})
 	for _, x := range []wanted{{"DLSE", b.DLSE, p.LSEShape()}, {"DBias", b.DBias, w.BiasShape()},
 		{"DSinks", b.DSinks, [4]int{1, 1, 1, p.Heads}}} {
 		if x.given != nil {
@@ -153,70 +149,44 @@ func spansOf(of []Span) (out []Span) {
 }
 
 // newGradients makes the sums: those by keys and values only where the rank has such.
-func (w *pass) newGradients(b *flash.Backward, keys bool) (g *gradients, err error) {
+func (w *pass) newGradients(b *flash.Backward, keys bool) *gradients {
 	rank, p := w.ring.Rank(), &w.problem
-	g = &gradients{b: b}
-	g.queries = w.sched.ownQueries(rank, w.steps)
+	g := &gradients{b: b, queries: w.sched.ownQueries(rank, w.steps)}
 	g.dqParts = make([]int, len(g.queries))
 	n := w.sched.queries.rows(rank)
-	if g.dq, err = w.tensor("sum.dq", flash.F32, [4]int{w.sched.entries(), p.Heads, n, p.HeadDim}, n); err != nil {
-		return nil, err
-	}
+	g.dq = w.tensor("sum.dq", flash.F32, [4]int{w.sched.entries(), p.Heads, n, p.HeadDim}, n)
 	if keys {
 		g.keys = w.sched.ownKeys(rank)
 		g.ownParts = make([]int, len(g.keys))
-		if g.own, err = w.pair("sum", flash.F32, w.sched.keys.rows(rank)); err != nil {
-			return nil, err
-		}
+		g.own = w.pair("sum", flash.F32, w.sched.keys.rows(rank))
 	}
 	if b.Accumulate {
 		for i, at := range g.queries {
-			if err := g.begin(w, b.DQ, at, g.dq, &g.dqParts[i]); err != nil {
-				return nil, err
-			}
+			w.copies(w.rows(b.DQ, at), w.rows(g.dq, at))
+			g.dqParts[i] = 1
 		}
 		for i, at := range g.keys {
-			for _, x := range [2][2]*flash.Tensor{{b.DK, g.own.k}, {b.DV, g.own.v}} {
-				if err := g.begin(w, x[0], at, x[1], &g.ownParts[i]); err != nil {
-					return nil, err
-				}
-			}
+			w.copyPair(w.pairRows(pair{b.DK, b.DV}, at), w.pairRows(g.own, at))
+			g.ownParts[i] = 1
 		}
 	}
-	if err := g.beginCaptured(w); err != nil {
-		return nil, err
-	}
-	return g, g.beginBias(w)
-}
-
-// begin starts a sum with rows of a tensor of the caller's.
-func (g *gradients) begin(w *pass, from *flash.Tensor, at Span, to *flash.Tensor, parts *int) error {
-	x, err := w.rows(from, at)
-	if err != nil {
-		return err
-	}
-	y, err := w.rows(to, at)
-	if err != nil {
-		return err
-	}
-	*parts = 1
-	return w.copies(x, y)
+	g.beginCaptured(w)
+	g.beginBias(w)
+	return g
 }
 
 // statistics is some rows of lse or dlse, in row-major order by themselves as kernels want them, in a buffer of that name; nil of nil.
-func (w *pass) statistics(name string, t *flash.Tensor, at Span) (*flash.Tensor, error) {
+func (w *pass) statistics(name string, t *flash.Tensor, at Span) *flash.Tensor {
 	if t == nil {
-		return nil, nil
+		return nil
 	}
-	from, err := w.rows(t, at)
-	if err != nil || from == t {
-		return from, err
+	from := w.rows(t, at)
+	if from == t {
+		return t
 	}
-	to, err := w.tensor(name, flash.F32, from.Shape(), t.Shape()[2])
-	if err != nil {
-		return nil, err
-	}
-	return to, w.accumulate(flash.AccumulateCopy, flash.Accumulate{X: from, Y: to})
+	to := w.tensor(name, flash.F32, from.Shape(), t.Shape()[2])
+	w.copies(from, to)
+	return to
 }
 
 // rule is that of the next part of a sum.
@@ -229,124 +199,67 @@ func rule(parts *int) flash.AccumulateRule {
 }
 
 // add adds rows of gradients with respect to keys and values to rows of sums.
-func (w *pass) add(parts *int, from pair, of Span, to pair, at Span) error {
-	r := rule(parts)
-	x, err := from.rows(of)
-	if err != nil {
-		return err
-	}
-	y, err := to.rows(at)
-	if err != nil {
-		return err
-	}
-	if err := w.accumulate(r, flash.Accumulate{X: x.k, Y: y.k}); err != nil {
-		return err
-	}
-	return w.accumulate(r, flash.Accumulate{X: x.v, Y: y.v})
+func (w *pass) add(parts *int, from pair, of Span, to pair, at Span) {
+	r, x, y := rule(parts), w.pairRows(from, of), w.pairRows(to, at)
+	w.accumulate(r, flash.Accumulate{X: x.k, Y: y.k})
+	w.accumulate(r, flash.Accumulate{X: x.v, Y: y.v})
 }
 
 // gradientsOf is the inputs of a launch with a block, and dq; what it gives by keys and values is not among them.
-func (w *pass) gradientsOf(g *gradients, l *launch, block pair) (in flash.Backward, err error) {
+func (w *pass) gradientsOf(g *gradients, l *launch, block pair) flash.Backward {
 	b := g.b
-	if in.DQ, err = w.tensor("part.dq", w.problem.DType, l.problem.QShape(), b.Q.Shape()[2]); err != nil {
-		return in, err
-	}
-	if in.Forward, err = w.forwardOf(l, &b.Forward, block); err != nil {
-		return in, err
-	}
-	for _, x := range [][2]**flash.Tensor{{&in.O, &b.O}, {&in.DO, &b.DO}} {
-		if *x[0], err = w.rows(*x[1], l.queries); err != nil {
-			return in, err
-		}
-	}
-	if in.LSE, err = w.statistics("part.lse", b.LSE, l.queries); err != nil {
-		return in, err
-	}
-	if in.DLSE, err = w.statistics("part.dlse", b.DLSE, l.queries); err != nil {
-		return in, err
-	}
-	if in.DCaptured, err = w.likeCaptured("part", b.DCaptured); err != nil {
-		return in, err
-	}
-	in.DBias, err = w.biasGradient(g, l)
-	return in, err
+	in := flash.Backward{Forward: w.forwardOf(l, &b.Forward, block), DO: w.rows(b.DO, l.queries),
+		DLSE: w.statistics("part.dlse", b.DLSE, l.queries), DQ: w.tensor("part.dq", w.problem.DType, l.problem.QShape(), b.Q.Shape()[2]),
+		DBias: w.biasGradient(g, l), DCaptured: w.likeCaptured("part", b.DCaptured)}
+	in.O, in.LSE = w.rows(b.O, l.queries), w.statistics("part.lse", b.LSE, l.queries)
+	return in
 }
 
 // launchGradients submits the backward pass of a launch: gradients with respect to its keys and values go to `to`, and those of its queries
 // are added to their sums.
 func (w *pass) launchGradients(g *gradients, l *launch, block, to pair, arrived []ready) error {
-	if arrived != nil && l.pad > 0 { // rows are copied from it
-		if err := w.arrival(arrived[0]); err != nil {
-			return err
-		}
-	}
-	in, err := w.gradientsOf(g, l, block)
-	if err != nil {
+	if err := w.padsArrive(l, arrived); err != nil {
 		return err
 	}
-	in.DK, in.DV = to.k, to.v
-	var padded pair
+	in, written := w.gradientsOf(g, l, block), to
 	if l.pad > 0 {
-		if padded, err = w.pair("pad.d", w.problem.DType, l.problem.KeyLen); err != nil {
-			return err
-		}
-		in.DK, in.DV = padded.k, padded.v
+		written = w.pair("pad.d", w.problem.DType, l.problem.KeyLen)
 	}
-	if err := w.eachGroup(l, arrived, func(part *launch, n, groups int) error {
+	in.DK, in.DV = written.k, written.v
+	if err := w.eachGroup(l, arrived, func(part *launch, n, groups int) {
 		some := in
-		if err := eachHeads(n, groups, &some.Q, &some.K, &some.V, &some.O, &some.LSE, &some.DO, &some.DLSE, &some.DQ, &some.DK,
-			&some.DV); err != nil {
-			return err
-		}
-		return w.gradients(part, some)
+		w.eachHeads(n, groups, &some.Q, &some.K, &some.V, &some.O, &some.LSE, &some.DO, &some.DLSE, &some.DQ, &some.DK, &some.DV)
+		w.gradients(part, some)
 	}); err != nil {
 		return err
 	}
 	if l.pad > 0 {
-		from, err := padded.rows(Span{l.pad, l.problem.KeyLen})
-		if err != nil {
-			return err
-		}
-		if err := w.copies(from.k, to.k, from.v, to.v); err != nil {
-			return err
-		}
+		w.copyPair(w.pairRows(written, Span{l.pad, l.problem.KeyLen}), to)
 	}
-	if err := w.addCaptured(g, in.DCaptured); err != nil {
-		return err
-	}
-	if err := w.addBias(g, l, in.DBias); err != nil {
-		return err
-	}
-	return inside(g.queries, l.ownQueries, func(i int, at Span) error {
-		part, err := rows(in.DQ, at.from(l.queries))
-		if err != nil {
-			return err
-		}
-		sum, err := rows(g.dq, at)
-		if err != nil {
-			return err
-		}
-		return w.accumulate(rule(&g.dqParts[i]), flash.Accumulate{X: part, Y: sum})
+	w.addCaptured(g, in.DCaptured)
+	w.addBias(g, l, in.DBias)
+	inside(g.queries, l.ownQueries, func(i int, at Span) {
+		w.accumulate(rule(&g.dqParts[i]), flash.Accumulate{X: w.rows(in.DQ, at.from(l.queries)), Y: w.rows(g.dq, at)})
 	})
+	return nil
 }
 
 // gradientStep submits launches with the rank's own block.
 func (w *pass) gradientStep(g *gradients, s step, block pair) error {
 	w.number = s.number
+	return w.eachLaunch(g, s, block, nil, g.keys, func(i int, part pair, of, at Span) { w.add(&g.ownParts[i], part, of, g.own, at) })
+}
+
+// eachLaunch submits launches with a block, and adds what each gives by keys and values, rows `of` of a part, to segments of these.
+func (w *pass) eachLaunch(g *gradients, s step, block pair, arrived []ready, segments []Span, add func(i int, part pair,
+	of, at Span)) error {
 	for i := range s.launches {
 		l := &s.launches[i]
-		part, err := w.pair("part.d", w.problem.DType, l.keys.Len())
-		if err != nil {
+		part := w.pair("part.d", w.problem.DType, l.keys.Len())
+		if err := w.launchGradients(g, l, block, part, arrived); err != nil {
 			return err
 		}
-		if err := w.launchGradients(g, l, block, part, nil); err != nil {
-			return err
-		}
-		if err := inside(g.keys, l.ownKeys, func(i int, at Span) error {
-			return w.add(&g.ownParts[i], part, at.from(l.keys), g.own, at)
-		}); err != nil {
-			return err
-		}
+		inside(segments, l.ownKeys, func(i int, at Span) { add(i, part, at.from(l.keys), at) })
 	}
 	return nil
 }
@@ -366,9 +279,10 @@ func (w *pass) giveStep(g *gradients, s step, i int, e, held *exchange, out *del
 		return err
 	}
 	if held != nil {
-		if err := w.addHeld(gave, held.blocks[i], hull(s.launches), held.arrived[i][0]); err != nil {
+		if err := w.arrival(held.arrived[i][0]); err != nil {
 			return err
 		}
+		w.addHeld(gave, held.blocks[i], hull(s.launches))
 	}
 	if err := out.give(w, i, gave, w.jobs[before:]); err != nil {
 		return err
@@ -380,102 +294,38 @@ func (w *pass) giveStep(g *gradients, s step, i int, e, held *exchange, out *del
 }
 
 // addHeld adds what some rows of a block held to a step's gradients.
-func (w *pass) addHeld(gave, block pair, at Span, arrived ready) error {
-	if err := w.arrival(arrived); err != nil {
-		return err
-	}
-	have, err := block.rows(at)
-	if err != nil {
-		return err
-	}
-	sums, err := w.pair("sum.give", flash.F32, at.Len())
-	if err != nil {
-		return err
-	}
-	if err := w.addTo(gave.k, have.k, sums.k); err != nil {
-		return err
-	}
-	return w.addTo(gave.v, have.v, sums.v)
+func (w *pass) addHeld(gave, block pair, at Span) {
+	have, sums := w.pairRows(block, at), w.pair("sum.give", flash.F32, at.Len())
+	w.addTo(gave.k, have.k, sums.k)
+	w.addTo(gave.v, have.v, sums.v)
 }
 
 // remoteStep submits launches with the block of another rank, and gives the gradients that go home: of the rows that the step is about.
 func (w *pass) remoteStep(g *gradients, s step, block pair, i int, arrived []ready) (pair, error) {
 	at := hull(s.launches)
-	out, err := w.pair(fmt.Sprint("give", i%slots), w.problem.DType, at.Len())
-	if err != nil {
-		return pair{}, err
-	}
+	out := w.pair(fmt.Sprint("give", i%slots), w.problem.DType, at.Len())
 	if len(s.launches) == 1 {
 		return out, w.launchGradients(g, &s.launches[0], block, out, arrived)
 	}
 	segments := segmentsOf(union(keyRows(s.launches)), keyRows(s.launches))
 	parts := make([]int, len(segments))
-	sums, err := w.pair("sum.give", flash.F32, at.Len())
-	if err != nil {
-		return pair{}, err
-	}
-	for i := range s.launches {
-		l := &s.launches[i]
-		part, err := w.pair("part.d", w.problem.DType, l.keys.Len())
-		if err != nil {
-			return pair{}, err
-		}
-		if err := w.launchGradients(g, l, block, part, arrived); err != nil {
-			return pair{}, err
-		}
-		if err := inside(segments, l.ownKeys, func(i int, s Span) error {
-			return w.add(&parts[i], part, s.from(l.keys), sums, s.from(at))
-		}); err != nil {
-			return pair{}, err
-		}
-	}
+	sums := w.pair("sum.give", flash.F32, at.Len())
+	err := w.eachLaunch(g, s, block, arrived, segments, func(i int, part pair, of, to Span) {
+		w.add(&parts[i], part, of, sums, to.from(at))
+	})
 	for _, s := range segments {
-		from, err := sums.rows(s.from(at))
-		if err != nil {
-			return pair{}, err
-		}
-		to, err := out.rows(s.from(at))
-		if err != nil {
-			return pair{}, err
-		}
-		if err := w.copies(from.k, to.k, from.v, to.v); err != nil {
-			return pair{}, err
-		}
+		w.copyPair(w.pairRows(sums, s.from(at)), w.pairRows(out, s.from(at)))
 	}
-	return out, nil
+	return out, err
 }
 
 // finish writes the caller's tensors. Keys that no query of any rank sees have gradient 0.
-func (g *gradients) finish(w *pass) error {
-	sums := []struct {
-		segments []Span
-		parts    []int
-		of       []*flash.Tensor
-		to       []*flash.Tensor
-	}{{g.queries, g.dqParts, []*flash.Tensor{g.dq}, []*flash.Tensor{g.b.DQ}},
-		{g.keys, g.ownParts, []*flash.Tensor{g.own.k, g.own.v}, []*flash.Tensor{g.b.DK, g.b.DV}}}
-	for _, s := range sums {
-		for i := range s.of {
-			for k, at := range s.segments {
-				to, err := w.rows(s.to[i], at)
-				if err != nil {
-					return err
-				}
-				if s.parts[k] == 0 {
-					if err := w.fill(to, 0); err != nil {
-						return err
-					}
-					continue
-				}
-				from, err := rows(s.of[i], at)
-				if err != nil {
-					return err
-				}
-				if err := w.copies(from, to); err != nil {
-					return err
-				}
-			}
-		}
+func (g *gradients) finish(w *pass) {
+	for i, at := range g.queries {
+		w.give(g.dq, g.b.DQ, at, g.dqParts[i])
 	}
-	return nil
+	for i, at := range g.keys {
+		w.give(g.own.k, g.b.DK, at, g.ownParts[i])
+		w.give(g.own.v, g.b.DV, at, g.ownParts[i])
+	}
 }

@@ -145,10 +145,10 @@ type seenBlocks struct {
 // takeBlocks reads the block mask of a pass, unless it is the one of the pass before.
 func (w *pass) takeBlocks(call string) error {
 	p, have := &w.problem, &w.seen.blocks
-	if p.Blocks == (flash.Blocks{}) || have.given != nil && have.given == w.of.blocks {
+	if p.Blocks == (flash.Blocks{}) || have.given != nil && have.given == w.of.Blocks {
 		return nil
 	}
-	m, shape := w.of.blocks, p.MaskShape()
+	m, shape := w.of.Blocks, p.MaskShape()
 	if m.Blocks() != p.Blocks {
 		return badArgument(call+".Blocks", m, "must be the block mask of the problem of all tokens, of %v blocks of %d × %d", shape,
 			p.Blocks.Queries, p.Blocks.Keys)
@@ -188,13 +188,13 @@ func (b *seenBlocks) close() (err error) {
 }
 
 // blocksOf is a launch's block mask, made when it is first asked for; nil where it has none.
-func (w *pass) blocksOf(l *launch) (*flash.BlockMask, error) {
-	if l.problem.Blocks == (flash.Blocks{}) {
-		return nil, nil
+func (w *pass) blocksOf(l *launch) *flash.BlockMask {
+	if w.err != nil || l.problem.Blocks == (flash.Blocks{}) {
+		return nil
 	}
 	have := &w.seen.blocks
 	if m := have.masks[l.blocks]; m != nil {
-		return m, nil
+		return m
 	}
 	var bits []bool
 	have.bits.each(&w.problem, l.blocks, func(i int) { bits = append(bits, have.bits.bits[i]) })
@@ -202,7 +202,8 @@ func (w *pass) blocksOf(l *launch) (*flash.BlockMask, error) {
 	if err == nil {
 		have.masks[l.blocks] = m
 	}
-	return m, err
+	w.err = err
+	return m
 }
 
 // BlockMask is the model of a problem whose block mask has these bits, as [flash.Device.NewBlockMask] takes them: of pairs it counts as

@@ -46,44 +46,32 @@ func (w *pass) checkCaptured(call string, given flash.Captured) error {
 }
 
 // likeCaptured are buffers of a name for those gradients that are wanted.
-func (w *pass) likeCaptured(name string, wanted flash.Captured) (out flash.Captured, err error) {
+func (w *pass) likeCaptured(name string, wanted flash.Captured) (out flash.Captured) {
 	for i, t := range wanted {
-		if t == nil {
-			continue
-		}
-		if out[i], err = w.tensor(fmt.Sprint(name, ".dcaptured", i), flash.F32, t.Shape(), t.Shape()[2]); err != nil {
-			return out, err
+		if t != nil {
+			out[i] = w.tensor(fmt.Sprint(name, ".dcaptured", i), flash.F32, t.Shape(), t.Shape()[2])
 		}
 	}
-	return out, nil
+	return out
 }
 
 // beginCaptured begins the sums over launches.
-func (g *gradients) beginCaptured(w *pass) (err error) {
-	if g.dcaptured, err = w.likeCaptured("sum", g.b.DCaptured); err != nil {
-		return err
-	}
+func (g *gradients) beginCaptured(w *pass) {
+	g.dcaptured = w.likeCaptured("sum", g.b.DCaptured)
 	for _, t := range g.dcaptured {
 		if t != nil {
-			if err := w.fill(t, 0); err != nil {
-				return err
-			}
+			w.fill(t, 0)
 		}
 	}
-	return nil
 }
 
 // addCaptured adds a launch's part.
-func (w *pass) addCaptured(g *gradients, part flash.Captured) error {
+func (w *pass) addCaptured(g *gradients, part flash.Captured) {
 	for i, t := range part {
-		if t == nil {
-			continue
-		}
-		if err := w.accumulate(flash.AccumulateAdd, flash.Accumulate{X: t, Y: g.dcaptured[i]}); err != nil {
-			return err
+		if t != nil {
+			w.accumulate(flash.AccumulateAdd, flash.Accumulate{X: t, Y: g.dcaptured[i]})
 		}
 	}
-	return nil
 }
 
 // reduceCaptured sums over ranks, and gives every rank what it wants.

@@ -48,16 +48,13 @@ func (c *crossing) at(s *schedule, from, to int) (n uint64) {
 }
 
 // packed is buffers for what goes from one rank to another.
-func (w *pass) packed(c *crossing, name string, from, to int) ([]*flash.Tensor, error) {
+func (w *pass) packed(c *crossing, name string, from, to int) []*flash.Tensor {
 	out := make([]*flash.Tensor, len(c.cargo))
 	for i, x := range c.cargo {
 		dtype, shape := w.sched.shape(x, c.rows(w.sched, x, from, to))
-		var err error
-		if out[i], err = w.tensor("heads."+x.name+"."+name, dtype, shape, w.sched.layout(x).most()); err != nil {
-			return nil, err
-		}
+		out[i] = w.tensor("heads."+x.name+"."+name, dtype, shape, w.sched.layout(x).most())
 	}
-	return out, nil
+	return out
 }
 
 // outgoing is what a rank gives to another.
@@ -106,15 +103,10 @@ func (w *pass) cross(c *crossing) error {
 // pack submits the copies of what another rank is given.
 func (w *pass) pack(c *crossing, to int) (x outgoing, err error) {
 	rank, ranks := w.ring.Rank(), w.ring.Size()
-	tensors, err := w.packed(c, fmt.Sprint("give", (to-rank+ranks)%ranks), rank, to)
-	if err != nil {
-		return x, err
-	}
+	tensors := w.packed(c, fmt.Sprint("give", (to-rank+ranks)%ranks), rank, to)
 	before := len(w.jobs)
 	for i, t := range tensors {
-		if err := w.load(c, c.cargo[i], t, to); err != nil {
-			return x, err
-		}
+		w.load(c, c.cargo[i], t, to)
 	}
 	x = outgoing{to: to, pieces: piecesOf(c.at(w.sched, rank, to), 1, tensors...)}
 	x.there = readies(len(x.pieces))
@@ -123,37 +115,39 @@ func (w *pass) pack(c *crossing, to int) (x outgoing, err error) {
 }
 
 // load fills a packed tensor for another rank.
-func (w *pass) load(c *crossing, x cargo, packed *flash.Tensor, to int) error {
-	if c.out {
-		return w.eachSpan(x, to, func(of, at Span) error { return w.copyRows(x.whole, of, packed, at) })
+func (w *pass) load(c *crossing, x cargo, packed *flash.Tensor, to int) {
+	switch {
+	case c.out:
+		w.eachSpan(x, to, func(of, at Span) { w.copies(w.rows(x.whole, of), w.rows(packed, at)) })
+	case x.local == nil:
+		w.zero(packed)
+	default:
+		w.copies(w.heads(x.local, to, w.ring.Size()), packed)
 	}
-	if x.local == nil {
-		return packed.Upload(w.ctx, make([]float32, packed.Elements()))
+}
+
+// zero makes a tensor of the rank's own zeros at once.
+func (w *pass) zero(t *flash.Tensor) {
+	if w.err == nil {
+		w.err = t.Upload(w.ctx, make([]float32, t.Elements()))
 	}
-	from, err := heads(x.local, to, w.ring.Size())
-	if err != nil {
-		return err
-	}
-	return w.accumulate(flash.AccumulateCopy, flash.Accumulate{X: from, Y: packed})
 }
 
 // take brings what others give, and puts it and the rank's own share in their places.
 func (w *pass) take(c *crossing, peers []shared) error {
 	rank, ranks := w.ring.Rank(), w.ring.Size()
 	places := make([][]*flash.Tensor, ranks-1)
-	pieces := make([][]piece, ranks-1)
+	coming := make([]incoming, ranks-1)
+	arrived := readies(ranks - 1)
 	most := uint64(0)
 	for i := range places {
 		from := (rank - 1 - i + ranks) % ranks
-		var err error
-		if places[i], err = w.packed(c, fmt.Sprint("take", i%slots), from, rank); err != nil {
-			return err
-		}
+		places[i] = w.packed(c, fmt.Sprint("take", i%slots), from, rank)
 		begin := uint64(0)
 		if peers != nil {
 			begin = c.at(w.sched, from, rank)
 		}
-		pieces[i] = piecesOf(begin, 1, places[i]...)
+		coming[i] = incoming{from: from, pieces: piecesOf(begin, 1, places[i]...), there: arrived[i : i+1]}
 		most = max(most, c.bytes(w.sched, from, rank))
 	}
 	var in *hostmem.Memory
@@ -163,31 +157,12 @@ func (w *pass) take(c *crossing, peers []shared) error {
 			return err
 		}
 	}
-	arrived, released := readies(ranks-1), readies(ranks-1)
-	w.others.Go(func() error {
-		for i := range places {
-			var free hostmem.Point
-			if i >= slots {
-				var err error
-				if free, err = released[i-slots].await(w.ctx); err != nil {
-					return err
-				}
-			}
-			from := (rank - 1 - i + ranks) % ranks
-			var theirs *hostmem.Memory
-			if peers != nil {
-				theirs = peers[from].memory[0]
-			}
-			if err := w.receive(from, c.tag, pieces[i], theirs, in, arrived[i:i+1], free); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	released, err := w.receiveAll(c.tag, coming, peers, in)
+	if err != nil {
+		return err
+	}
 	for _, x := range c.cargo {
-		if err := w.keep(c, x); err != nil {
-			return err
-		}
+		w.keep(c, x)
 	}
 	for i := range places {
 		if err := w.arrival(arrived[i]); err != nil {
@@ -195,9 +170,7 @@ func (w *pass) take(c *crossing, peers []shared) error {
 		}
 		before := len(w.jobs)
 		for k, t := range places[i] {
-			if err := w.unload(c, c.cargo[k], t, (rank-1-i+ranks)%ranks); err != nil {
-				return err
-			}
+			w.unload(c, c.cargo[k], t, coming[i].from)
 		}
 		if i+slots < ranks-1 { // the place is for another then
 			if err := w.free(released[i], w.jobs[before:]); err != nil {
@@ -209,122 +182,62 @@ func (w *pass) take(c *crossing, peers []shared) error {
 }
 
 // keep puts the rank's own share in its place.
-func (w *pass) keep(c *crossing, x cargo) error {
+func (w *pass) keep(c *crossing, x cargo) {
 	rank := w.ring.Rank()
 	if x.local == nil {
-		if c.out {
-			return nil
+		if !c.out {
+			w.eachSpan(x, rank, func(of, _ Span) { w.zero(w.rows(x.whole, of)) })
 		}
-		return w.eachSpan(x, rank, func(of, _ Span) error {
-			to, err := rows(x.whole, of)
-			if err != nil {
-				return err
-			}
-			return to.Upload(w.ctx, make([]float32, to.Elements()))
-		})
+		return
 	}
-	local, err := heads(x.local, rank, w.ring.Size())
-	if err != nil {
-		return err
-	}
-	return w.eachSpan(x, rank, func(of, at Span) error {
-		if c.out {
-			for _, p := range w.present(x) {
-				p = meet(p, at)
-				if p.Len() == 0 {
-					continue
-				}
-				from, err := rows(x.whole, Span{of.Begin + p.Begin - at.Begin, of.Begin + p.End - at.Begin})
-				if err != nil {
-					return err
-				}
-				to, err := rows(local, p)
-				if err != nil {
-					return err
-				}
-				if err := w.deposit(x, from, to); err != nil {
-					return err
-				}
-			}
-			return nil
+	local := w.heads(x.local, rank, w.ring.Size())
+	w.eachSpan(x, rank, func(of, at Span) {
+		if !c.out {
+			w.copies(w.rows(local, at), w.rows(x.whole, of))
+			return
 		}
-		return w.copyRows(local, at, x.whole, of)
+		for _, p := range w.present(x) {
+			if p = meet(p, at); p.Len() > 0 {
+				w.deposit(x, w.rows(x.whole, p.from(at).behind(of)), w.rows(local, p))
+			}
+		}
 	})
 }
 
 // unload empties a packed tensor that came of another rank.
-func (w *pass) unload(c *crossing, x cargo, packed *flash.Tensor, from int) error {
-	if !c.out {
-		return w.eachSpan(x, from, func(of, at Span) error { return w.copyRows(packed, at, x.whole, of) })
-	}
-	if x.local == nil {
-		return nil
-	}
-	to, err := heads(x.local, from, w.ring.Size())
-	if err != nil {
-		return err
-	}
-	for _, p := range w.present(x) {
-		source, err := rows(packed, p)
-		if err != nil {
-			return err
-		}
-		target, err := rows(to, p)
-		if err != nil {
-			return err
-		}
-		if err := w.deposit(x, source, target); err != nil {
-			return err
+func (w *pass) unload(c *crossing, x cargo, packed *flash.Tensor, from int) {
+	switch {
+	case !c.out:
+		w.eachSpan(x, from, func(of, at Span) { w.copies(w.rows(packed, at), w.rows(x.whole, of)) })
+	case x.local != nil:
+		to := w.heads(x.local, from, w.ring.Size())
+		for _, p := range w.present(x) {
+			w.deposit(x, w.rows(packed, p), w.rows(to, p))
 		}
 	}
-	return nil
 }
 
 // present is the rows of a rank's own tensor that are written: all but those of no sequence.
 func (w *pass) present(x cargo) []Span {
-	l := w.sched.layout(x)
 	if w.sched.packed == nil {
-		return []Span{{0, l.rows(w.ring.Rank())}}
+		return []Span{{0, w.sched.layout(x).rows(w.ring.Rank())}}
 	}
-	starts := w.sched.packed.queries
-	if x.keys {
-		starts = w.sched.packed.keys
-	}
-	return l.rowsIn(w.ring.Rank(), slotRows(starts))
+	return w.sched.slots(w.ring.Rank(), x.keys)
 }
 
 // deposit writes a result where the caller wants it, or adds it there, in fp32.
-func (w *pass) deposit(x cargo, from, to *flash.Tensor) error {
+func (w *pass) deposit(x cargo, from, to *flash.Tensor) {
 	if !x.add {
-		return w.accumulate(flash.AccumulateCopy, flash.Accumulate{X: from, Y: to})
+		w.copies(from, to)
+		return
 	}
-	sum, err := w.tensor("heads."+x.name+".sum", flash.F32, from.Shape(), w.sched.layout(x).most())
-	if err != nil {
-		return err
-	}
-	return w.addTo(to, from, sum)
+	w.addTo(to, from, w.tensor("heads."+x.name+".sum", flash.F32, from.Shape(), w.sched.layout(x).most()))
 }
 
 // eachSpan goes over a rank's tokens: their positions in the whole, and their rows in the rank's tensors.
-func (w *pass) eachSpan(x cargo, rank int, do func(of, at Span) error) error {
+func (w *pass) eachSpan(x cargo, rank int, do func(of, at Span)) {
 	spans := w.sched.layout(x).spans[rank]
 	for i, at := range spansOf(spans) {
-		if err := do(spans[i], at); err != nil {
-			return err
-		}
+		do(spans[i], at)
 	}
-	return nil
-}
-
-// copyRows copies rows of one tensor to rows of another.
-func (w *pass) copyRows(from *flash.Tensor, of Span, to *flash.Tensor, at Span) error {
-	x, err := rows(from, of)
-	if err != nil {
-		return err
-	}
-	y, err := rows(to, at)
-	if err != nil {
-		return err
-	}
-	return w.accumulate(flash.AccumulateCopy, flash.Accumulate{X: x, Y: y})
 }

@@ -90,16 +90,14 @@ func piecesOf(begin uint64, groups int, tensors ...*flash.Tensor) (out []piece) 
 }
 
 // pair makes buffers for keys and values of so many rows.
-func (p *Plan) pair(name string, dtype flash.DType, rows int) (out pair, err error) {
-	g, most := &p.problem, p.sched.keys.most()
-	if p.sched.packed != nil {
+func (w *pass) pair(name string, dtype flash.DType, rows int) pair {
+	g, most := &w.problem, w.sched.keys.most()
+	if w.sched.packed != nil {
 		most = max(most, granule) // some of a sequence, with rows before them
 	}
-	n := p.sched.entries()
-	if out.k, err = p.tensor(name+".k", dtype, [4]int{n, g.KeyHeads, rows, g.HeadDim}, most); err == nil {
-		out.v, err = p.tensor(name+".v", dtype, [4]int{n, g.KeyHeads, rows, g.ValueDim}, most)
-	}
-	return out, err
+	n := w.sched.entries()
+	return pair{w.tensor(name+".k", dtype, [4]int{n, g.KeyHeads, rows, g.HeadDim}, most),
+		w.tensor(name+".v", dtype, [4]int{n, g.KeyHeads, rows, g.ValueDim}, most)}
 }
 
 // memory is memory of the host, of a name, for a pair of as many keys and values as any rank has. It is kept for the next pass.
@@ -136,6 +134,9 @@ type shared struct {
 // show shows this rank's memory of a name to the others, where all are in one process and all devices import it; nil otherwise: bytes are
 // sent then. It is called by every rank.
 func (w *pass) show(name string, mine [slots]*hostmem.Memory) ([]shared, error) {
+	if w.err != nil {
+		return nil, w.err
+	}
 	if all, known := w.peers[name]; known {
 		return all, nil
 	}
@@ -233,6 +234,42 @@ func (w *pass) receive(from int, tag Tag, pieces []piece, theirs, mine *hostmem.
 	return uploads.Wait()
 }
 
+// incoming is what comes of another rank.
+type incoming struct {
+	from, slot int // of that rank's memory, where it is shown
+	pieces     []piece
+	there      []ready // by group of the pieces
+}
+
+// receiveAll brings what comes to the device, one after the other: each when its place, which what came that many slots before it had, is
+// free, as released says of each that has a successor.
+func (w *pass) receiveAll(tag Tag, all []incoming, peers []shared, in *hostmem.Memory) (released []ready, err error) {
+	released = readies(len(all))
+	if w.err != nil {
+		return nil, w.err
+	}
+	w.others.Go(func() error {
+		for i, x := range all {
+			var free hostmem.Point
+			if i >= slots {
+				var err error
+				if free, err = released[i-slots].await(w.ctx); err != nil {
+					return err
+				}
+			}
+			var theirs *hostmem.Memory
+			if peers != nil {
+				theirs = peers[x.from].memory[x.slot]
+			}
+			if err := w.receive(x.from, tag, x.pieces, theirs, in, x.there, free); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return released, nil
+}
+
 func orFirst(err, first error) error {
 	if first != nil {
 		return first
@@ -268,25 +305,10 @@ func (w *pass) publish(own pair) (*exchange, error) {
 		return nil, err
 	}
 	if to := w.sched.receivers(rank); len(to) > 0 {
-		mine, err := w.pair("own", w.problem.DType, w.sched.keys.rows(rank))
-		if err != nil {
-			return nil, err
-		}
+		mine := w.pair("own", w.problem.DType, w.sched.keys.rows(rank))
 		// A copy on the device's own queue comes after whatever wrote the caller's tensors.
 		before := len(w.jobs)
-		if err := w.eachEntry(w.sched.keys.rows(rank), func(at Span) error {
-			from, err := w.pairRows(own, at)
-			if err != nil {
-				return err
-			}
-			to, err := mine.rows(at)
-			if err != nil {
-				return err
-			}
-			return w.copies(from.k, to.k, from.v, to.v)
-		}); err != nil {
-			return nil, err
-		}
+		w.eachEntry(w.sched.keys.rows(rank), func(at Span) { w.copyPair(w.pairRows(own, at), w.pairRows(mine, at)) })
 		written, err := w.written(w.jobs[before:])
 		if err != nil {
 			return nil, err
@@ -300,35 +322,17 @@ func (w *pass) publish(own pair) (*exchange, error) {
 	}
 	remote := w.remote()
 	e := newExchange(len(remote), w.groups())
+	coming := make([]incoming, len(remote))
 	for i, s := range remote {
-		if e.blocks[i], err = w.pair(fmt.Sprint("block", i%slots), w.problem.DType, w.sched.keys.rows(s.owner)); err != nil {
-			return nil, err
-		}
+		e.blocks[i] = w.pair(fmt.Sprint("block", i%slots), w.problem.DType, w.sched.keys.rows(s.owner))
+		coming[i] = incoming{from: s.owner, pieces: e.blocks[i].pieces(w.groups()), there: e.arrived[i]}
 	}
 	in, err := w.inbox("block", peers, len(remote))
 	if err != nil {
 		return nil, err
 	}
-	w.others.Go(func() error {
-		for i, s := range remote {
-			var free hostmem.Point
-			if i >= slots {
-				var err error
-				if free, err = e.released[i-slots].await(w.ctx); err != nil {
-					return err
-				}
-			}
-			var theirs *hostmem.Memory
-			if peers != nil {
-				theirs = peers[s.owner].memory[0]
-			}
-			if err := w.receive(s.owner, tagBlock, e.blocks[i].pieces(w.groups()), theirs, in, e.arrived[i], free); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	return e, nil
+	e.released, err = w.receiveAll(tagBlock, coming, peers, in)
+	return e, err
 }
 
 // inbox is memory of this rank's that messages are received in, where there are any.
@@ -341,6 +345,9 @@ func (w *pass) inbox(name string, peers []shared, messages int) (*hostmem.Memory
 
 // arrival waits for something of another rank's, and counts how long. What is submitted from now on has it.
 func (w *pass) arrival(r ready) error {
+	if w.err != nil {
+		return w.err
+	}
 	start := time.Now()
 	at, err := r.await(w.ctx)
 	w.waited += time.Since(start)

@@ -200,3 +200,73 @@ func TestLostDevice(t *testing.T) {
 	require.Equal(t, 1, which.Rank)
 	require.ErrorIs(t, errs[0], flash.ErrDeviceLost)
 }
+
+// TestNothingGoesOn: wherever in a pass of one rank a buffer or a submission fails, the pass ends with that error, and the other rank's,
+// unless it has ended, with one that names the rank.
+func TestNothingGoesOn(t *testing.T) {
+	faults := vk.NewFaults()
+	devices := []*flash.Device{sharedDevices(t, 1)[0], openDevice(t, flash.WithFaults(faults))}
+	s := newSample(t, rand.New(rand.NewPCG(1, 4)), small)
+	pass := func(ctx context.Context, shard Shard, arm func() error) []error {
+		comms, err := Local(2)
+		require.NoError(t, err)
+		return each(comms, func(rank int, c Comm) error {
+			r, err := New(c, devices[rank])
+			if err != nil {
+				return err
+			}
+			p, err := r.Plan(ctx, small, shard)
+			if err != nil {
+				return err
+			}
+			defer p.Close()
+			x, err := s.place(ctx, devices[rank], p)
+			if err != nil {
+				return err
+			}
+			defer x.close()
+			if rank == 1 {
+				err = arm()
+			}
+			f := flash.Forward{Q: x.q, K: x.k, V: x.v, O: x.o, LSE: x.lse}
+			if err == nil {
+				err = p.Forward(ctx, f)
+			}
+			if err == nil {
+				err = p.Backward(ctx, flash.Backward{Forward: f, DO: x.do, DLSE: x.dlse, DQ: x.dq, DK: x.dk, DV: x.dv, Accumulate: true})
+			}
+			return err
+		})
+	}
+	stride := 1
+	if testing.Short() {
+		stride = 3
+	}
+	for _, over := range []Over{Keys, Heads} {
+		for _, kind := range []string{"buffer", "submit"} {
+			heard := 0
+			for n := 1; ; n += stride {
+				errs := pass(soon(t), Shard{Over: over}, func() error { return faults.Arm(kind, n, vk.ErrOutOfHostMemory) })
+				fired := faults.Fired()
+				faults.Disarm()
+				if fired == "" {
+					require.NoError(t, errors.Join(errs...), "%v, %s %d", over, kind, n)
+					break
+				}
+				if kind == "buffer" && errs[1] == nil { // memory of the host does without, and is not imported then
+					require.NoError(t, errs[0], "%v, %s %d", over, kind, n)
+					continue
+				}
+				require.ErrorIs(t, errs[1], vk.ErrOutOfHostMemory, "%v, %s %d", over, kind, n)
+				if errs[0] == nil { // it had all that it needs of the other
+					continue
+				}
+				var which *RankError
+				require.ErrorAs(t, errs[0], &which, "%v, %s %d", over, kind, n)
+				require.Equal(t, 1, which.Rank)
+				heard++
+			}
+			require.Positive(t, heard, "%v, %s", over, kind)
+		}
+	}
+}

@@ -40,19 +40,14 @@ func (w *pass) forward(f *flash.Forward) error {
 		return err
 	}
 	local := w.Local()
-	all := []wanted{{"Q", f.Q, local.QShape()}, {"K", f.K, local.KShape()}, {"V", f.V, local.VShape()}, {"O", f.O, local.OShape()}}
-	if f.LSE != nil {
-		all = append(all, wanted{"LSE", f.LSE, local.LSEShape()})
-	}
-	if w.problem.MaxLogit {
-		all = append(all, wanted{"MaxLogit", f.MaxLogit, [4]int{1, 1, w.problem.Batch, w.problem.Heads}})
-	}
-	w.of = ofForward(f)
-	if err := w.check("Forward", append(all, w.of.wanted(w.Plan)...)); err != nil {
+	w.of = f
+	all := append(w.wantedOfForward(&local), wanted{"K", f.K, local.KShape()}, wanted{"V", f.V, local.VShape()})
+	if err := w.check("Forward", all); err != nil {
 		return err
 	}
 	if w.ring.Size() == 1 {
-		return w.attend(&launch{problem: w.problem}, *f)
+		w.attend(&launch{problem: w.problem}, *f)
+		return w.err
 	}
 	if err := w.takeSequences("Forward"); err != nil {
 		return err
@@ -65,38 +60,36 @@ func (w *pass) forward(f *flash.Forward) error {
 		return err
 	}
 	if l := w.alone(); l != nil {
-		in, err := w.forwardOf(l, f, pair{f.K, f.V})
-		if err != nil {
-			return err
-		}
+		in := w.forwardOf(l, f, pair{f.K, f.V})
 		in.O, in.LSE = f.O, f.LSE
-		if err := w.beginLargest(1); err != nil {
-			return err
-		}
-		if in.MaxLogit, err = w.largestRow(l, &l.problem, 0); err != nil {
-			return err
-		}
-		if err := w.attend(l, in); err != nil {
-			return err
-		}
+		w.beginLargest(1)
+		in.MaxLogit = w.largestRow(l, &l.problem, 0)
+		w.attend(l, in)
 		return w.giveLargest(f.MaxLogit)
 	}
 	return w.forwardOver(e, f)
 }
 
+// wantedOfForward are the tensors of a forward pass but for keys and values.
+func (w *pass) wantedOfForward(p *flash.Problem) []wanted {
+	all := append(w.operandsWanted(), wanted{"Q", w.of.Q, p.QShape()}, wanted{"O", w.of.O, p.OShape()})
+	if w.of.LSE != nil {
+		all = append(all, wanted{"LSE", w.of.LSE, p.LSEShape()})
+	}
+	if p.MaxLogit {
+		all = append(all, wanted{"MaxLogit", w.of.MaxLogit, [4]int{1, 1, p.Batch, p.Heads}})
+	}
+	return all
+}
+
 // forwardOver computes with the rank's own block, and then with others as they arrive.
 func (w *pass) forwardOver(e *exchange, f *flash.Forward) error {
-	sums, err := w.newOutputs(f)
-	if err != nil {
-		return err
-	}
+	sums := w.newOutputs(f)
 	launches := 0
 	for _, s := range w.steps {
 		launches += len(s.launches) * mostGroups
 	}
-	if err := w.beginLargest(launches); err != nil {
-		return err
-	}
+	w.beginLargest(launches)
 	if err := w.attendStep(sums, f, w.local(), pair{f.K, f.V}, nil); err != nil {
 		return err
 	}
@@ -110,9 +103,7 @@ func (w *pass) forwardOver(e *exchange, f *flash.Forward) error {
 			return err
 		}
 	}
-	if err := sums.finish(w, f); err != nil {
-		return err
-	}
+	sums.finish(w, f)
 	return w.giveLargest(f.MaxLogit)
 }
 
@@ -136,104 +127,74 @@ type outputs struct {
 	joins    []int            // how many parts a segment has
 }
 
-func (w *pass) newOutputs(f *flash.Forward) (s *outputs, err error) {
-	rank := w.ring.Rank()
-	s = &outputs{}
-	s.segments = w.sched.ownQueries(rank, w.steps)
+func (w *pass) newOutputs(f *flash.Forward) *outputs {
+	rank, p := w.ring.Rank(), &w.problem
+	s := &outputs{segments: w.sched.ownQueries(rank, w.steps)}
 	s.joins = make([]int, len(s.segments))
 	n := w.sched.queries.rows(rank)
-	if s.o, err = w.tensor("sum.o", flash.F32, [4]int{w.sched.entries(), w.problem.Heads, n, w.problem.ValueDim}, n); err != nil {
-		return nil, err
-	}
+	s.o = w.tensor("sum.o", flash.F32, [4]int{w.sched.entries(), p.Heads, n, p.ValueDim}, n)
 	for turn := range s.lse {
-		if s.lse[turn], err = w.tensor(fmt.Sprint("sum.lse", turn), flash.F32, [4]int{w.sched.entries(), w.problem.Heads, n, 1},
-			n); err != nil {
-			return nil, err
-		}
+		s.lse[turn] = w.tensor(fmt.Sprint("sum.lse", turn), flash.F32, [4]int{w.sched.entries(), p.Heads, n, 1}, n)
 	}
-	if w.problem.Sinks {
-		return s, s.beginWithSinks(w, f)
+	if p.Sinks {
+		s.beginWithSinks(w, f)
 	}
-	return s, nil
+	return s
 }
 
 // statistics is a segment's part of lse: in row-major order by itself, as joins want it.
-func (s *outputs) statistics(turn int, at Span) (*flash.Tensor, error) {
+func (s *outputs) statistics(w *pass, turn int, at Span) *flash.Tensor {
 	t := s.lse[turn%2]
 	shape := t.Shape()
 	offset := t.Offset() + uint64(4*shape[0]*shape[1]*at.Begin)
 	shape[2] = at.Len()
-	return t.View(offset, flash.F32, shape, [4]int{})
+	return w.view(t, offset, flash.F32, shape, [4]int{})
 }
 
 // forwardOf is the inputs of a launch with a block.
-func (w *pass) forwardOf(l *launch, f *flash.Forward, block pair) (in flash.Forward, err error) {
-	in = flash.Forward{Captured: w.of.captured, Seed: w.of.seed, Offset: w.of.offset}
-	if in.Q, err = w.rows(f.Q, l.queries); err != nil {
-		return in, err
-	}
-	keys, err := w.keysOf(l, block)
-	if err != nil {
-		return in, err
-	}
-	in.K, in.V = keys.k, keys.v
-	if in.QueryStarts, in.KeyStarts, err = w.startsOf(l); err != nil {
-		return in, err
-	}
+func (w *pass) forwardOf(l *launch, f *flash.Forward, block pair) flash.Forward {
+	keys := w.keysOf(l, block)
+	in := flash.Forward{Q: w.rows(f.Q, l.queries), K: keys.k, V: keys.v, Bias: w.biasOf(l), Mask: w.maskOf(l), Blocks: w.blocksOf(l),
+		Captured: w.of.Captured, Seed: w.of.Seed, Offset: w.of.Offset}
+	in.QueryStarts, in.KeyStarts = w.startsOf(l)
 	in.QueryLengths, in.KeyLengths = w.lengthsOf(l)
-	if in.Bias, err = w.biasOf(l); err != nil {
-		return in, err
-	}
-	if in.Blocks, err = w.blocksOf(l); err != nil {
-		return in, err
-	}
-	in.Mask, err = w.maskOf(l)
-	return in, err
+	return in
 }
 
 // attendStep submits what a step computes with a block, by the groups of heads that it arrives in; nil: it is there.
 func (w *pass) attendStep(s *outputs, f *flash.Forward, of step, block pair, arrived []ready) error {
 	for i := range of.launches {
 		l := &of.launches[i]
-		o, err := w.tensor("part.o", w.problem.DType, l.problem.OShape(), f.Q.Shape()[2])
-		if err != nil {
+		o := w.tensor("part.o", w.problem.DType, l.problem.OShape(), f.Q.Shape()[2])
+		lse := w.tensor("part.lse", flash.F32, l.problem.LSEShape(), f.Q.Shape()[2])
+		if err := w.padsArrive(l, arrived); err != nil {
 			return err
 		}
-		lse, err := w.tensor("part.lse", flash.F32, l.problem.LSEShape(), f.Q.Shape()[2])
-		if err != nil {
-			return err
-		}
-		if arrived != nil && l.pad > 0 { // rows are copied from it
-			if err := w.arrival(arrived[0]); err != nil {
-				return err
-			}
-		}
-		in, err := w.forwardOf(l, f, block)
-		if err != nil {
-			return err
-		}
+		in := w.forwardOf(l, f, block)
 		in.O, in.LSE = o, lse
-		if err := w.eachGroup(l, arrived, func(part *launch, n, groups int) error {
+		if err := w.eachGroup(l, arrived, func(part *launch, n, groups int) {
 			some := in
-			if err := eachHeads(n, groups, &some.Q, &some.K, &some.V, &some.O, &some.LSE); err != nil {
-				return err
-			}
-			if some.MaxLogit, err = w.largestRow(l, &part.problem, n); err != nil {
-				return err
-			}
-			return w.attend(part, some)
+			w.eachHeads(n, groups, &some.Q, &some.K, &some.V, &some.O, &some.LSE)
+			some.MaxLogit = w.largestRow(l, &part.problem, n)
+			w.attend(part, some)
 		}); err != nil {
 			return err
 		}
-		if err := inside(s.segments, l.ownQueries, func(i int, at Span) error { return s.join(w, i, at, l, o, lse) }); err != nil {
-			return err
-		}
+		inside(s.segments, l.ownQueries, func(i int, at Span) { s.join(w, i, at, l, o, lse) })
 	}
 	return nil
 }
 
+// padsArrive waits for a launch's block where rows are copied from it; nil: it is there.
+func (w *pass) padsArrive(l *launch, arrived []ready) error {
+	if arrived == nil || l.pad == 0 {
+		return nil
+	}
+	return w.arrival(arrived[0])
+}
+
 // eachGroup goes over the groups of heads that a launch's block arrives in, each when it is there; nil: all at once.
-func (w *pass) eachGroup(l *launch, arrived []ready, submit func(part *launch, n, groups int) error) error {
+func (w *pass) eachGroup(l *launch, arrived []ready, submit func(part *launch, n, groups int)) error {
 	groups := max(1, len(arrived))
 	for n := range groups {
 		if arrived != nil {
@@ -242,83 +203,45 @@ func (w *pass) eachGroup(l *launch, arrived []ready, submit func(part *launch, n
 			}
 		}
 		part := l.group(groups)
-		if err := submit(&part, n, groups); err != nil {
-			return err
-		}
+		submit(&part, n, groups)
 	}
 	return nil
 }
 
 // join adds a launch's part of a segment.
-func (s *outputs) join(w *pass, i int, at Span, l *launch, o, lse *flash.Tensor) error {
-	o, err := rows(o, at.from(l.queries))
-	if err != nil {
-		return err
-	}
-	if lse, err = rows(lse, at.from(l.queries)); err != nil {
-		return err
-	}
-	sum, err := rows(s.o, at)
-	if err != nil {
-		return err
-	}
-	before, err := s.statistics(s.joins[i]+1, at)
-	if err != nil {
-		return err
-	}
-	after, err := s.statistics(s.joins[i], at)
-	if err != nil {
-		return err
-	}
+func (s *outputs) join(w *pass, i int, at Span, l *launch, o, lse *flash.Tensor) {
+	part := at.from(l.queries)
+	o, lse = w.rows(o, part), w.rows(lse, part)
+	sum, before, after := w.rows(s.o, at), s.statistics(w, s.joins[i]+1, at), s.statistics(w, s.joins[i], at)
 	s.joins[i]++
 	if s.joins[i] == 1 {
-		return w.copies(lse, after, o, sum)
+		w.copies(lse, after, o, sum)
+		return
 	}
-	return w.accumulate(flash.AccumulateJoin, flash.Accumulate{X: o, Y: sum, XLSE: lse, YLSE: before, LSE: after})
+	w.accumulate(flash.AccumulateJoin, flash.Accumulate{X: o, Y: sum, XLSE: lse, YLSE: before, LSE: after})
 }
 
 // finish writes the caller's tensors. Queries that see no key of any rank are told so.
-func (s *outputs) finish(w *pass, f *flash.Forward) error {
+func (s *outputs) finish(w *pass, f *flash.Forward) {
 	for i, at := range s.segments {
-		o, err := w.rows(f.O, at)
-		if err != nil {
-			return err
-		}
-		var lse *flash.Tensor
-		if f.LSE != nil {
-			if lse, err = w.rows(f.LSE, at); err != nil {
-				return err
-			}
-		}
-		if s.joins[i] == 0 {
-			if err := w.fill(o, 0); err != nil {
-				return err
-			}
-			if lse != nil {
-				if err := w.fill(lse, float32(math.Inf(-1))); err != nil {
-					return err
-				}
-			}
-			continue
-		}
-		sum, err := rows(s.o, at)
-		if err != nil {
-			return err
-		}
-		if err := w.copies(sum, o); err != nil {
-			return err
-		}
-		if lse != nil {
-			sum, err := s.statistics(s.joins[i]+1, at)
-			if err != nil {
-				return err
-			}
-			if err := w.copies(sum, lse); err != nil {
-				return err
-			}
+		w.give(s.o, f.O, at, s.joins[i])
+		switch {
+		case f.LSE == nil:
+		case s.joins[i] == 0:
+			w.fill(w.rows(f.LSE, at), float32(math.Inf(-1)))
+		default:
+			w.copies(s.statistics(w, s.joins[i]+1, at), w.rows(f.LSE, at))
 		}
 	}
-	return nil
+}
+
+// give writes some rows of a tensor of the caller's: of a sum, or 0 where it has no parts.
+func (w *pass) give(sum, to *flash.Tensor, at Span, parts int) {
+	if parts == 0 {
+		w.fill(w.rows(to, at), 0)
+		return
+	}
+	w.copies(w.rows(sum, at), w.rows(to, at))
 }
 
 // wanted is a tensor of a pass.

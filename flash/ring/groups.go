@@ -27,9 +27,9 @@ func (l *launch) group(of int) launch {
 }
 
 // heads is a group's of a tensor.
-func heads(t *flash.Tensor, group, of int) (*flash.Tensor, error) {
+func (w *pass) heads(t *flash.Tensor, group, of int) *flash.Tensor {
 	if of == 1 || t == nil {
-		return t, nil
+		return t
 	}
 	shape, strides := t.Shape(), t.Strides()
 	shape[1] /= of
@@ -37,16 +37,12 @@ func heads(t *flash.Tensor, group, of int) (*flash.Tensor, error) {
 	if shape[0] == 1 && shape[1] > 1 && strides[1] == shape[2]*strides[2] { // in one piece: a tensor in row-major order stays one
 		strides[0] = shape[1] * strides[1]
 	}
-	return t.View(offset, t.DType(), shape, strides)
+	return w.view(t, offset, t.DType(), shape, strides)
 }
 
 // eachHeads puts a group's heads of tensors in their places.
-func eachHeads(group, of int, places ...**flash.Tensor) error {
+func (w *pass) eachHeads(group, of int, places ...**flash.Tensor) {
 	for _, t := range places {
-		var err error
-		if *t, err = heads(*t, group, of); err != nil {
-			return err
-		}
+		*t = w.heads(*t, group, of)
 	}
-	return nil
 }

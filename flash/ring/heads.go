@@ -36,29 +36,41 @@ type cargo struct {
 	value bool // columns are ValueDim; otherwise HeadDim
 	row   bool // a number a row, in fp32: lse and its like
 	// local is the caller's: on the way in nil stands for zeros, and on the way out for what nobody wants. whole is of all tokens and the
-	// rank's heads.
+	// rank's heads, and stands in to for the pass over these.
 	local, whole *flash.Tensor
+	to           **flash.Tensor
 	add          bool // on the way out: to what local holds
 }
 
-// The exchanges of both passes.
-func headsIn() crossing {
-	return crossing{name: "heads.in", tag: tagHeads, cargo: []cargo{{name: "q"}, {name: "k", keys: true},
-		{name: "v", keys: true, value: true}}}
+// headsCrossings are the exchanges of a forward pass, of a caller's tensors and those of all tokens.
+func headsCrossings(own, whole *flash.Forward) (in, out crossing) {
+	in = crossing{name: "heads.in", tag: tagHeads, cargo: []cargo{{name: "q", local: own.Q, to: &whole.Q},
+		{name: "k", keys: true, local: own.K, to: &whole.K}, {name: "v", keys: true, value: true, local: own.V, to: &whole.V}}}
+	out = crossing{name: "heads.out", tag: tagTokens, out: true, cargo: []cargo{{name: "o", value: true, local: own.O, to: &whole.O},
+		{name: "lse", row: true, local: own.LSE, to: &whole.LSE}}}
+	return in, out
 }
 
-func headsOut() crossing {
-	return crossing{name: "heads.out", tag: tagTokens, out: true, cargo: []cargo{{name: "o", value: true}, {name: "lse", row: true}}}
+// gradientsCrossings are those of a backward pass.
+func gradientsCrossings(own, whole *flash.Backward) (in, out crossing) {
+	in, made := headsCrossings(&own.Forward, &whole.Forward)
+	in.name = "heads.din"
+	in.cargo = append(append(in.cargo, made.cargo...), cargo{name: "do", value: true, local: own.DO, to: &whole.DO})
+	out = crossing{name: "heads.dout", tag: tagTokens, out: true, cargo: []cargo{{name: "dq", local: own.DQ, to: &whole.DQ},
+		{name: "dk", keys: true, local: own.DK, to: &whole.DK}, {name: "dv", keys: true, value: true, local: own.DV, to: &whole.DV}}}
+	for i := range out.cargo {
+		out.cargo[i].add = own.Accumulate
+	}
+	return in, out
 }
 
-func gradientsIn() crossing {
-	return crossing{name: "heads.din", tag: tagHeads, cargo: append(headsIn().cargo, cargo{name: "o", value: true},
-		cargo{name: "lse", row: true}, cargo{name: "do", value: true})}
-}
-
-func gradientsOut() crossing {
-	return crossing{name: "heads.dout", tag: tagTokens, out: true, cargo: []cargo{{name: "dq"}, {name: "dk", keys: true},
-		{name: "dv", keys: true, value: true}}}
+// crossings are the exchanges of either pass, of no tensors.
+func crossings(backward bool) (in, out crossing) {
+	var none flash.Backward
+	if backward {
+		return gradientsCrossings(&none, &none)
+	}
+	return headsCrossings(&none.Forward, &none.Forward)
 }
 
 // shape is that of so many rows of a rank's share of the heads.
@@ -91,7 +103,7 @@ func (s *schedule) layout(c cargo) *layout {
 }
 
 // wholes makes a crossing's tensors of all tokens.
-func (w *pass) wholes(c *crossing) error {
+func (w *pass) wholes(c *crossing) {
 	for i := range c.cargo {
 		x := &c.cargo[i]
 		n, keys := tokens(&w.problem)
@@ -99,55 +111,29 @@ func (w *pass) wholes(c *crossing) error {
 			n = keys
 		}
 		dtype, shape := w.sched.shape(*x, n)
-		var err error
-		if x.whole, err = w.tensor("heads."+x.name, dtype, shape, n); err != nil {
-			return err
-		}
+		x.whole = w.tensor("heads."+x.name, dtype, shape, n)
+		*x.to = x.whole
 	}
-	return nil
 }
 
 func (w *pass) forwardHeads(f *flash.Forward) error {
-	in, out := headsIn(), headsOut()
-	for i, t := range []*flash.Tensor{f.Q, f.K, f.V} {
-		in.cargo[i].local = t
-	}
-	out.cargo[0].local, out.cargo[1].local = f.O, f.LSE
-	for _, c := range []*crossing{&in, &out} {
-		if err := w.wholes(c); err != nil {
-			return err
-		}
-	}
+	whole := *f
+	in, out := headsCrossings(f, &whole)
+	w.wholes(&in)
+	w.wholes(&out)
 	if err := w.cross(&in); err != nil {
 		return err
 	}
 	l := w.headsLaunch()
-	sinks, err := w.ownSinks(w.of.sinks)
-	if err != nil {
-		return err
-	}
-	whole := *f
-	whole.Q, whole.K, whole.V, whole.O, whole.LSE = in.cargo[0].whole, in.cargo[1].whole, in.cargo[2].whole, out.cargo[0].whole,
-		out.cargo[1].whole
-	whole.Sinks = sinks
-	if w.hosts == nil {
-		if whole.Blocks, err = w.blocksOf(&l); err != nil {
-			return err
-		}
-	}
-	if err := w.beginLargest(1); err != nil {
-		return err
-	}
-	if whole.MaxLogit, err = w.largestRow(&l, &l.problem, w.ring.Rank()); err != nil {
-		return err
-	}
-	if w.hosts != nil {
-		err = w.hosts.Forward(w.ctx, whole)
-	} else {
-		err = w.attend(&l, whole)
-	}
-	if err != nil {
-		return err
+	whole.Sinks = w.ownSinks(w.of.Sinks)
+	w.beginLargest(1)
+	whole.MaxLogit = w.largestRow(&l, &l.problem, w.ring.Rank())
+	switch {
+	case w.hosts == nil:
+		whole.Blocks = w.blocksOf(&l)
+		w.attend(&l, whole)
+	case w.err == nil:
+		w.err = w.hosts.Forward(w.ctx, whole)
 	}
 	if err := w.cross(&out); err != nil {
 		return err
@@ -156,65 +142,35 @@ func (w *pass) forwardHeads(f *flash.Forward) error {
 }
 
 func (w *pass) backwardHeads(b *flash.Backward) error {
-	in, out := gradientsIn(), gradientsOut()
-	for i, t := range []*flash.Tensor{b.Q, b.K, b.V, b.O, b.LSE, b.DO} {
-		in.cargo[i].local = t
-	}
+	g := flash.Backward{Forward: b.Forward}
+	in, out := gradientsCrossings(b, &g)
 	statistics, err := w.anyGives(b.DLSE != nil)
 	if err != nil {
 		return err
 	}
 	if statistics { // those who have none send zeros
 		in.name += ".dlse"
-		in.cargo = append(in.cargo, cargo{name: "dlse", row: true, local: b.DLSE})
+		in.cargo = append(in.cargo, cargo{name: "dlse", row: true, local: b.DLSE, to: &g.DLSE})
 	}
-	for i, t := range []*flash.Tensor{b.DQ, b.DK, b.DV} {
-		out.cargo[i].local, out.cargo[i].add = t, b.Accumulate
-	}
-	for _, c := range []*crossing{&in, &out} {
-		if err := w.wholes(c); err != nil {
-			return err
-		}
-	}
+	w.wholes(&in)
+	w.wholes(&out)
 	if err := w.cross(&in); err != nil {
 		return err
 	}
-	sinks, err := w.ownSinks(w.of.sinks)
-	if err != nil {
-		return err
-	}
-	g := flash.Backward{Forward: b.Forward, DO: in.cargo[5].whole, DQ: out.cargo[0].whole, DK: out.cargo[1].whole, DV: out.cargo[2].whole}
-	g.Q, g.K, g.V, g.O, g.LSE = in.cargo[0].whole, in.cargo[1].whole, in.cargo[2].whole, in.cargo[3].whole, in.cargo[4].whole
-	g.Sinks = sinks
-	if statistics {
-		g.DLSE = in.cargo[6].whole
-	}
+	g.Sinks = w.ownSinks(w.of.Sinks)
 	var dsinks *flash.Tensor // by the rank's heads; 0 by others
 	if b.DSinks != nil {
-		if dsinks, err = w.tensor("sum.dsinks", flash.F32, b.DSinks.Shape(), 1); err != nil {
-			return err
-		}
-		if err := w.fill(dsinks, 0); err != nil {
-			return err
-		}
-		if g.DSinks, err = w.ownSinks(dsinks); err != nil {
-			return err
-		}
+		dsinks = w.tensor("sum.dsinks", flash.F32, b.DSinks.Shape(), 1)
+		w.fill(dsinks, 0)
+		g.DSinks = w.ownSinks(dsinks)
 	}
-	if g.DBias, err = w.ownBiasGradient(b); err != nil {
-		return err
-	}
-	if g.DCaptured, err = w.likeCaptured("part", b.DCaptured); err != nil {
-		return err
-	}
-	l := w.headsLaunch()
-	if w.hosts != nil {
-		err = w.hosts.Backward(w.ctx, g)
-	} else if g.Blocks, err = w.blocksOf(&l); err == nil {
-		err = w.gradients(&l, g)
-	}
-	if err != nil {
-		return err
+	g.DBias, g.DCaptured = w.ownBiasGradient(b), w.likeCaptured("part", b.DCaptured)
+	switch l := w.headsLaunch(); {
+	case w.hosts == nil:
+		g.Blocks = w.blocksOf(&l)
+		w.gradients(&l, g)
+	case w.err == nil:
+		w.err = w.hosts.Backward(w.ctx, g)
 	}
 	if err := w.cross(&out); err != nil {
 		return err
@@ -236,44 +192,41 @@ func headsShareBias(p *flash.Problem) bool {
 }
 
 // ownBiasGradient is where the rank's heads' gradient with respect to the bias is written: in place where nothing is added to it.
-func (w *pass) ownBiasGradient(b *flash.Backward) (*flash.Tensor, error) {
+func (w *pass) ownBiasGradient(b *flash.Backward) *flash.Tensor {
 	if b.DBias == nil || !b.Accumulate && !headsShareBias(&w.problem) {
-		return b.DBias, nil
+		return b.DBias
 	}
 	shape := w.BiasShape()
 	return w.tensor("part.dbias", b.DBias.DType(), shape, shape[2])
 }
 
 // giveBiasGradient brings it to the caller.
-func (w *pass) giveBiasGradient(b *flash.Backward, own *flash.Tensor) (err error) {
+func (w *pass) giveBiasGradient(b *flash.Backward, own *flash.Tensor) error {
 	shared := headsShareBias(&w.problem)
 	if !shared && own == b.DBias {
-		return nil
+		return w.err
 	}
 	var sum *flash.Tensor
 	if own != nil {
-		if sum, err = w.tensor("sum.dbias", flash.F32, own.Shape(), own.Shape()[2]); err != nil {
-			return err
-		}
+		sum = w.tensor("sum.dbias", flash.F32, own.Shape(), own.Shape()[2])
 	}
 	if !shared {
-		return w.addTo(b.DBias, own, sum)
+		w.addTo(b.DBias, own, sum)
+		return w.err
 	}
 	if own != nil {
-		if err := w.copies(own, sum); err != nil {
-			return err
-		}
+		w.copies(own, sum)
 	}
 	return w.reduce("DBias", sum, b.DBias, b.Accumulate)
 }
 
 // ownSinks are the rank's heads' of sinks; nil of nil.
-func (w *pass) ownSinks(t *flash.Tensor) (*flash.Tensor, error) {
+func (w *pass) ownSinks(t *flash.Tensor) *flash.Tensor {
 	if t == nil {
-		return nil, nil
+		return nil
 	}
 	n := w.problem.Heads / w.ring.Size()
-	return t.View(t.Offset()+uint64(4*n*w.ring.Rank()), flash.F32, [4]int{1, 1, 1, n}, [4]int{})
+	return w.view(t, t.Offset()+uint64(4*n*w.ring.Rank()), flash.F32, [4]int{1, 1, 1, n}, [4]int{})
 }
 
 // anyGives says whether any rank has something.

@@ -104,37 +104,19 @@ func (w *pass) collect(peers []shared) (*collection, error) {
 		h.slot %= slots
 		c.steps = append(c.steps, h)
 	}
-	c.arrived, c.released, c.gradients = readies(len(c.steps)), readies(len(c.steps)), make([]pair, len(c.steps))
+	n := len(c.steps)
+	c.arrived, c.gradients = readies(n), make([]pair, n)
+	coming := make([]incoming, n)
 	for i, s := range c.steps {
-		var err error
-		if c.gradients[i], err = w.pair(fmt.Sprint("home", i%slots), w.problem.DType, s.rows.Len()); err != nil {
-			return nil, err
-		}
+		c.gradients[i] = w.pair(fmt.Sprint("home", i%slots), w.problem.DType, s.rows.Len())
+		coming[i] = incoming{s.from, s.slot, c.gradients[i].pieces(1), c.arrived[i : i+1]}
 	}
-	in, err := w.inbox("home", peers, len(c.steps))
+	in, err := w.inbox("home", peers, n)
 	if err != nil {
 		return nil, err
 	}
-	w.others.Go(func() error {
-		for i, s := range c.steps {
-			var free hostmem.Point
-			if i >= slots {
-				var err error
-				if free, err = c.released[i-slots].await(w.ctx); err != nil {
-					return err
-				}
-			}
-			var theirs *hostmem.Memory
-			if peers != nil {
-				theirs = peers[s.from].memory[s.slot]
-			}
-			if err := w.receive(s.from, tagGradients, c.gradients[i].pieces(1), theirs, in, c.arrived[i:i+1], free); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	return c, nil
+	c.released, err = w.receiveAll(tagGradients, coming, peers, in)
+	return c, err
 }
 
 // addUpTo submits the sums of gradients that were computed at a step up to this one, in the order of steps.
@@ -150,11 +132,7 @@ func (c *collection) addUpTo(number int, w *pass, g *gradients) error {
 			return err
 		}
 		for _, part := range from.parts {
-			if err := inside(g.keys, part, func(k int, at Span) error {
-				return w.add(&g.ownParts[k], c.gradients[i], at.from(from.rows), g.own, at)
-			}); err != nil {
-				return err
-			}
+			inside(g.keys, part, func(k int, at Span) { w.add(&g.ownParts[k], c.gradients[i], at.from(from.rows), g.own, at) })
 		}
 		if i+slots < len(c.steps) {
 			if err := w.free(c.released[i], w.jobs); err != nil {

@@ -26,27 +26,26 @@ type largestOf struct{ entries, heads Span }
 const rowAligned = 64
 
 // beginLargest makes room for so many rows.
-func (w *pass) beginLargest(rows int) (err error) {
+func (w *pass) beginLargest(rows int) {
 	p := &w.problem
 	if !p.MaxLogit {
-		return nil
+		return
 	}
 	w.largest = &largest{row: (p.Batch*p.Heads + rowAligned - 1) / rowAligned * rowAligned}
 	room := 1 << bits.Len(uint(max(rows, 1)-1)) // passes over packed sequences have launches as they lie
-	w.largest.tensor, err = w.tensor(fmt.Sprint("largest", room), flash.F32, [4]int{1, 1, room, w.largest.row}, room)
-	return err
+	w.largest.tensor = w.tensor(fmt.Sprint("largest", room), flash.F32, [4]int{1, 1, room, w.largest.row}, room)
 }
 
 // largestRow is where a launch writes its own, of a problem that is a group of its heads; nil where nobody asks.
-func (w *pass) largestRow(l *launch, part *flash.Problem, group int) (*flash.Tensor, error) {
+func (w *pass) largestRow(l *launch, part *flash.Problem, group int) *flash.Tensor {
 	all := w.largest
 	if all == nil {
-		return nil, nil
+		return nil
 	}
 	at := uint64(4 * len(all.of) * all.row)
 	all.of = append(all.of, largestOf{Span{l.scores.batch, l.scores.batch + part.Batch}, Span{group * part.Heads,
 		(group + 1) * part.Heads}})
-	return all.tensor.View(at, flash.F32, [4]int{1, 1, part.Batch, part.Heads}, [4]int{})
+	return w.view(all.tensor, at, flash.F32, [4]int{1, 1, part.Batch, part.Heads}, [4]int{})
 }
 
 // larger is the larger of two numbers; NaN where one is.
@@ -60,8 +59,8 @@ func larger(a, b float32) float32 {
 // giveLargest gives the caller the largest of all launches of all ranks.
 func (w *pass) giveLargest(to *flash.Tensor) error {
 	all := w.largest
-	if all == nil {
-		return nil
+	if all == nil || w.err != nil {
+		return w.err
 	}
 	heads := w.problem.Heads
 	sums := make([]float32, w.problem.Batch*heads)
@@ -99,12 +98,10 @@ func (w *pass) giveLargest(to *flash.Tensor) error {
 	if err := w.settle(len(w.jobs)); err != nil {
 		return err
 	}
-	mine, err := w.tensor("largest", flash.F32, to.Shape(), to.Shape()[2])
-	if err != nil {
-		return err
+	mine := w.tensor("largest", flash.F32, to.Shape(), to.Shape()[2])
+	if w.err == nil {
+		w.err = mine.Upload(w.ctx, sums)
 	}
-	if err := mine.Upload(w.ctx, sums); err != nil {
-		return err
-	}
-	return w.copies(mine, to)
+	w.copies(mine, to)
+	return w.err
 }

@@ -10,33 +10,14 @@ import (
 	"github.com/vkattn/vkattn/flash"
 )
 
-// operands are what a pass is given besides queries, keys, values and what is made of them.
-type operands struct {
-	bias, mask             *flash.Tensor // of the rank's queries and all keys
-	sinks                  *flash.Tensor
-	queryStarts, keyStarts *flash.Tensor // of the whole, as are lengths
-
-	queryLengths, keyLengths *flash.Tensor
-
-	blocks   *flash.BlockMask // of the whole
-	captured flash.Captured
-	seed     uint64
-	offset   uint32
-}
-
-func ofForward(f *flash.Forward) operands {
-	return operands{bias: f.Bias, mask: f.Mask, sinks: f.Sinks, queryStarts: f.QueryStarts, keyStarts: f.KeyStarts,
-		queryLengths: f.QueryLengths, keyLengths: f.KeyLengths,
-		blocks: f.Blocks, captured: f.Captured, seed: f.Seed, offset: f.Offset}
-}
-
-// wanted lists those that the problem has.
-func (o *operands) wanted(p *Plan) (all []wanted) {
-	g := &p.problem
-	for _, x := range []wanted{{"Bias", o.bias, p.BiasShape()}, {"Mask", o.mask, p.MaskShape()},
-		{"Sinks", o.sinks, [4]int{1, 1, 1, g.Heads}},
-		{"QueryStarts", o.queryStarts, [4]int{1, 1, 1, g.Batch + 1}}, {"KeyStarts", o.keyStarts, [4]int{1, 1, 1, g.Batch + 1}},
-		{"QueryLengths", o.queryLengths, [4]int{1, 1, 1, g.Batch}}, {"KeyLengths", o.keyLengths, [4]int{1, 1, 1, g.Batch}}} {
+// operandsWanted lists those tensors of a pass that the problem has, besides queries, keys, values and what is made of them. Bias and mask
+// are of the rank's queries and all keys; starts, lengths and the block mask are of the whole.
+func (w *pass) operandsWanted() (all []wanted) {
+	g, o := &w.problem, w.of
+	for _, x := range []wanted{{"Bias", o.Bias, w.BiasShape()}, {"Mask", o.Mask, w.MaskShape()},
+		{"Sinks", o.Sinks, [4]int{1, 1, 1, g.Heads}},
+		{"QueryStarts", o.QueryStarts, [4]int{1, 1, 1, g.Batch + 1}}, {"KeyStarts", o.KeyStarts, [4]int{1, 1, 1, g.Batch + 1}},
+		{"QueryLengths", o.QueryLengths, [4]int{1, 1, 1, g.Batch}}, {"KeyLengths", o.KeyLengths, [4]int{1, 1, 1, g.Batch}}} {
 		if has(g, x.name) {
 			all = append(all, x)
 		}
@@ -107,144 +88,84 @@ func undeclared(name string, field any) error {
 
 // maskOf is a launch's mask: a part of the caller's, or of keys that begin with rows of zeros, what leaves these out where the caller has
 // none.
-func (w *pass) maskOf(l *launch) (*flash.Tensor, error) {
-	if l.pad == 0 || w.of.mask != nil {
-		return slice(w.of.mask, l.problem.Mask, l)
+func (w *pass) maskOf(l *launch) *flash.Tensor {
+	if l.pad == 0 || w.of.Mask != nil {
+		return w.slice(w.of.Mask, l.problem.Mask, l)
 	}
-	t, err := w.constant("pad.mask", flash.Bool, 2*granule, func(t *flash.Tensor) error {
+	t := w.buffer("pad.mask", flash.Bool, 2*granule, func(t *flash.Tensor) error {
 		return t.UploadBytes(w.ctx, append(make([]byte, granule), bytes.Repeat([]byte{1}, granule)...))
 	})
-	if err != nil {
-		return nil, err
-	}
-	return t.View(t.Offset()+uint64(granule-l.pad), flash.Bool, [4]int{1, 1, 1, l.problem.KeyLen}, [4]int{})
+	return w.view(t, uint64(granule-l.pad), flash.Bool, [4]int{1, 1, 1, l.problem.KeyLen}, [4]int{})
 }
 
 // biasOf is a launch's bias: a part of the caller's, with −∞ for rows of zeros before the keys where a mask does not leave them out.
-func (w *pass) biasOf(l *launch) (*flash.Tensor, error) {
+func (w *pass) biasOf(l *launch) *flash.Tensor {
 	of := l.problem.Bias
-	if l.pad == 0 || w.of.mask == nil {
-		return slice(w.of.bias, of, l)
+	if l.pad == 0 || w.of.Mask == nil {
+		return w.slice(w.of.Bias, of, l)
 	}
-	if w.of.bias == nil {
-		t, err := w.constant("pad.bias", flash.F32, 2*granule, func(t *flash.Tensor) error {
+	if w.of.Bias == nil {
+		t := w.buffer("pad.bias", flash.F32, 2*granule, func(t *flash.Tensor) error {
 			values := make([]float32, 2*granule)
 			for i := range granule {
 				values[i] = float32(math.Inf(-1))
 			}
 			return t.Upload(w.ctx, values)
 		})
-		if err != nil {
-			return nil, err
-		}
-		return t.View(uint64(4*(granule-l.pad)), flash.F32, [4]int{1, 1, 1, of.Keys}, [4]int{})
+		return w.view(t, uint64(4*(granule-l.pad)), flash.F32, [4]int{1, 1, 1, of.Keys}, [4]int{})
 	}
 	shape := [4]int{of.Batch, of.Heads, of.Queries, of.Keys}
-	t, err := w.likeBias("pad.bias", of.DType, shape)
-	if err != nil {
-		return nil, err
-	}
-	part, err := slice(w.of.bias, of, l)
-	if err != nil {
-		return nil, err
-	}
-	if err := w.copies(part, t); err != nil {
-		return nil, err
-	}
+	t := w.likeBias("pad.bias", of.DType, shape)
+	w.copies(w.slice(w.of.Bias, of, l), t)
 	shape[3] = l.pad
-	hidden, err := t.View(t.Offset(), of.DType, shape, t.Strides())
-	if err != nil {
-		return nil, err
-	}
-	return t, w.fill(hidden, float32(math.Inf(-1)))
+	w.fill(w.view(t, t.Offset(), of.DType, shape, t.Strides()), float32(math.Inf(-1)))
+	return t
 }
 
 // keysOf is a launch's keys and values of a block, with zeros before them where it wants such.
-func (w *pass) keysOf(l *launch, block pair) (out pair, err error) {
-	if out, err = w.pairRows(block, l.keys); err != nil || l.pad == 0 {
-		return out, err
+func (w *pass) keysOf(l *launch, block pair) pair {
+	own := w.pairRows(block, l.keys)
+	if l.pad == 0 {
+		return own
 	}
-	padded, err := w.pair("pad", w.problem.DType, l.problem.KeyLen)
-	if err != nil {
-		return out, err
-	}
-	before, err := padded.rows(Span{0, l.pad})
-	if err != nil {
-		return out, err
-	}
-	behind, err := padded.rows(Span{l.pad, l.problem.KeyLen})
-	if err != nil {
-		return out, err
-	}
-	for _, t := range []*flash.Tensor{before.k, before.v} {
-		if err := w.fill(t, 0); err != nil {
-			return out, err
-		}
-	}
-	return padded, w.copies(out.k, behind.k, out.v, behind.v)
+	padded := w.pair("pad", w.problem.DType, l.problem.KeyLen)
+	w.fillPair(w.pairRows(padded, Span{0, l.pad}), 0)
+	w.copyPair(own, w.pairRows(padded, Span{l.pad, l.problem.KeyLen}))
+	return padded
 }
 
-// pairRows is some rows of both, of the caller's or of the rank's own.
-func (w *pass) pairRows(p pair, of Span) (out pair, err error) {
-	if out.k, err = w.rows(p.k, of); err == nil {
-		out.v, err = w.rows(p.v, of)
-	}
-	return out, err
-}
+// pairRows is some rows of both.
+func (w *pass) pairRows(p pair, of Span) pair { return pair{w.rows(p.k, of), w.rows(p.v, of)} }
 
-// rows is some rows of both, of the rank's own.
-func (p pair) rows(of Span) (out pair, err error) {
-	if out.k, err = rows(p.k, of); err == nil {
-		out.v, err = rows(p.v, of)
-	}
-	return out, err
+// copyPair submits copies of both.
+func (w *pass) copyPair(from, to pair) { w.copies(from.k, to.k, from.v, to.v) }
+
+// fillPair submits the writing of one number everywhere in both.
+func (w *pass) fillPair(p pair, value float32) {
+	w.fill(p.k, value)
+	w.fill(p.v, value)
 }
 
 // copies submits copies: from, to, from, to, and so on.
-func (w *pass) copies(all ...*flash.Tensor) error {
+func (w *pass) copies(all ...*flash.Tensor) {
 	for i := 0; i < len(all); i += 2 {
-		if err := w.accumulate(flash.AccumulateCopy, flash.Accumulate{X: all[i], Y: all[i+1]}); err != nil {
-			return err
-		}
+		w.accumulate(flash.AccumulateCopy, flash.Accumulate{X: all[i], Y: all[i+1]})
 	}
-	return nil
 }
 
 // fill submits the writing of one number everywhere in a tensor.
-func (w *pass) fill(t *flash.Tensor, value float32) error {
+func (w *pass) fill(t *flash.Tensor, value float32) {
 	shape := t.Shape()
 	columns := 1024
 	for columns < shape[3] {
 		columns *= 2
 	}
-	row, err := w.constant(fmt.Sprintf("%d times %g", columns, value), flash.F32, columns, func(t *flash.Tensor) error {
+	row := w.buffer(fmt.Sprintf("%d times %g", columns, value), flash.F32, columns, func(t *flash.Tensor) error {
 		values := make([]float32, columns)
 		for i := range values {
 			values[i] = value
 		}
 		return t.Upload(w.ctx, values)
 	})
-	if err != nil {
-		return err
-	}
-	x, err := row.View(0, flash.F32, shape, [4]int{0, 0, 0, 1})
-	if err != nil {
-		return err
-	}
-	return w.copies(x, t)
-}
-
-// constant is a tensor of the plan's that is filled once.
-func (p *Plan) constant(name string, dtype flash.DType, elements int, put func(*flash.Tensor) error) (*flash.Tensor, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if t := p.buffers[name]; t != nil {
-		return t, nil
-	}
-	t, err := p.ring.dev.NewTensor(dtype, 1, 1, 1, elements)
-	if err != nil {
-		return nil, err
-	}
-	p.buffers[name] = t
-	return t, put(t)
+	w.copies(w.view(row, 0, flash.F32, shape, [4]int{0, 0, 0, 1}), t)
 }

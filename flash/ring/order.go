@@ -15,6 +15,9 @@ type written struct {
 
 // written is for jobs that were submitted, the latest that there are.
 func (w *pass) written(by []job) (x written, err error) {
+	if w.err != nil {
+		return x, w.err
+	}
 	if !w.mover.Ordered() {
 		return written{by: append([]job(nil), by...)}, nil
 	}

@@ -128,14 +128,8 @@ func (m *Model) Moved(rank int) (b Moved) {
 	b.ForwardGathered, b.BackwardGathered = m.gathered(false), m.gathered(true)
 	if m.overHeads() {
 		b.BackwardGathered += float64(s.ranks - 1) // whether there is DLSE
-		for other := range s.ranks {
-			if other != rank {
-				b.ForwardSent += s.crossing(headsIn(), rank, other) + s.crossing(headsOut(), rank, other)
-				b.ForwardReceived += s.crossing(headsIn(), other, rank) + s.crossing(headsOut(), other, rank)
-				b.BackwardSent += s.crossing(gradientsIn(), rank, other) + s.crossing(gradientsOut(), rank, other)
-				b.BackwardReceived += s.crossing(gradientsIn(), other, rank) + s.crossing(gradientsOut(), other, rank)
-			}
-		}
+		b.ForwardSent, b.ForwardReceived = s.exchanged(false, rank)
+		b.BackwardSent, b.BackwardReceived = s.exchanged(true, rank)
 		return b
 	}
 	for _, x := range m.Steps(rank) {
@@ -181,30 +175,36 @@ func (m *Model) gathered(backward bool) float64 {
 	return 4 * float64(numbers) * float64(s.ranks-1)
 }
 
-// crossing is the bytes from one rank to another in an exchange of heads.
-func (s *schedule) crossing(c crossing, from, to int) (n float64) {
-	for _, x := range c.cargo {
-		n += float64(s.cargoBytes(x, c.rows(s, x, from, to)))
+// exchanged is the bytes that a rank sends and receives in the exchanges of heads of a pass.
+func (s *schedule) exchanged(backward bool, rank int) (sent, received float64) {
+	in, out := crossings(backward)
+	for _, c := range []*crossing{&in, &out} {
+		one, other := s.crossed(c, rank)
+		sent, received = sent+one, received+other
 	}
-	return n
+	return sent, received
+}
+
+// crossed is the same of one exchange.
+func (s *schedule) crossed(c *crossing, rank int) (sent, received float64) {
+	for other := range s.ranks {
+		for _, x := range c.cargo {
+			if other != rank {
+				sent += float64(s.cargoBytes(x, c.rows(s, x, rank, other)))
+				received += float64(s.cargoBytes(x, c.rows(s, x, other, rank)))
+			}
+		}
+	}
+	return sent, received
 }
 
 // predictHeads is the seconds that a pass takes for its two exchanges, on the rank that takes longest: nothing is computed meanwhile.
 func (s *schedule) predictHeads(v Speeds, backward bool) (t float64) {
-	both := [2]crossing{headsIn(), headsOut()}
-	if backward {
-		both = [2]crossing{gradientsIn(), gradientsOut()}
-	}
-	for _, c := range both {
+	in, out := crossings(backward)
+	for _, c := range []*crossing{&in, &out} {
 		longest := 0.0
 		for rank := range s.ranks {
-			var sent, received float64
-			for other := range s.ranks {
-				if other != rank {
-					sent += s.crossing(c, rank, other)
-					received += s.crossing(c, other, rank)
-				}
-			}
+			sent, received := s.crossed(c, rank)
 			longest = max(longest, max(sent, received)/v.Link+v.Latency*float64(s.ranks-1))
 		}
 		t += longest
@@ -215,7 +215,8 @@ func (s *schedule) predictHeads(v Speeds, backward bool) (t float64) {
 // heldOverHeads is the bytes of a rank's device besides its own tensors, for both passes: all tokens of its heads, what it gives to each of
 // the others, and places for what comes.
 func (s *schedule) heldOverHeads() (n float64) {
-	for _, c := range []crossing{gradientsIn(), gradientsOut()} {
+	in, out := crossings(true)
+	for _, c := range []*crossing{&in, &out} {
 		for _, x := range c.cargo {
 			all, keys := tokens(&s.problem)
 			most := s.queries.most()

@@ -23,100 +23,70 @@ func (s *schedule) summedBias() bool {
 }
 
 // beginBias begins the gradient with respect to the bias: where queries share it a sum, else 0 wherever no launch writes.
-func (g *gradients) beginBias(w *pass) (err error) {
+func (g *gradients) beginBias(w *pass) {
 	if g.b.DBias == nil {
-		return nil
+		return
 	}
 	if w.sched.summedBias() {
-		if g.dbias, err = w.tensor("sum.dbias", flash.F32, w.BiasShape(), w.BiasShape()[2]); err != nil {
-			return err
-		}
-		return w.fill(g.dbias, 0)
+		g.dbias = w.tensor("sum.dbias", flash.F32, w.BiasShape(), w.BiasShape()[2])
+		w.fill(g.dbias, 0)
+		return
 	}
 	if g.b.Accumulate {
-		return nil
+		return
 	}
 	rank := w.ring.Rank()
 	for i, q := range w.sched.queries.spans[rank] {
 		for owner := range w.sched.ranks {
 			for j, k := range w.sched.keys.spans[owner] {
-				if w.sched.band(q, k).kind != none {
-					continue
-				}
-				l := w.sched.make(rank, owner, Span{i, i + 1}, Span{j, j + 1})
-				none, err := slice(g.b.DBias, l.problem.Bias, &l)
-				if err != nil {
-					return err
-				}
-				if err := w.fill(none, 0); err != nil {
-					return err
+				if w.sched.band(q, k).kind == none {
+					l := w.sched.make(rank, owner, Span{i, i + 1}, Span{j, j + 1})
+					w.fill(w.slice(g.b.DBias, l.problem.Bias, &l), 0)
 				}
 			}
 		}
 	}
-	return nil
 }
 
 // biasGradient is where a launch writes its gradient with respect to the bias: into the caller's tensor, where it need not be added to
 // anything.
-func (w *pass) biasGradient(g *gradients, l *launch) (*flash.Tensor, error) {
+func (w *pass) biasGradient(g *gradients, l *launch) *flash.Tensor {
 	if g.b.DBias == nil {
-		return nil, nil
+		return nil
 	}
 	if of := l.problem.Bias; g.b.Accumulate || w.sched.summedBias() {
 		return w.likeBias("part.dbias", of.DType, [4]int{of.Batch, of.Heads, of.Queries, of.Keys})
 	}
-	return slice(g.b.DBias, l.problem.Bias, l)
+	return w.slice(g.b.DBias, l.problem.Bias, l)
 }
 
 // likeBias is a tensor for a launch's part of what has the shape of the bias.
-func (w *pass) likeBias(name string, dtype flash.DType, shape [4]int) (*flash.Tensor, error) {
+func (w *pass) likeBias(name string, dtype flash.DType, shape [4]int) *flash.Tensor {
 	most := w.BiasShape()
 	columns := min(most[3], w.sched.keys.most())
 	if w.sched.packed != nil {
 		columns = most[3] // all places of a sequence
 	}
-	whole, err := w.tensor(name, dtype, [4]int{most[0], most[1], most[2], columns}, most[2])
-	if err != nil {
-		return nil, err
-	}
-	return whole.View(0, dtype, shape, [4]int{})
+	whole := w.tensor(name, dtype, [4]int{most[0], most[1], most[2], columns}, most[2])
+	return w.view(whole, 0, dtype, shape, [4]int{})
 }
 
 // addBias adds a launch's gradient with respect to the bias where it was not written in place.
-func (w *pass) addBias(g *gradients, l *launch, part *flash.Tensor) error {
+func (w *pass) addBias(g *gradients, l *launch, part *flash.Tensor) {
 	switch {
 	case part == nil:
-		return nil
 	case w.sched.summedBias():
-		sum, err := slice(g.dbias, l.problem.Bias, l)
-		if err != nil {
-			return err
-		}
-		return w.accumulate(flash.AccumulateAdd, flash.Accumulate{X: part, Y: sum})
+		w.accumulate(flash.AccumulateAdd, flash.Accumulate{X: part, Y: w.slice(g.dbias, l.problem.Bias, l)})
 	case g.b.Accumulate:
-		to, err := slice(g.b.DBias, l.problem.Bias, l)
-		if err != nil {
-			return err
-		}
-		sum, err := w.likeBias("sum.dbias", flash.F32, part.Shape())
-		if err != nil {
-			return err
-		}
-		return w.addTo(to, part, sum)
+		w.addTo(w.slice(g.b.DBias, l.problem.Bias, l), part, w.likeBias("sum.dbias", flash.F32, part.Shape()))
 	}
-	return nil
 }
 
 // addTo adds a part to a tensor of any type, by way of a sum in fp32.
-func (w *pass) addTo(to, part, sum *flash.Tensor) error {
-	if err := w.copies(to, sum); err != nil {
-		return err
-	}
-	if err := w.accumulate(flash.AccumulateAdd, flash.Accumulate{X: part, Y: sum}); err != nil {
-		return err
-	}
-	return w.copies(sum, to)
+func (w *pass) addTo(to, part, sum *flash.Tensor) {
+	w.copies(to, sum)
+	w.accumulate(flash.AccumulateAdd, flash.Accumulate{X: part, Y: sum})
+	w.copies(sum, to)
 }
 
 // overAllQueries gives every rank the gradients with respect to what all queries share: the sum of what ranks have, in the order of ranks.
@@ -124,10 +94,7 @@ func (w *pass) overAllQueries(g *gradients) error {
 	if w.problem.Sinks {
 		var sum *flash.Tensor
 		if g.b.DSinks != nil {
-			var err error
-			if sum, err = w.sinkGradient(g.b); err != nil {
-				return err
-			}
+			sum = w.sinkGradient(g.b)
 		}
 		if err := w.reduce("DSinks", sum, g.b.DSinks, g.b.Accumulate); err != nil {
 			return err
@@ -140,19 +107,19 @@ func (w *pass) overAllQueries(g *gradients) error {
 	case w.sched.sharedBias():
 		return w.reduce("DBias", g.dbias, g.b.DBias, g.b.Accumulate)
 	case g.dbias == nil:
-		return nil
 	case !g.b.Accumulate:
-		return w.copies(g.dbias, g.b.DBias)
+		w.copies(g.dbias, g.b.DBias)
+	default:
+		w.addTo(g.b.DBias, g.dbias, w.tensor("all.DBias", flash.F32, g.dbias.Shape(), g.dbias.Shape()[2]))
 	}
-	sum, err := w.tensor("all.DBias", flash.F32, g.dbias.Shape(), g.dbias.Shape()[2])
-	if err != nil {
-		return err
-	}
-	return w.addTo(g.b.DBias, g.dbias, sum)
+	return w.err
 }
 
 // reduce sums a tensor over ranks and writes it where the caller wants it; nil of every rank: nobody wants it.
 func (w *pass) reduce(name string, mine, to *flash.Tensor, add bool) error {
+	if w.err != nil {
+		return w.err
+	}
 	var raw []byte
 	if mine != nil {
 		values := make([]float32, mine.Elements())
@@ -190,12 +157,10 @@ func (w *pass) reduce(name string, mine, to *flash.Tensor, add bool) error {
 	if err := mine.Upload(w.ctx, values); err != nil {
 		return err
 	}
-	if !add {
-		return w.copies(mine, to)
+	if add {
+		w.addTo(to, mine, w.tensor("all."+name, flash.F32, to.Shape(), to.Shape()[2]))
+	} else {
+		w.copies(mine, to)
 	}
-	sum, err := w.tensor("all."+name, flash.F32, to.Shape(), to.Shape()[2])
-	if err != nil {
-		return err
-	}
-	return w.addTo(to, mine, sum)
+	return w.err
 }

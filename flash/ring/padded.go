@@ -66,28 +66,29 @@ func (s *schedule) paddedLaunches(rank, owner int) (out []launch) {
 }
 
 // rows is some rows of a tensor, of the caller's or of the rank's own buffers.
-func (w *pass) rows(t *flash.Tensor, of Span) (*flash.Tensor, error) {
+func (w *pass) rows(t *flash.Tensor, of Span) *flash.Tensor {
 	shape, strides := t.Shape(), t.Strides()
-	if !w.sched.padded || shape[0] == 1 {
-		return rows(t, of)
+	at := of.Begin * strides[2]
+	switch {
+	case w.sched.padded && shape[0] > 1:
+		entry := of.Begin / shape[2]
+		at = entry*strides[0] + (of.Begin-entry*shape[2])*strides[2]
+		shape[0] = 1
+	case of == Span{0, shape[2]}:
+		return t
 	}
-	entry := of.Begin / shape[2]
-	at := entry*strides[0] + (of.Begin-entry*shape[2])*strides[2]
-	shape[0], shape[2] = 1, of.Len()
-	return t.View(t.Offset()+uint64(at*t.DType().Size()), t.DType(), shape, strides)
+	shape[2] = of.Len()
+	return w.view(t, t.Offset()+uint64(at*t.DType().Size()), t.DType(), shape, strides)
 }
 
 // eachEntry calls f with the rows of each entry that a rank's tensors of so many rows have, or with all rows where entries lie side by
 // side.
-func (w *pass) eachEntry(rows int, f func(at Span) error) error {
+func (w *pass) eachEntry(rows int, f func(at Span)) {
 	n := 1
 	if w.sched.padded {
 		n = w.problem.Batch
 	}
 	for b := range n {
-		if err := f(Span{b * rows / n, (b + 1) * rows / n}); err != nil {
-			return err
-		}
+		f(Span{b * rows / n, (b + 1) * rows / n})
 	}
-	return nil
 }

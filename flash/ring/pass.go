@@ -11,6 +11,9 @@ import (
 )
 
 // pass is one forward or backward pass of a rank under way.
+//
+// Any buffer, view of a tensor or submission may fail. What asks for these does not say so: the first error stays in err, and after it they
+// are nil, and nothing is submitted. What waits for anything returns that error in place of waiting.
 type pass struct {
 	*Plan
 	mover  notedMover      // the plan's
@@ -18,11 +21,12 @@ type pass struct {
 	ctx    context.Context // ends when any part of the pass fails
 	others *errgroup.Group // what goes on beside the device's work
 	jobs   []job           // submitted, in order, and not waited for
-	of     operands
-	sched  *schedule // the plan's, or of packed sequences that of the pass
+	of     *flash.Forward  // what it is given
+	sched  *schedule       // the plan's, or of packed sequences that of the pass
 	steps  []step
 
 	largest *largest
+	err     error
 }
 
 // job is work that was submitted.
@@ -57,6 +61,9 @@ func (p *Plan) run(ctx context.Context, body func(*pass) error) error {
 	w.others, w.ctx = errgroup.WithContext(inner)
 	w.mover = notedMover{p.mover, p.trace}
 	err := body(w)
+	if err == nil {
+		err = w.err
+	}
 	if err != nil {
 		cancel(err)
 	}
@@ -88,29 +95,30 @@ func (w *pass) settle(n int) (err error) {
 }
 
 // attend submits the forward pass of a launch.
-func (w *pass) attend(l *launch, f flash.Forward) error {
-	plan, err := w.launch(l.problem)
-	if err != nil {
-		return err
-	}
-	j, err := plan.SubmitForward(f)
-	if err == nil {
-		w.jobs = append(w.jobs, w.noted(launched{j}, Kernels))
-	}
-	return err
+func (w *pass) attend(l *launch, f flash.Forward) {
+	w.submit(l, func(p *flash.Plan) (flash.Pending, error) { return p.SubmitForward(f) })
 }
 
 // gradients submits the backward pass of a launch.
-func (w *pass) gradients(l *launch, b flash.Backward) error {
+func (w *pass) gradients(l *launch, b flash.Backward) {
+	w.submit(l, func(p *flash.Plan) (flash.Pending, error) { return p.SubmitBackward(b) })
+}
+
+func (w *pass) submit(l *launch, submit func(*flash.Plan) (flash.Pending, error)) {
+	if w.err != nil {
+		return
+	}
 	plan, err := w.launch(l.problem)
 	if err != nil {
-		return err
+		w.err = err
+		return
 	}
-	j, err := plan.SubmitBackward(b)
-	if err == nil {
-		w.jobs = append(w.jobs, w.noted(launched{j}, Kernels))
+	j, err := submit(plan)
+	if err != nil {
+		w.err = err
+		return
 	}
-	return err
+	w.jobs = append(w.jobs, w.noted(launched{j}, Kernels))
 }
 
 // summer accumulates, with recordings that are used again.
@@ -138,7 +146,13 @@ func (s sum) settle() error {
 }
 
 // accumulate submits an accumulation of tensors of one shape.
-func (w *pass) accumulate(rule flash.AccumulateRule, a flash.Accumulate) error {
+func (w *pass) accumulate(rule flash.AccumulateRule, a flash.Accumulate) {
+	if w.err == nil {
+		w.err = w.trySum(rule, a)
+	}
+}
+
+func (w *pass) trySum(rule flash.AccumulateRule, a flash.Accumulate) error {
 	of := flash.AccumulateProblem{Rule: rule, Shape: a.X.Shape(), X: a.X.DType(), Y: a.Y.DType()}
 	s := w.sums[of]
 	if s != nil {
@@ -202,27 +216,37 @@ func (p *Plan) forget() (err error) {
 
 // tensor is a buffer of the plan's, of a name, as a tensor in row-major order. It is kept for the next pass, and never made anew: most is
 // the largest number of rows that it will have.
-func (p *Plan) tensor(name string, dtype flash.DType, shape [4]int, most int) (*flash.Tensor, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	b := p.buffers[name]
-	if b == nil {
-		elements := shape[0] * shape[1] * most * shape[3]
-		var err error
-		if b, err = p.ring.dev.NewTensor(dtype, 1, 1, 1, elements); err != nil {
-			return nil, err
-		}
-		p.buffers[name] = b
-	}
-	return b.View(0, dtype, shape, [4]int{})
+func (w *pass) tensor(name string, dtype flash.DType, shape [4]int, most int) *flash.Tensor {
+	return w.view(w.buffer(name, dtype, shape[0]*shape[1]*most*shape[3], nil), 0, dtype, shape, [4]int{})
 }
 
-// rows is some rows of a tensor.
-func rows(t *flash.Tensor, of Span) (*flash.Tensor, error) {
-	shape, strides := t.Shape(), t.Strides()
-	if of == (Span{0, shape[2]}) {
-		return t, nil
+// buffer is memory of the plan's, of a name. What put puts there is there from when it is made; nil: nothing.
+func (w *pass) buffer(name string, dtype flash.DType, elements int, put func(*flash.Tensor) error) *flash.Tensor {
+	if w.err != nil {
+		return nil
 	}
-	shape[2] = of.Len()
-	return t.View(t.Offset()+uint64(of.Begin*strides[2]*t.DType().Size()), t.DType(), shape, strides)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if b := w.buffers[name]; b != nil {
+		return b
+	}
+	b, err := w.ring.dev.NewTensor(dtype, 1, 1, 1, elements)
+	if err == nil {
+		w.buffers[name] = b
+		if put != nil {
+			err = put(b)
+		}
+	}
+	w.err = err
+	return b
+}
+
+// view is [flash.Tensor.View].
+func (w *pass) view(t *flash.Tensor, offset uint64, dtype flash.DType, shape, strides [4]int) *flash.Tensor {
+	if w.err != nil {
+		return nil
+	}
+	v, err := t.View(offset, dtype, shape, strides)
+	w.err = err
+	return v
 }

@@ -50,9 +50,9 @@ func partOf(of flash.PerScore, queries, keys int) flash.PerScore {
 type corner struct{ batch, query, key int }
 
 // slice is a launch's part, described by its problem, of a rank's bias or mask; nil of nil.
-func slice(t *flash.Tensor, part flash.PerScore, l *launch) (*flash.Tensor, error) {
+func (w *pass) slice(t *flash.Tensor, part flash.PerScore, l *launch) *flash.Tensor {
 	if t == nil {
-		return nil, nil
+		return nil
 	}
 	shape, strides := t.Shape(), t.Strides()
 	at := 0
@@ -61,9 +61,9 @@ func slice(t *flash.Tensor, part flash.PerScore, l *launch) (*flash.Tensor, erro
 			at += begin * strides[i]
 		}
 	}
-	shape = [4]int{part.Batch, part.Heads, part.Queries, part.Keys}
+	bytes := at * t.DType().Size()
 	if t.DType() == flash.Bit { // eight of a byte
-		return t.View(t.Offset()+uint64(at/8), t.DType(), shape, strides)
+		bytes = at / 8
 	}
-	return t.View(t.Offset()+uint64(at*t.DType().Size()), t.DType(), shape, strides)
+	return w.view(t, t.Offset()+uint64(bytes), t.DType(), [4]int{part.Batch, part.Heads, part.Queries, part.Keys}, strides)
 }

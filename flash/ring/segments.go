@@ -25,15 +25,12 @@ func segmentsOf(rows, spans []Span) (out []Span) {
 }
 
 // inside calls f with the segments of a span.
-func inside(segments []Span, of Span, f func(i int, s Span) error) error {
+func inside(segments []Span, of Span, f func(i int, s Span)) {
 	for i, s := range segments {
 		if s.Begin >= of.Begin && s.End <= of.End {
-			if err := f(i, s); err != nil {
-				return err
-			}
+			f(i, s)
 		}
 	}
-	return nil
 }
 
 // queryRows and keyRows are what launches compute o and dq of, and dk and dv.
@@ -77,29 +74,36 @@ func hull(launches []launch) (rows Span) {
 	return rows
 }
 
+// slots are a rank's rows of queries, or of keys, by chunk: of packed sequences those that these have.
+func (s *schedule) slots(rank int, keys bool) []Span {
+	of, l := s.packed, &s.queries
+	if keys {
+		l = &s.keys
+	}
+	switch {
+	case of == nil:
+		return spansOf(l.spans[rank])
+	case keys:
+		return l.rowsIn(rank, slotRows(of.keys))
+	}
+	return l.rowsIn(rank, slotRows(of.queries))
+}
+
 // ownQueries are the rows of a rank's queries, of packed sequences those that these have, cut as its steps need it. Rows that a sequence
 // does not use are among them: what launches add there is nothing.
 func (s *schedule) ownQueries(rank int, steps []step) []Span {
-	rows := spansOf(s.queries.spans[rank])
-	if s.packed != nil {
-		rows = s.queries.rowsIn(rank, slotRows(s.packed.queries))
-	}
 	var at []Span
 	for _, st := range steps {
 		at = append(at, queryRows(st.launches)...)
 	}
-	return segmentsOf(rows, at)
+	return segmentsOf(s.slots(rank, false), at)
 }
 
 // ownKeys are those of its keys, cut as all ranks need it.
 func (s *schedule) ownKeys(rank int) []Span {
-	rows := spansOf(s.keys.spans[rank])
-	if s.packed != nil {
-		rows = s.keys.rowsIn(rank, slotRows(s.packed.keys))
-	}
 	at := keyRows(s.launches(rank, rank))
 	for _, other := range s.receivers(rank) {
 		at = append(at, keyRows(s.launches(other, rank))...)
 	}
-	return segmentsOf(rows, at)
+	return segmentsOf(s.slots(rank, true), at)
 }

@@ -123,13 +123,8 @@ func (s *schedule) packedLaunches(rank, owner int) (out []launch) {
 // chunks2 is a chunk of queries and one of keys: rows of the whole, and of the tensors that have them.
 type chunks2 struct{ q, k, qRows, kRows Span }
 
-func (c *chunks2) queries(of Span) Span {
-	return Span{c.qRows.Begin + of.Begin - c.q.Begin, c.qRows.Begin + of.End - c.q.Begin}
-}
-
-func (c *chunks2) keys(of Span) Span {
-	return Span{c.kRows.Begin + of.Begin - c.k.Begin, c.kRows.Begin + of.End - c.k.Begin}
-}
+func (c *chunks2) queries(of Span) Span { return of.from(c.q).behind(c.qRows) }
+func (c *chunks2) keys(of Span) Span    { return of.from(c.k).behind(c.kRows) }
 
 // packedPair are the launches of a pair of chunks.
 func (s *schedule) packedPair(c *chunks2) (out []launch) {
@@ -259,7 +254,7 @@ func (l *layout) rowsIn(rank int, of Span) (out []Span) {
 	for i, at := range spansOf(l.spans[rank]) {
 		chunk := l.spans[rank][i]
 		if x := meet(of, chunk); x.Len() > 0 {
-			out = append(out, Span{at.Begin + x.Begin - chunk.Begin, at.Begin + x.End - chunk.Begin})
+			out = append(out, x.from(chunk).behind(at))
 		}
 	}
 	return out

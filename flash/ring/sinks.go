@@ -61,9 +61,9 @@ func (s *schedule) sinkNumbers(rank int) (out []int32) {
 
 // sinkTensors puts views of these, as derive has put them on the device, where a pass has them; without packed sequences and lengths it has
 // none.
-func (w *pass) sinkTensors(alone *flash.Problem, f *flash.Forward) (err error) {
+func (w *pass) sinkTensors(alone *flash.Problem, f *flash.Forward) {
 	if w.sched.packed == nil {
-		return nil
+		return
 	}
 	type part struct {
 		to **flash.Tensor
@@ -75,102 +75,57 @@ func (w *pass) sinkTensors(alone *flash.Problem, f *flash.Forward) (err error) {
 		parts = []part{{&f.QueryLengths, n}, {&f.KeyLengths, n}}
 	}
 	for _, x := range parts {
-		if *x.to, err = w.seen.tensor.View(uint64(4*at), flash.Int32, [4]int{1, 1, 1, x.n}, [4]int{}); err != nil {
-			return err
-		}
+		*x.to = w.view(w.seen.tensor, uint64(4*at), flash.Int32, [4]int{1, 1, 1, x.n}, [4]int{})
 		at += x.n
 	}
-	return nil
 }
 
 // oneKey is a buffer for a key and a value of each batch entry, or gradients with respect to them.
-func (w *pass) oneKey(name string) (one pair, err error) {
+func (w *pass) oneKey(name string) pair {
 	if !w.sched.padded {
 		return w.pair(name, w.problem.DType, 1)
 	}
-	if one, err = w.pair(name, w.problem.DType, w.problem.Batch); err != nil {
-		return one, err
-	}
+	one := w.pair(name, w.problem.DType, w.problem.Batch)
 	for _, t := range []**flash.Tensor{&one.k, &one.v} {
 		shape := (*t).Shape()
 		shape[0], shape[2] = shape[2], 1
-		if *t, err = (*t).View(0, w.problem.DType, shape, [4]int{}); err != nil {
-			return one, err
-		}
+		*t = w.view(*t, 0, w.problem.DType, shape, [4]int{})
 	}
-	return one, nil
+	return one
 }
 
 // zeroKey is a key and a value of zeros for each batch entry.
-func (w *pass) zeroKey() (pair, error) {
-	one, err := w.oneKey("zero key")
-	if err != nil {
-		return one, err
-	}
-	for _, t := range []*flash.Tensor{one.k, one.v} {
-		if err := w.fill(t, 0); err != nil {
-			return one, err
-		}
-	}
-	return one, nil
+func (w *pass) zeroKey() pair {
+	one := w.oneKey("zero key")
+	w.fillPair(one, 0)
+	return one
 }
 
 // beginWithSinks begins the sum of each segment with a part that is its head's sink, of weight exp(sink) and value 0, in rows that are
 // used.
-func (s *outputs) beginWithSinks(w *pass, f *flash.Forward) error {
+func (s *outputs) beginWithSinks(w *pass, f *flash.Forward) {
 	shape := f.Q.Shape()
 	shape[3] = 1
-	from, err := w.of.sinks.View(w.of.sinks.Offset(), flash.F32, shape, [4]int{0, 1, 0, 1})
-	if err != nil {
-		return err
-	}
+	from := w.view(w.of.Sinks, w.of.Sinks.Offset(), flash.F32, shape, [4]int{0, 1, 0, 1})
 	if w.sched.packed != nil {
-		if from, err = w.sinkStatistics(f); err != nil {
-			return err
-		}
+		from = w.sinkStatistics(f)
 	}
 	for i, at := range s.segments {
-		o, err := rows(s.o, at)
-		if err != nil {
-			return err
-		}
-		part, err := w.rows(from, at)
-		if err != nil {
-			return err
-		}
-		lse, err := s.statistics(0, at)
-		if err != nil {
-			return err
-		}
-		if err := w.fill(o, 0); err != nil {
-			return err
-		}
-		if err := w.copies(part, lse); err != nil {
-			return err
-		}
+		w.fill(w.rows(s.o, at), 0)
+		w.copies(w.rows(from, at), s.statistics(w, 0, at))
 		s.joins[i] = 1
 	}
-	return nil
 }
 
 // sinkStatistics submits lse of packed sequences over sinks alone: −∞ of rows that are not used.
-func (w *pass) sinkStatistics(f *flash.Forward) (lse *flash.Tensor, err error) {
-	l := launch{problem: w.sched.sinksAlone(w.ring.Rank())}
-	key, err := w.zeroKey()
-	if err != nil {
-		return nil, err
-	}
-	in := flash.Forward{Q: f.Q, K: key.k, V: key.v, Sinks: w.of.sinks}
-	if err := w.sinkTensors(&l.problem, &in); err != nil {
-		return nil, err
-	}
-	if in.O, err = w.tensor(w.sinksPart("o"), w.problem.DType, l.problem.OShape(), f.Q.Shape()[2]); err != nil {
-		return nil, err
-	}
-	if in.LSE, err = w.tensor(w.sinksPart("lse"), flash.F32, l.problem.LSEShape(), f.Q.Shape()[2]); err != nil {
-		return nil, err
-	}
-	return in.LSE, w.attend(&l, in)
+func (w *pass) sinkStatistics(f *flash.Forward) (lse *flash.Tensor) {
+	l, key := launch{problem: w.sched.sinksAlone(w.ring.Rank())}, w.zeroKey()
+	in := flash.Forward{Q: f.Q, K: key.k, V: key.v, Sinks: w.of.Sinks,
+		O:   w.tensor(w.sinksPart("o"), w.problem.DType, l.problem.OShape(), f.Q.Shape()[2]),
+		LSE: w.tensor(w.sinksPart("lse"), flash.F32, l.problem.LSEShape(), f.Q.Shape()[2])}
+	w.sinkTensors(&l.problem, &in)
+	w.attend(&l, in)
+	return in.LSE
 }
 
 // sinksPart is the name of a buffer for all queries of a rank: that of launches, but where these have one entry each.
@@ -183,12 +138,12 @@ func (w *pass) sinksPart(of string) string {
 
 // sinkLSE is lse as the sequences of sinks alone have it. They have all rows between the first and the last, among them those of no
 // sequence at the end of a chunk, or at the beginning of one: rows that are not used, of which lse is −∞ and not what the caller has there.
-func (w *pass) sinkLSE(lse *flash.Tensor) (*flash.Tensor, error) {
+func (w *pass) sinkLSE(lse *flash.Tensor) *flash.Tensor {
 	if w.sched.packed == nil || w.sched.padded {
-		return lse, nil
+		return lse
 	}
 	rank := w.ring.Rank()
-	slots := w.sched.queries.rowsIn(rank, slotRows(w.sched.packed.queries))
+	slots := w.sched.slots(rank, false)
 	var none []Span
 	for _, s := range segmentsOf(spansOf(w.sched.queries.spans[rank]), slots) {
 		if !slices.ContainsFunc(slots, func(x Span) bool { return meet(x, s).Len() > 0 }) {
@@ -196,52 +151,24 @@ func (w *pass) sinkLSE(lse *flash.Tensor) (*flash.Tensor, error) {
 		}
 	}
 	if none == nil {
-		return lse, nil
+		return lse
 	}
-	own, err := w.tensor("sinks.lse", flash.F32, lse.Shape(), lse.Shape()[2])
-	if err != nil {
-		return nil, err
-	}
-	if err := w.copies(lse, own); err != nil {
-		return nil, err
-	}
+	own := w.tensor("sinks.lse", flash.F32, lse.Shape(), lse.Shape()[2])
+	w.copies(lse, own)
 	for _, s := range none {
-		part, err := rows(own, s)
-		if err != nil {
-			return nil, err
-		}
-		if err := w.fill(part, float32(math.Inf(-1))); err != nil {
-			return nil, err
-		}
+		w.fill(w.rows(own, s), float32(math.Inf(-1)))
 	}
-	return own, nil
+	return own
 }
 
 // sinkGradient submits what the rank's queries give of the gradient with respect to sinks, −Σ exp(sink − lse)·δ (flash.Backward), in fp32.
-func (w *pass) sinkGradient(b *flash.Backward) (*flash.Tensor, error) {
-	l := launch{problem: w.sched.sinksAlone(w.ring.Rank())}
-	p := &w.problem
-	key, err := w.zeroKey()
-	if err != nil {
-		return nil, err
-	}
-	in := flash.Backward{Forward: flash.Forward{Q: b.Q, K: key.k, V: key.v, O: b.O, LSE: b.LSE, Sinks: b.Sinks}, DO: b.DO, DLSE: b.DLSE}
-	if err := w.sinkTensors(&l.problem, &in.Forward); err != nil {
-		return nil, err
-	}
-	if in.LSE, err = w.sinkLSE(b.LSE); err != nil {
-		return nil, err
-	}
-	if in.DQ, err = w.tensor(w.sinksPart("dq"), p.DType, b.Q.Shape(), b.Q.Shape()[2]); err != nil {
-		return nil, err
-	}
-	d, err := w.oneKey("part.d")
-	if err != nil {
-		return nil, err
-	}
-	in.DK, in.DV = d.k, d.v
-	if in.DSinks, err = w.tensor("sum.dsinks", flash.F32, [4]int{1, 1, 1, p.Heads}, 1); err != nil {
-		return nil, err
-	}
-	return in.DSinks, w.gradients(&l, in)
+func (w *pass) sinkGradient(b *flash.Backward) *flash.Tensor {
+	p, l := &w.problem, launch{problem: w.sched.sinksAlone(w.ring.Rank())}
+	key, d := w.zeroKey(), w.oneKey("part.d")
+	in := flash.Backward{Forward: flash.Forward{Q: b.Q, K: key.k, V: key.v, O: b.O, LSE: w.sinkLSE(b.LSE), Sinks: b.Sinks}, DO: b.DO,
+		DLSE: b.DLSE, DQ: w.tensor(w.sinksPart("dq"), p.DType, b.Q.Shape(), b.Q.Shape()[2]), DK: d.k, DV: d.v,
+		DSinks: w.tensor("sum.dsinks", flash.F32, [4]int{1, 1, 1, p.Heads}, 1)}
+	w.sinkTensors(&l.problem, &in.Forward)
+	w.gradients(&l, in)
+	return in.DSinks
 }

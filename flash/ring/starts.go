@@ -20,9 +20,9 @@ type seen struct {
 
 // sequenceTensors are what tells where packed sequences lie, in the order in which ranks show them to one another; nil: the problem has
 // none.
-func (o *operands) sequenceTensors() (names [4]string, of [4]*flash.Tensor) {
-	return [4]string{"QueryStarts", "KeyStarts", "QueryLengths", "KeyLengths"}, [4]*flash.Tensor{o.queryStarts, o.keyStarts, o.queryLengths,
-		o.keyLengths}
+func (w *pass) sequenceTensors() (names [4]string, of [4]*flash.Tensor) {
+	return [4]string{"QueryStarts", "KeyStarts", "QueryLengths", "KeyLengths"},
+		[4]*flash.Tensor{w.of.QueryStarts, w.of.KeyStarts, w.of.QueryLengths, w.of.KeyLengths}
 }
 
 // takeSequences reads the starts and lengths of packed sequences, or the lengths of a padded batch, and the block mask, which every rank
@@ -37,7 +37,7 @@ func (w *pass) takeSequences(call string) error {
 			return err
 		}
 	}
-	names, of := w.of.sequenceTensors()
+	names, of := w.sequenceTensors()
 	var raw []byte
 	var each [4][]int32 // nil of nil
 	for i, t := range of {
@@ -95,7 +95,7 @@ func (w *pass) sameSequences(mine []byte) error {
 			if m == t {
 				continue
 			}
-			wrong.Differences = append(wrong.Differences, Difference{Rank: w.ring.name(rank), What: w.of.sequenceNumber(at / 4),
+			wrong.Differences = append(wrong.Differences, Difference{Rank: w.ring.name(rank), What: w.sequenceNumber(at / 4),
 				Mine: fmt.Sprint(m), Their: fmt.Sprint(t)})
 			break // the first of a rank says enough
 		}
@@ -107,8 +107,8 @@ func (w *pass) sameSequences(mine []byte) error {
 }
 
 // sequenceNumber is the name of the i-th number that ranks compare.
-func (o *operands) sequenceNumber(i int) string {
-	names, of := o.sequenceTensors()
+func (w *pass) sequenceNumber(i int) string {
+	names, of := w.sequenceTensors()
 	for k, t := range of {
 		if t == nil {
 			continue
@@ -169,18 +169,15 @@ func (w *pass) derive(of *sequences) error {
 }
 
 // startsOf is the starts of a launch of packed sequences; nil of another.
-func (w *pass) startsOf(l *launch) (queries, keys *flash.Tensor, err error) {
+func (w *pass) startsOf(l *launch) (queries, keys *flash.Tensor) {
 	if !l.packed {
-		return nil, nil, nil
+		return nil, nil
 	}
 	n := w.problem.Batch + 1
-	for i, to := range []**flash.Tensor{&queries, &keys} {
-		at := 4 * (l.startsAt + i*n)
-		if *to, err = w.seen.tensor.View(uint64(at), flash.Int32, [4]int{1, 1, 1, n}, [4]int{}); err != nil {
-			return nil, nil, err
-		}
+	of := func(at int) *flash.Tensor {
+		return w.view(w.seen.tensor, uint64(4*at), flash.Int32, [4]int{1, 1, 1, n}, [4]int{})
 	}
-	return queries, keys, nil
+	return of(l.startsAt), of(l.startsAt + n)
 }
 
 // lengthsOf is the lengths of a launch of packed sequences, which are those of the whole: it has all rows of its sequences. Nil of another.
@@ -188,5 +185,5 @@ func (w *pass) lengthsOf(l *launch) (queries, keys *flash.Tensor) {
 	if !l.packed {
 		return nil, nil
 	}
-	return w.of.queryLengths, w.of.keyLengths
+	return w.of.QueryLengths, w.of.KeyLengths
 }

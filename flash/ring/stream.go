@@ -118,17 +118,9 @@ func (s *Stream) Forward(ctx context.Context, f StreamForward) error {
 		if err := w.refuse(call, f); err != nil {
 			return err
 		}
-		p := &w.problem
-		all := []wanted{{"Q", f.Q, p.QShape()}, {"O", f.O, p.OShape()}}
-		if f.LSE != nil {
-			all = append(all, wanted{"LSE", f.LSE, p.LSEShape()})
-		}
-		if p.MaxLogit {
-			all = append(all, wanted{"MaxLogit", f.MaxLogit, [4]int{1, 1, p.Batch, p.Heads}})
-		}
 		in := f.forward()
-		w.of = ofForward(in)
-		if err := w.check(call, append(all, w.of.wanted(w.Plan)...)); err != nil {
+		w.of = in
+		if err := w.check(call, w.wantedOfForward(&w.problem)); err != nil {
 			return err
 		}
 		if err := w.checkHost(call, hostPair{f.K, f.V}, "K", "V"); err != nil {
@@ -153,8 +145,8 @@ func (s *Stream) Backward(ctx context.Context, b StreamBackward) error {
 			return err
 		}
 		in := b.backward()
-		w.of = ofForward(&in.Forward)
-		if err := w.check(call, append(w.wantedOfQueries(in, &w.problem), w.of.wanted(w.Plan)...)); err != nil {
+		w.of = &in.Forward
+		if err := w.check(call, w.wantedOfBackward(in, &w.problem)); err != nil {
 			return err
 		}
 		if err := w.checkHost(call, hostPair{b.K, b.V}, "K", "V"); err != nil {
@@ -179,19 +171,14 @@ func (s *Stream) Backward(ctx context.Context, b StreamBackward) error {
 				return err
 			}
 		}
-		g, err := w.newGradients(in, false)
-		if err != nil {
-			return err
-		}
+		g := w.newGradients(in, false)
 		out := w.toHost(s, hostPair{b.DK, b.DV}, b.Accumulate)
 		for i, st := range w.remote() {
 			if err := w.giveStep(g, st, i, e, held, out); err != nil {
 				return err
 			}
 		}
-		if err := g.finish(w); err != nil {
-			return err
-		}
+		g.finish(w)
 		return w.overAllQueries(g)
 	})
 }

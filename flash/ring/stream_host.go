@@ -74,10 +74,10 @@ func (w *pass) fromHost(s *Stream, name string, host hostPair) (*exchange, error
 	steps := w.remote()
 	e := newExchange(len(steps), 1)
 	for i, st := range steps {
-		var err error
-		if e.blocks[i], err = w.pair(fmt.Sprint(name, i%slots), w.problem.DType, w.sched.keys.rows(st.owner)); err != nil {
-			return nil, err
-		}
+		e.blocks[i] = w.pair(fmt.Sprint(name, i%slots), w.problem.DType, w.sched.keys.rows(st.owner))
+	}
+	if w.err != nil {
+		return nil, w.err
 	}
 	w.others.Go(func() (err error) {
 		var copies moves

@@ -61,12 +61,8 @@ func (s *schedule) neighbours(block int) []launch {
 
 // written are the rows of a block that launches compute gradients of, and unseen those besides that are a key's: nobody sees them.
 func (s *schedule) written(block int, launches []launch) (written, unseen []Span) {
-	rows := spansOf(s.keys.spans[block])
-	if s.packed != nil {
-		rows = s.keys.rowsIn(block, slotRows(s.packed.keys))
-	}
 	written = union(keyRows(launches))
-	for _, r := range segmentsOf(rows, written) {
+	for _, r := range segmentsOf(s.slots(block, true), written) {
 		seen := false
 		for _, w := range written {
 			seen = seen || meet(r, w).Len() > 0

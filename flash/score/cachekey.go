@@ -4,18 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
-	"sync/atomic"
 )
-
-// kept is cacheKey, made at the first call: plans are compared by it.
-func kept(at *atomic.Pointer[string], g *graph, tensors []*tensor, root ref) string {
-	if key := at.Load(); key != nil {
-		return *key
-	}
-	key := cacheKey(g, tensors, root)
-	at.Store(&key)
-	return key
-}
 
 // cacheKey is a hash of what roots are computed from, in an order that the expression alone decides, and of the tensors' declarations.
 func cacheKey(g *graph, tensors []*tensor, roots ...ref) string {

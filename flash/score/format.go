@@ -9,22 +9,11 @@ import (
 // formatLimit is about how many bytes of a formula are shown.
 const formatLimit = 300
 
-// format writes functions applied in order, each behind a semicolon.
-func format(stages []*node) string {
-	if len(stages) == 0 {
-		return "s"
+// format writes expressions with something between them, none as so.
+func format(nodes []*node, between, none string) string {
+	if len(nodes) == 0 {
+		return none
 	}
-	return formatAll(stages, "; ")
-}
-
-func formatMask(parts []*node) string {
-	if len(parts) == 0 {
-		return "true"
-	}
-	return formatAll(parts, " and ")
-}
-
-func formatAll(nodes []*node, between string) string {
 	var w strings.Builder
 	for i, n := range nodes {
 		if i > 0 {

@@ -6,29 +6,41 @@ import "sync/atomic"
 // value is the identity, s′ = s.
 type Function struct{ f *function }
 
+// function is a function of scores, or a mask function.
 type function struct {
-	stages  []*node // in the order of application
+	parts   []*node // in the order of application, or of which a mask is the conjunction
 	g       *graph
 	value   ref
-	slope   ref // by s
+	slope   ref // by s, of functions of scores
 	tensors []*tensor
 	err     error
-	key     atomic.Pointer[string] // CacheKey, once asked for
+	key     atomic.Pointer[string] // cacheKey, once asked for
 }
 
-var identity = mustIdentity()
+// or is a function of the user's, the other where that is a zero value.
+func (f *function) or(other *function) *function {
+	if f == nil {
+		return other
+	}
+	return f
+}
 
-func mustIdentity() *function {
+// cacheKey is that of its value, made at the first call: plans are compared by it.
+func (f *function) cacheKey() string {
+	if key := f.key.Load(); key != nil {
+		return *key
+	}
+	key := cacheKey(f.g, f.tensors, f.value)
+	f.key.Store(&key)
+	return key
+}
+
+var identity = func() *function {
 	b := newBuilder()
 	return &function{g: b.g, value: b.s, slope: b.g.float(1)}
-}
+}()
 
-func (f Function) get() *function {
-	if f.f == nil {
-		return identity
-	}
-	return f.f
-}
+func (f Function) get() *function { return f.f.or(identity) }
 
 // New makes a function of an expression for s′. Its errors are those of the expression: a zero value or a bad constant, shape or number of
 // indices in it, one name for different tensors, or more than MaxNodes operations.
@@ -41,7 +53,7 @@ func Compose(functions ...Function) (Function, error) {
 		if err := f.Err(); err != nil {
 			return Function{f.f}, err
 		}
-		stages = append(stages, f.get().stages...)
+		stages = append(stages, f.get().parts...)
 	}
 	return build(stages)
 }
@@ -61,7 +73,7 @@ func build(stages []*node) (Function, error) {
 		}
 		b.s = s
 	}
-	f := &function{stages: stages, g: b.g, value: b.s, tensors: b.tensors}
+	f := &function{parts: stages, g: b.g, value: b.s, tensors: b.tensors}
 	f.slope = b.g.derivative(f.value, 0)
 	return Function{f}, nil
 }
@@ -80,10 +92,7 @@ func (f Function) Captures() []Tensor { return describe(f.get().tensors) }
 
 // CacheKey identifies the code that the function becomes: its structure, its constants, and the captured tensors' types and shapes. The
 // values of tables are not part of it.
-func (f Function) CacheKey() string {
-	d := f.get()
-	return kept(&d.key, d.g, d.tensors, d.value)
-}
+func (f Function) CacheKey() string { return f.get().cacheKey() }
 
 // String is the formula, shortened where it is long.
-func (f Function) String() string { return format(f.get().stages) }
+func (f Function) String() string { return format(f.get().parts, "; ", "s") }

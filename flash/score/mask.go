@@ -1,31 +1,15 @@
 package score
 
-import "sync/atomic"
-
 // MaskFunction says which pairs take part, one or the conjunction of several. It never changes and may be used by several goroutines. The
 // zero value lets all take part.
-type MaskFunction struct{ f *maskFunction }
+type MaskFunction struct{ f *function }
 
-type maskFunction struct {
-	parts   []*node
-	g       *graph
-	value   ref
-	tensors []*tensor
-	err     error
-	key     atomic.Pointer[string] // CacheKey, once asked for
-}
-
-var everything = func() *maskFunction {
+var everything = func() *function {
 	g := newGraph(false)
-	return &maskFunction{g: g, value: g.bool(true)}
+	return &function{g: g, value: g.bool(true)}
 }()
 
-func (m MaskFunction) get() *maskFunction {
-	if m.f == nil {
-		return everything
-	}
-	return m.f
-}
+func (m MaskFunction) get() *function { return m.f.or(everything) }
 
 // NewMask makes a mask function of an expression that is true where the query sees the key. It may not read S. Its errors are those of New.
 func NewMask(allowed Bool) (MaskFunction, error) { return buildMask([]*node{allowed.n}) }
@@ -54,11 +38,11 @@ func buildMask(parts []*node) (MaskFunction, error) {
 	for _, n := range parts {
 		r, err := b.expression(n, kindBool)
 		if err != nil {
-			return MaskFunction{&maskFunction{g: everything.g, value: everything.value, err: err}}, err
+			return MaskFunction{&function{g: everything.g, value: everything.value, err: err}}, err
 		}
 		all = b.g.apply(opAnd, all, r)
 	}
-	return MaskFunction{&maskFunction{parts: parts, g: b.g, value: all, tensors: b.tensors}}, nil
+	return MaskFunction{&function{parts: parts, g: b.g, value: all, tensors: b.tensors}}, nil
 }
 
 // Err is what was wrong with the expression, which masks that return no error, such as PrefixLM, keep.
@@ -93,10 +77,7 @@ func (m MaskFunction) reads(o op) bool {
 func (m MaskFunction) Captures() []Tensor { return describe(m.get().tensors) }
 
 // CacheKey identifies the code that the mask becomes, as Function.CacheKey does.
-func (m MaskFunction) CacheKey() string {
-	d := m.get()
-	return kept(&d.key, d.g, d.tensors, d.value)
-}
+func (m MaskFunction) CacheKey() string { return m.get().cacheKey() }
 
 // String is the formula, shortened where it is long.
-func (m MaskFunction) String() string { return formatMask(m.get().parts) }
+func (m MaskFunction) String() string { return format(m.get().parts, " and ", "true") }

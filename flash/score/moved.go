@@ -10,7 +10,7 @@ func (f Function) Moved(to Places) (Function, error) {
 	if err := f.Err(); err != nil || f.Identity() {
 		return f, err
 	}
-	return build(moved(f.get().stages, to))
+	return build(moved(f.get().parts, to))
 }
 
 // Moved is the mask function shifted, as [Function.Moved].

@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/traffic"
 )
 
@@ -136,28 +137,24 @@ func JVPModel(p *flash.Plan) (_ Model, err error) {
 // LeastForwardBytes is what a forward pass cannot do without, were the caches endless: inputs read and outputs written once, lse among
 // them; of Standard, whose kernels are separate, the matrix of scores four times as well: written, read, written as weights, read.
 func LeastForwardBytes(p flash.Problem, of flash.Implementation) (float64, error) {
-	a, err := within.Problem(p)
-	if err != nil {
-		return 0, err
-	}
-	return traffic.LeastForward(a, of == flash.Standard), nil
+	return least(p, func(a attn.Problem) float64 { return traffic.LeastForward(a, of == flash.Standard) })
 }
 
 // LeastBackwardBytes is the same of the backward pass: q, k, v, o, do and lse read, dq, dk and dv written; of Standard, whose weights stand
 // in memory, the matrices of weights, dP and dS as well: P read twice, dP and dS written and read.
 func LeastBackwardBytes(p flash.Problem, of flash.Implementation) (float64, error) {
-	a, err := within.Problem(p)
-	if err != nil {
-		return 0, err
-	}
-	return traffic.LeastBackward(a, of == flash.Standard), nil
+	return least(p, func(a attn.Problem) float64 { return traffic.LeastBackward(a, of == flash.Standard) })
 }
 
 // LeastJVPBytes is the same of a pass in forward mode with tangents of q, k and v.
 func LeastJVPBytes(p flash.Problem, _ flash.Implementation) (float64, error) {
+	return least(p, func(a attn.Problem) float64 { return traffic.LeastJVP(a) })
+}
+
+func least(p flash.Problem, of func(attn.Problem) float64) (float64, error) {
 	a, err := within.Problem(p)
 	if err != nil {
 		return 0, err
 	}
-	return traffic.LeastJVP(a), nil
+	return of(a), nil
 }

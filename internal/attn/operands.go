@@ -16,26 +16,28 @@ type Operand struct {
 	Of         string                   // the operand that this is the gradient by, "" for none
 	PerScore   func(*Problem) *PerScore // of tensors that go with scores, how the problem describes them; nil for others
 	Scores     bool                     // what the softmax is taken of is made of it
+	Added      bool                     // it is added to scores, behind the functions
+	More       int                      // of ScoreOperands, the word of further arguments at which kernels read where it lies
 	// says where keys and values lie in a cache, or how: of forward passes alone, for caches have no gradients
 	Cache bool
 }
 
 // ForwardOperands are the tensors of a forward pass.
-var ForwardOperands = [...]Operand{
+var ForwardOperands = [6 + len(ScoreOperands) + 5]Operand(slices.Concat([]Operand{
 	{Name: "Q", Shape: (*Problem).QShape, Scores: true},
 	{Name: "K", Shape: (*Problem).KShape, Scores: true, Type: (*Problem).keyType},
 	{Name: "V", Shape: (*Problem).VShape, Type: (*Problem).valueType},
 	{Name: "O", Shape: (*Problem).OShape, Output: true},
 	{Name: "LSE", Shape: (*Problem).LSEShape, Statistics: true, Output: true, Optional: true},
 	{Name: "MaxLogit", Shape: (*Problem).MaxLogitShape, Statistics: true, Output: true, When: (*Problem).hasMaxLogit},
-	biasOperand, maskOperand, sinksOperand, keyLengthsOperand, queryLengthsOperand, queryStartsOperand, keyStartsOperand, listsOperand,
+}, ScoreOperands[:], []Operand{
 	{Name: "PageTable", Shape: (*Problem).PageTableShape, Statistics: true, When: (*Problem).hasPages, Type: integers, Cache: true},
 	{Name: "PageStarts", Shape: (*Problem).PageStartsShape, Statistics: true, When: (*Problem).hasCompressedPages, Type: integers,
 		Cache: true},
 	{Name: "LastPages", Shape: (*Problem).LengthsShape, Statistics: true, When: (*Problem).hasCompressedPages, Type: integers, Cache: true},
 	{Name: "KeyScales", Shape: (*Problem).ScalesShape, Statistics: true, When: (*Problem).hasKeyScales, Cache: true},
 	{Name: "ValueScales", Shape: (*Problem).ScalesShape, Statistics: true, When: (*Problem).hasValueScales, Cache: true},
-}
+}))
 
 // ByScore is the tensors that the scores of a problem are made with beside q and k.
 type ByScore struct {
@@ -57,40 +59,58 @@ func (b ByScore) features() (f Features) {
 	return f
 }
 
-var (
-	biasOperand  = byScore("Bias", func(p *Problem) *PerScore { return &p.Bias })
-	maskOperand  = byScore("Mask", func(p *Problem) *PerScore { return &p.BoolMask })
-	sinksOperand = Operand{Name: "Sinks", Shape: (*Problem).SinksShape, Statistics: true, When: (*Problem).hasSinks}
-
-	keyLengthsOperand = Operand{Name: "KeyLengths", Shape: (*Problem).LengthsShape, Statistics: true, When: (*Problem).hasKeyLengths,
-		Type: integers, Scores: true}
-	queryLengthsOperand = Operand{Name: "QueryLengths", Shape: (*Problem).LengthsShape, Statistics: true, When: (*Problem).hasQueryLengths,
-		Type: integers, Scores: true}
-
-	queryStartsOperand = Operand{Name: "QueryStarts", Shape: (*Problem).StartsShape, Statistics: true, When: (*Problem).hasQueryStarts,
-		Type: integers}
-	keyStartsOperand = Operand{Name: "KeyStarts", Shape: (*Problem).StartsShape, Statistics: true, When: (*Problem).hasKeyStarts,
-		Type: integers}
-
-	listsOperand = Operand{Name: "Lists", Shape: (*Problem).ListsShape, Statistics: true, When: (*Problem).hasLists, Type: integers}
+// The places of ScoreOperands.
+const (
+	AtBias = iota
+	AtMask
+	AtSinks
+	AtKeyLengths
+	AtQueryLengths
+	AtQueryStarts
+	AtKeyStarts
+	AtLists
 )
+
+// ScoreOperands are the tensors beside q, k and v that say what a score is, and which there are: passes of every direction have them.
+var ScoreOperands = [...]Operand{
+	AtBias:  byScore("Bias", true, 0, func(p *Problem) *PerScore { return &p.Bias }),
+	AtMask:  byScore("Mask", false, 5, func(p *Problem) *PerScore { return &p.BoolMask }),
+	AtSinks: {Name: "Sinks", Shape: (*Problem).SinksShape, Statistics: true, When: (*Problem).hasSinks, More: 10},
+	AtKeyLengths: {Name: "KeyLengths", Shape: (*Problem).LengthsShape, Statistics: true, When: (*Problem).hasKeyLengths, Type: integers,
+		Scores: true, More: 12},
+	AtQueryLengths: {Name: "QueryLengths", Shape: (*Problem).LengthsShape, Statistics: true, When: (*Problem).hasQueryLengths,
+		Type: integers, Scores: true, More: 13},
+	AtQueryStarts: {Name: "QueryStarts", Shape: (*Problem).StartsShape, Statistics: true, When: (*Problem).hasQueryStarts, Type: integers,
+		More: 14},
+	AtKeyStarts: {Name: "KeyStarts", Shape: (*Problem).StartsShape, Statistics: true, When: (*Problem).hasKeyStarts, Type: integers,
+		More: 15},
+	AtLists: {Name: "Lists", Shape: (*Problem).ListsShape, Statistics: true, When: (*Problem).hasLists, Type: integers, More: 25},
+}
 
 func integers(*Problem) DType { return Int32 }
 
 // byScore is the operand that a problem describes by a PerScore.
-func byScore(name string, of func(*Problem) *PerScore) Operand {
+func byScore(name string, added bool, more int, of func(*Problem) *PerScore) Operand {
 	return Operand{Name: name, Shape: func(p *Problem) [4]int { return of(p).Shape(p) }, When: func(p *Problem) bool { return of(p).In },
-		Type: func(p *Problem) DType { return of(p).DType }, PerScore: of, Scores: true}
+		Type: func(p *Problem) DType { return of(p).DType }, PerScore: of, Scores: true, Added: added,
+		More: more}
 }
 
-// gradient is the operand of the gradient with respect to one that a problem may have.
-func (o Operand) gradient() Operand {
-	o.Of, o.Name, o.Output, o.Optional = o.Name, "D"+o.Name, true, true
-	return o
+// WithGradient are the places of those that there is a gradient with respect to.
+var WithGradient = [...]int{AtBias, AtSinks}
+
+// gradients are the operands of these gradients, in that order.
+func gradients() (all []Operand) {
+	for _, at := range WithGradient {
+		o := ScoreOperands[at]
+		o.Of, o.Name, o.Output, o.Optional = o.Name, "D"+o.Name, true, true
+		all = append(all, o)
+	}
+	return all
 }
 
 // BackwardOperands are the tensors of a backward pass.
-var BackwardOperands = [...]Operand{
+var BackwardOperands = [10 + len(ScoreOperands) + len(WithGradient)]Operand(slices.Concat([]Operand{
 	{Name: "Q", Shape: (*Problem).QShape},
 	{Name: "K", Shape: (*Problem).KShape},
 	{Name: "V", Shape: (*Problem).VShape},
@@ -101,10 +121,7 @@ var BackwardOperands = [...]Operand{
 	{Name: "DQ", Shape: (*Problem).QShape, Output: true, Of: "Q"},
 	{Name: "DK", Shape: (*Problem).KShape, Output: true, Of: "K"},
 	{Name: "DV", Shape: (*Problem).VShape, Output: true, Of: "V"},
-	biasOperand, maskOperand, sinksOperand, keyLengthsOperand, queryLengthsOperand, queryStartsOperand, keyStartsOperand, listsOperand,
-	biasOperand.gradient(),
-	sinksOperand.gradient(),
-}
+}, ScoreOperands[:], gradients()))
 
 // tangent is the operand of how one of these moves: the caller may leave it out, and then it stays.
 func (o Operand) tangent() Operand {
@@ -113,7 +130,7 @@ func (o Operand) tangent() Operand {
 }
 
 // JVPOperands are the tensors of a pass in forward mode.
-var JVPOperands = [...]Operand{
+var JVPOperands = [10 + len(ScoreOperands) + 2]Operand(slices.Concat([]Operand{
 	{Name: "Q", Shape: (*Problem).QShape},
 	{Name: "K", Shape: (*Problem).KShape},
 	{Name: "V", Shape: (*Problem).VShape},
@@ -124,9 +141,7 @@ var JVPOperands = [...]Operand{
 	{Name: "VTangent", Shape: (*Problem).VShape, Optional: true, Of: "V"},
 	{Name: "OTangent", Shape: (*Problem).OShape, Output: true, Of: "O"},
 	{Name: "LSETangent", Shape: (*Problem).LSEShape, Statistics: true, Output: true, Optional: true, Of: "LSE"},
-	biasOperand, maskOperand, sinksOperand, keyLengthsOperand, queryLengthsOperand, queryStartsOperand, keyStartsOperand, listsOperand,
-	biasOperand.tangent(), sinksOperand.tangent(),
-}
+}, ScoreOperands[:], []Operand{ScoreOperands[AtBias].tangent(), ScoreOperands[AtSinks].tangent()}))
 
 // BackwardPlaces and JVPPlaces say where the tensors of these passes come from, as Places does.
 var BackwardPlaces, JVPPlaces = Places(BackwardOperands[:]), Places(JVPOperands[:])

@@ -52,6 +52,33 @@ func TestOperands(t *testing.T) {
 	require.Equal(t, float64(2*3*7*13*2), find(forward, "V").Bytes(&p))
 }
 
+// TestScoreOperands: passes of every direction have all of them, the gradients and tangents that there are come last, and kernels read of
+// each where it lies, at words of its own.
+func TestScoreOperands(t *testing.T) {
+	for _, table := range [][]Operand{ForwardOperands[:], BackwardOperands[:], JVPOperands[:]} {
+		first := slices.IndexFunc(table, func(o Operand) bool { return o.Name == ScoreOperands[0].Name })
+		for i, o := range ScoreOperands {
+			require.Equal(t, o.Name, table[first+i].Name)
+		}
+	}
+	require.Equal(t, "ValueScales", ForwardOperands[len(ForwardOperands)-1].Name)
+	require.Equal(t, "SinksTangent", JVPOperands[len(JVPOperands)-1].Name)
+	for i, at := range WithGradient {
+		require.Equal(t, ScoreOperands[at].Name, BackwardOperands[len(BackwardOperands)-len(WithGradient)+i].Of)
+	}
+	words := map[int]string{}
+	for _, o := range ScoreOperands {
+		n := 1
+		if o.PerScore != nil { // whose strides follow
+			n = 5
+		}
+		for i := range n {
+			require.Empty(t, words[o.More+i], o.Name)
+			words[o.More+i] = o.Name
+		}
+	}
+}
+
 // TestPlaces: what is picked for a pass stands in the order of its table, whichever list it is from.
 func TestPlaces(t *testing.T) {
 	names := func(table []Operand) (all []string) {

@@ -1,6 +1,8 @@
 package kernel
 
 import (
+	"slices"
+
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/pipeline"
 )
@@ -9,7 +11,8 @@ import (
 type Gradients struct {
 	Operands             // of the forward pass, as it left them
 	DO, DLSE, DQ, DK, DV Operand
-	ScoreGradients
+	// With respect to Scores.Of, in the same places: without a buffer where one is not wanted, or there is none
+	DScores             [len(attn.ScoreOperands)]Operand
 	DCaptured           [MostCaptured]pipeline.Binding // in the order of Captured; without a buffer where it is not wanted
 	HasDLSE, Accumulate bool
 	HasDCaptured        bool
@@ -17,10 +20,17 @@ type Gradients struct {
 
 // List gives the tensors in the order of attn.BackwardOperands.
 func (g *Gradients) List() (all [len(attn.BackwardOperands)]*Operand) {
-	forward, scores, own := g.Operands.List(), g.ScoreGradients.list(), [5 + scoreGradients]*Operand{&g.DO, &g.DLSE, &g.DQ, &g.DK, &g.DV}
-	copy(own[5:], scores[:])
+	forward, own := g.Operands.List(), [len(all)]*Operand{&g.DO, &g.DLSE, &g.DQ, &g.DK, &g.DV}
+	for i, at := range attn.WithGradient {
+		own[5+i] = &g.DScores[at]
+	}
 	attn.Pick(all[:], attn.BackwardPlaces, forward[:], own[:])
 	return all
+}
+
+// ByScore says whether a gradient with respect to any of Scores.Of is wanted.
+func (g *Gradients) ByScore() bool {
+	return slices.ContainsFunc(g.DScores[:], func(o Operand) bool { return o.Given() })
 }
 
 // Aligned says whether rows of all tensors can be moved 16 bytes at a time.

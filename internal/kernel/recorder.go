@@ -37,9 +37,13 @@ func (f *Operands) ValuesInKeys() bool {
 // List gives the tensors in the order of attn.ForwardOperands.
 func (f *Operands) List() [len(attn.ForwardOperands)]*Operand {
 	all := [len(attn.ForwardOperands)]*Operand{&f.Q, &f.K, &f.V, &f.O, &f.LSE, &f.MaxLogit}
-	scores, cache := f.Scores.list(), f.Cache.list()
-	copy(all[len(all)-len(cache):], cache[:])
-	copy(all[len(all)-len(cache)-len(scores):], scores[:])
+	cache := f.Cache.list()
+	at := len(all) - len(cache)
+	copy(all[at:], cache[:])
+	at -= len(f.Scores.Of)
+	for i := range f.Scores.Of {
+		all[at+i] = &f.Scores.Of[i]
+	}
 	return all
 }
 

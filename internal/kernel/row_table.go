@@ -29,18 +29,29 @@ const IndirectParameter = "indirect"
 // IndirectRange is that of kernels that can do with packed sequences.
 var IndirectRange = Parameters{IndirectParameter: OnOff}
 
-// Planned completes how rows are cut by the kernel's dispatches, and takes the choice whether its workgroups are counted on the device;
-// prefix is that of the kernel's tuning parameters. Counting is refused where there is nothing to count.
-func (b RowBlocks) Planned(p *attn.Problem, g Grid, parts int, prefix string, t *Tuning) (RowBlocks, error) {
-	name := prefix + IndirectParameter
-	if !p.Packed.None() {
-		return b.Over(g, parts, t.Get(name, 0) != 0), nil
+// Planned completes how rows are cut by a kernel's dispatches, of so many workgroups for each part, which are as short as its operations at
+// its pace ask for, and takes the choice whether workgroups are counted on the device; prefix is that of the kernel's tuning parameters.
+// Counting is refused where there is nothing to count.
+func (b RowBlocks) Planned(e *Env, p *attn.Problem, groups uint64, flops float64, at Pace, prefix string, t *Tuning) (_ RowBlocks,
+	err error) {
+	if b.Grid, err = GridFor(e, groups*uint64(max(b.Parts, 1)), flops, at, t); err != nil {
+		return b, err
 	}
-	if t.Given[name] != 0 {
+	switch name := prefix + IndirectParameter; {
+	case !p.Packed.None():
+		b.Counted = t.Get(name, 0) != 0
+	case t.Given[name] != 0:
 		t.Effect[name] = t.Given[name]
 		return b, t.Bad(name, "counts the workgroups of packed sequences: it must be 0 where Problem.Packed is zero")
 	}
-	return b.Over(g, parts, false), nil
+	return b, nil
+}
+
+// Small completes the same rows of a self-check, in one dispatch of so many workgroups for each part.
+func (b RowBlocks) Small(groups uint64, counted bool) (_ RowBlocks, err error) {
+	b.Counted = counted
+	b.Grid, err = NewGrid(groups*uint64(max(b.Parts, 1)), 0)
+	return b, err
 }
 
 // Over completes how rows are cut by the kernel's dispatches.

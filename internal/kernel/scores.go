@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/vkattn/vkattn/flash/score"
 	"github.com/vkattn/vkattn/internal/attn"
@@ -17,43 +18,28 @@ const MostCaptured = 8
 
 // Scores are the tensors that go with scores: what shaders/include/score.glsl and sinks.glsl read.
 type Scores struct {
-	Bias, Mask, Sinks        Operand
-	KeyLengths, QueryLengths Operand                        // what lengths.glsl reads, or of packed sequences row_table.comp
-	QueryStarts, KeyStarts   Operand                        // what row_table.comp reads
-	Lists                    Operand                        // what lists.glsl reads
-	Cache                                                   // what pages.glsl and quantised.glsl read
-	Captured                 [MostCaptured]pipeline.Binding // in the order of attn.Problem.Code's captures
+	Of       [len(attn.ScoreOperands)]Operand // in the order of attn.ScoreOperands
+	Cache                                     // what pages.glsl and quantised.glsl read
+	Captured [MostCaptured]pipeline.Binding   // in the order of attn.Problem.Code's captures
 }
 
-// list gives the tensors that passes of either direction have, in the order of attn's tables.
-func (s *Scores) list() [scoreOperands]*Operand {
-	return [...]*Operand{&s.Bias, &s.Mask, &s.Sinks, &s.KeyLengths, &s.QueryLengths, &s.QueryStarts, &s.KeyStarts, &s.Lists}
-}
-
-const scoreOperands = 8
-
-// ScoreGradients are the gradients with respect to such tensors that a pass may be asked for: without a buffer where one is not wanted.
-type ScoreGradients struct{ DBias, DSinks Operand }
-
-func (g *ScoreGradients) list() [scoreGradients]*Operand { return [...]*Operand{&g.DBias, &g.DSinks} }
-
-const scoreGradients = 2
-
-// Any says whether one of them is wanted.
-func (g *ScoreGradients) Any() bool {
-	all := g.list()
-	return slices.ContainsFunc(all[:], (*Operand).Given)
-}
-
-// Bias is one of the tensors that are added to scores.
+// Bias is one of the tensors that are added to scores: its place among attn.ScoreOperands, and what it is there.
 type Bias struct {
-	Name     string // of the operand
-	Of       func(*attn.Problem) *attn.PerScore
-	Gradient func(*Gradients) *Operand
+	At int
+	*attn.Operand
 }
 
 // Biases are all of them.
-var Biases = []Bias{{"Bias", func(p *attn.Problem) *attn.PerScore { return &p.Bias }, func(g *Gradients) *Operand { return &g.DBias }}}
+var Biases = biases()
+
+func biases() (all []Bias) {
+	for i := range attn.ScoreOperands {
+		if o := &attn.ScoreOperands[i]; o.Added {
+			all = append(all, Bias{i, o})
+		}
+	}
+	return all
+}
 
 // TableBytes is a table as kernels read it.
 func TableBytes(t score.Tensor) []byte {
@@ -67,26 +53,17 @@ func TableBytes(t score.Tensor) []byte {
 	return out
 }
 
-// ScoreConstants are the specialization constants of score.glsl.
+// ScoreConstants are the specialization constants of score.glsl: of a tensor by score, as SCORE_BIAS, 1 or, where it is a bias of fp32 or a
+// mask of bits, 2.
 func ScoreConstants(p *attn.Problem) Constants {
-	bias := 0
-	switch {
-	case p.Bias.None():
-	case p.Bias.DType == attn.F32:
-		bias = 2
-	default:
-		bias = 1
+	all := Constants{"SCORE_FUNCTIONS": BoolInt(!p.Score.Identity()), "MASK_FUNCTIONS": BoolInt(!p.Sees.Everything())}
+	for i := range attn.ScoreOperands {
+		if o := &attn.ScoreOperands[i]; o.PerScore != nil {
+			of := o.PerScore(p)
+			all["SCORE_"+strings.ToUpper(o.Name)] = BoolInt(of.In) * (1 + BoolInt(of.DType == attn.F32 || of.DType == attn.Bit))
+		}
 	}
-	mask := 0
-	switch {
-	case p.BoolMask.None():
-	case p.BoolMask.DType == attn.Bit:
-		mask = 2
-	default:
-		mask = 1
-	}
-	return Constants{"SCORE_BIAS": bias, "SCORE_MASK": mask, "SCORE_FUNCTIONS": BoolInt(!p.Score.Identity()),
-		"MASK_FUNCTIONS": BoolInt(!p.Sees.Everything())}
+	return all
 }
 
 // SlopeConstants are those of score.glsl in a kernel that asks score functions for their derivatives, and for nothing else.
@@ -144,8 +121,8 @@ func MaxLogitClears() Constants {
 	return Constants{"WG": threads, "MAX_LOGIT": 1}
 }
 
-// listsAt is the word at which lists.glsl has where its tensor begins, and behind it the entries of a list.
-const listsAt = 25
+// listEntriesAt is the word at which lists.glsl has the entries of a list, behind where its tensor begins.
+const listEntriesAt = 26
 
 // maxLogitAt is the word at which max_logit.glsl has where its tensor begins.
 const maxLogitAt = 27
@@ -178,19 +155,18 @@ func (r *Recorder) WriteMaxLogit(o *Operand) {
 func (r *Recorder) WriteMore(p *attn.Problem, s *Scores) {
 	raw := r.More.Mapped()
 	put := func(i int, v uint32) { binary.NativeEndian.PutUint32(raw[4*i:], v) }
-	for i, o := range [...]*Operand{&s.Bias, &s.Mask} {
-		put(5*i, o.Offset)
-		for j, stride := range o.Strides {
-			put(5*i+1+j, stride)
+	for i := range s.Of {
+		o, of := &s.Of[i], &attn.ScoreOperands[i]
+		put(of.More, o.Offset)
+		if of.PerScore == nil {
+			continue
 		}
-		put(5*i+4, o.KeyStride)
+		for j, stride := range o.Strides {
+			put(of.More+1+j, stride)
+		}
+		put(of.More+4, o.KeyStride)
 	}
-	put(10, s.Sinks.Offset)
 	put(11, uint32(p.Batch))
-	put(12, s.KeyLengths.Offset)
-	put(13, s.QueryLengths.Offset)
-	put(14, s.QueryStarts.Offset)
-	put(15, s.KeyStarts.Offset)
 	put(16, uint32(p.Packed.Queries))
 	put(17, uint32(p.Packed.Keys))
 	if p.DrawsWithin() {
@@ -199,8 +175,7 @@ func (r *Recorder) WriteMore(p *attn.Problem, s *Scores) {
 		}
 	}
 	if !p.Lists.None() {
-		put(listsAt, s.Lists.Offset)
-		put(listsAt+1, uint32(p.Lists.Keys))
+		put(listEntriesAt, uint32(p.Lists.Keys))
 	}
 	if p.Cached() || !p.Lists.None() {
 		for i, v := range s.Cache.arguments(p) {

@@ -134,15 +134,13 @@ func (e *Env) TryForwardWithin(bound float64, p *attn.Problem, v Variant, scratc
 	if err != nil {
 		return "", err
 	}
-	o, err := t.download(p.DType, p.OShape(), &f.O)
-	if err != nil {
-		return "", err
-	}
+	o := t.download(p.DType, p.OShape(), &f.O)
 	var lse []float32
 	if v.LSE {
-		if lse, err = t.download(attn.F32, p.LSEShape(), &f.LSE); err != nil {
-			return "", err
-		}
+		lse = t.download(attn.F32, p.LSEShape(), &f.LSE)
+	}
+	if t.err != nil {
+		return "", t.err
 	}
 	if !p.Packed.None() {
 		none := make([]float64, Product(batchOf(p).OShape()))
@@ -157,9 +155,9 @@ func (e *Env) TryForwardWithin(bound float64, p *attn.Problem, v Variant, scratc
 	if wrong, err = compareForward(cmp.Or(bound, outputBounds[p.DType]), p, in, o, lse); wrong != "" || err != nil || !p.MaxLogit {
 		return wrong, err
 	}
-	largest, err := t.download(attn.F32, p.MaxLogitShape(), &f.MaxLogit)
-	if err != nil {
-		return "", err
+	largest := t.download(attn.F32, p.MaxLogitShape(), &f.MaxLogit)
+	if t.err != nil {
+		return "", t.err
 	}
 	return compareMaxLogits(p, in, largest)
 }
@@ -214,19 +212,15 @@ func (t *selfCheckTensors) forward(p *attn.Problem, in *ref.Problem, v Variant, 
 	startsOf(p, values)
 	for i := range attn.ForwardOperands {
 		if o := &attn.ForwardOperands[i]; o.In(p) && (!o.Optional || v.LSE) {
-			if err = t.place(to[i], o, p, v.Aligned, values[o.Name]); err != nil {
-				return f, err
-			}
+			t.place(to[i], o, p, v.Aligned, values[o.Name])
 		}
 	}
 	if v.InKeys {
 		f.V = f.K
 	}
-	r, err := t.recorder(p, in, &f, scratch)
-	if err != nil {
-		return f, err
-	}
-	return f, t.run(r, func() error { return record(r, &f) })
+	r := t.recorder(p, in, &f, scratch)
+	t.run(r, func() error { return record(r, &f) })
+	return f, t.err
 }
 
 // TryScores is TryForward for kernels that make the matrix of what the softmax is taken of, of rows of pitch elements, in one buffer of
@@ -258,17 +252,14 @@ func (e *Env) TryScores(p *attn.Problem, v Variant, pitch int, scratch []uint64,
 		}
 		rough += times * furthest(plain.Data, want.Data)
 	}
-	got, err := t.download(p.DType, [4]int{p.Batch, p.Heads, p.QueryLen, p.KeyLen}, &matrix)
-	if err != nil {
-		return "", err
-	}
+	got := t.download(p.DType, [4]int{p.Batch, p.Heads, p.QueryLen, p.KeyLen}, &matrix)
 	for i := range got {
 		b, row, key := i/p.KeyLen/p.QueryLen/p.Heads, i/p.KeyLen%p.QueryLen, i%p.KeyLen
 		if one, ok := entryOf(p, in, b); !ok || row >= one.QueryLen || !one.Mask().Allows(row, key) {
 			got[i] = float32(want.Data[i])
 		}
 	}
-	return offAt(p, "s", got, want, map[attn.DType]float64{attn.F32: 1e-4, attn.F16: 5e-3, attn.BF16: 4e-2}[p.DType], rough), nil
+	return offAt(p, "s", got, want, map[attn.DType]float64{attn.F32: 1e-4, attn.F16: 5e-3, attn.BF16: 4e-2}[p.DType], rough), t.err
 }
 
 // entryOf is a batch entry of a self-check as a problem of its own, of as many queries and keys as it has; false: of none.
@@ -289,11 +280,7 @@ func CompareForward(p *attn.Problem, in *ref.Problem, o, lse []float32) (wrong s
 }
 
 func compareForward(bound float64, p *attn.Problem, in *ref.Problem, o, lse []float32) (wrong string, err error) {
-	wantO, wantLSE, err := ref.Forward(*in)
-	if err != nil {
-		return "", err
-	}
-	rows, err := judge(p, in)
+	wantO, wantLSE, rows, err := judgedForward(p, in)
 	if err != nil {
 		return "", err
 	}
@@ -344,11 +331,7 @@ func (e *Env) TryBackward(p *attn.Problem, v GradientVariant, forward Program, s
 		dlse = make([]float32, Product(batchOf(p).LSEShape()))
 		fillSelfCheck(rng, attn.F32, dlse)
 	}
-	o, lse, err := ref.Forward(*in)
-	if err != nil {
-		return "", err
-	}
-	rows, err := judge(p, in)
+	o, lse, rows, err := judgedForward(p, in)
 	if err != nil {
 		return "", err
 	}
@@ -393,64 +376,39 @@ func (e *Env) TryBackward(p *attn.Problem, v GradientVariant, forward Program, s
 			}
 			values[x.Name] = start
 		}
-		if err = t.place(to[i], x, p, aligned, values[x.Name]); err != nil {
-			return "", err
-		}
+		t.place(to[i], x, p, aligned, values[x.Name])
 	}
-	r, err := t.recorder(p, in, &g.Operands, nil)
-	if err != nil {
-		return "", err
-	}
-	captured, err := t.capturedGradient(p, v.Captured, &g, want)
-	if err != nil {
-		return "", err
-	}
+	r := t.recorder(p, in, &g.Operands, nil)
+	captured := t.capturedGradient(p, v.Captured, &g, want)
 	if forward != nil {
 		f := g.Operands
 		f.HasLSE = true
 		if k, ok := forward.(Keeper); ok {
-			if g.Weights, err = t.allocAll(k.Kept()); err != nil {
-				return "", err
-			}
+			g.Weights = t.allocAll(k.Kept())
 			f.Weights = g.Weights
 		}
-		if r.Scratch, err = t.allocAll(forward.Scratch()); err != nil {
-			return "", err
-		}
-		if err := t.run(r, func() error { return forward.Record(r, &f) }); err != nil {
-			return "", err
-		}
+		r.Scratch = t.allocAll(forward.Scratch())
+		t.run(r, func() error { return forward.Record(r, &f) })
 	}
-	if r.Scratch, err = t.allocAll(scratch); err != nil {
-		return "", err
-	}
-	if err := t.run(r, func() error { return record(r, &g) }); err != nil {
-		return "", err
-	}
+	r.Scratch = t.allocAll(scratch)
+	t.run(r, func() error { return record(r, &g) })
 	near := map[attn.DType]float64{attn.F32: 1e-3, attn.F16: 1e-2, attn.BF16: 8e-2}[p.DType]
 	for i := range attn.BackwardOperands {
 		x := &attn.BackwardOperands[i]
 		if !made(x) {
 			continue
 		}
-		got, err := t.download(x.DType(p), x.Shape(p), to[i])
-		if err != nil {
-			return "", err
-		}
-		got = unpacked(p, x, got, gradients[x.Name].Data)
+		got := unpacked(p, x, t.download(x.DType(p), x.Shape(p), to[i]), gradients[x.Name].Data)
 		if wrong := offAt(p, strings.ToLower(x.Name), got, gradients[x.Name], near, rough[x.Name]); wrong != "" {
-			return wrong, nil
+			return wrong, t.err
 		}
 	}
 	if captured != nil {
 		should := ref.Array{B: 1, H: 1, N: 1, D: captured.elements, Data: want.DCaptured[v.Captured]}
-		got, err := t.download(attn.F32, [4]int{1, 1, 1, captured.elements}, &captured.Operand)
-		if err != nil {
-			return "", err
-		}
-		return offAt(p, "d"+v.Captured, got, should, near, rough[v.Captured]), nil
+		got := t.download(attn.F32, [4]int{1, 1, 1, captured.elements}, &captured.Operand)
+		return offAt(p, "d"+v.Captured, got, should, near, rough[v.Captured]), t.err
 	}
-	return "", nil
+	return "", t.err
 }
 
 func Float32s(x []float64) []float32 {

@@ -21,6 +21,14 @@ const (
 // judged is how far the weights of a self-check's rows may be off by roundings, relative; NaN for a row that is left out.
 type judged []float64
 
+// judgedForward is the oracle's o and lse of a self-check's inputs, and how far they may be judged.
+func judgedForward(p *attn.Problem, in *ref.Problem) (o, lse ref.Array, rows judged, err error) {
+	if o, lse, err = ref.Forward(*in); err == nil {
+		rows, err = judge(p, in)
+	}
+	return o, lse, rows, err
+}
+
 // judge finds that, nil where no functions make scores: those of normally distributed numbers are of order 1.
 func judge(p *attn.Problem, in *ref.Problem) (judged, error) {
 	if !HasFunctions(p) {

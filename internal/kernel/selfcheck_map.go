@@ -24,15 +24,11 @@ func (e *Env) TryMap(p *attn.Problem, v MapVariant, rows int, program Mapper) (w
 	if err != nil {
 		return "", err
 	}
-	out, lse, err := ref.Forward(*in)
+	out, lse, judged, err := judgedForward(p, in)
 	if err != nil {
 		return "", err
 	}
 	values["Q"], values["LSE"] = in.Q.Data, Float32s(lse.Data)
-	judged, err := judge(p, in)
-	if err != nil {
-		return "", err
-	}
 	judged.leaveOut(lse.Data, 1)
 	_, roughLSE, err := roughForward(p, in, out, lse)
 	if err != nil {
@@ -46,15 +42,10 @@ func (e *Env) TryMap(p *attn.Problem, v MapVariant, rows int, program Mapper) (w
 		switch x := &attn.ForwardOperands[i]; {
 		case x.Name == "V" || x.Name == "O" || x.Name == "Sinks" || !x.In(p):
 		default:
-			if err = t.place(to[i], x, p, v.Aligned, values[x.Name]); err != nil {
-				return "", err
-			}
+			t.place(to[i], x, p, v.Aligned, values[x.Name])
 		}
 	}
-	r, err := t.recorder(p, in, &o.Operands, program.Scratch())
-	if err != nil {
-		return "", err
-	}
+	r := t.recorder(p, in, &o.Operands, program.Scratch())
 	r.Count = nil // maps have no models that are counted against
 	m := Map{Batches: p.Batch, Heads: p.Heads, FirstQuery: 1, Queries: p.QueryLen - 1, FirstKey: 2, Keys: p.KeyLen - 2}
 	switch {
@@ -79,9 +70,7 @@ func (e *Env) TryMap(p *attn.Problem, v MapVariant, rows int, program Mapper) (w
 			func(r *ref.MapResult) ref.Array { return r.Distance }}}
 	for _, x := range outs {
 		if x.in {
-			if *x.to, err = t.add(attn.F32, x.shape, true, nil); err != nil {
-				return "", err
-			}
+			*x.to = t.add(attn.F32, x.shape, true, nil)
 		}
 	}
 	n, err := program.Pieces(&m)
@@ -89,15 +78,9 @@ func (e *Env) TryMap(p *attn.Problem, v MapVariant, rows int, program Mapper) (w
 		return "", err
 	}
 	if n > 0 {
-		all, err := t.allocAll([]uint64{n})
-		if err != nil {
-			return "", err
-		}
-		o.Pieces.Binding = all[0]
+		o.Pieces.Binding = t.alloc(n)
 	}
-	if err := t.run(r, func() error { return program.Record(r, &m, &o) }); err != nil {
-		return "", err
-	}
+	t.run(r, func() error { return program.Record(r, &m, &o) })
 	span := func(first, n int) [2]int { return [2]int{first, first + n} }
 	of := ref.Map{Batches: span(0, m.Batches), Heads: span(0, m.Heads), Queries: span(m.FirstQuery, m.Queries),
 		Keys: span(m.FirstKey, m.Keys),
@@ -112,10 +95,7 @@ func (e *Env) TryMap(p *attn.Problem, v MapVariant, rows int, program Mapper) (w
 		if !x.in {
 			continue
 		}
-		got, err := t.download(attn.F32, x.shape, x.to)
-		if err != nil {
-			return "", err
-		}
+		got := t.download(attn.F32, x.shape, x.to)
 		should := x.of(&want)
 		largest := 0.0 // weights are small numbers, and of their mean 1e-3 would be anything
 		for _, y := range should.Data {
@@ -125,8 +105,8 @@ func (e *Env) TryMap(p *attn.Problem, v MapVariant, rows int, program Mapper) (w
 		}
 		rough := largest * math.Min(1, math.Expm1(roughLSE)) // scores are off as lse is
 		if wrong := offAt(p, x.name, got, should, near*math.Min(1, largest), rough); wrong != "" {
-			return wrong, nil
+			return wrong, t.err
 		}
 	}
-	return "", nil
+	return "", t.err
 }

@@ -1,7 +1,6 @@
 package kernel
 
 import (
-	"context"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -10,7 +9,6 @@ import (
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/ref"
 	"github.com/vkattn/vkattn/pipeline"
-	"github.com/vkattn/vkattn/vk"
 )
 
 // capturedKind says what the numbers that a self-check's functions capture are like.
@@ -35,7 +33,7 @@ func captures(p *attn.Problem) bool {
 func selfCheckScores(p *attn.Problem, in *ref.Problem, rng *rand.Rand, kind capturedKind) {
 	in.Score, in.Sees = p.Score, p.Sees
 	for i, to := range in.Biases.Fields() {
-		if of := Biases[i].Of(p); of.In {
+		if of := Biases[i].PerScore(p); of.In {
 			s := of.Shape(p)
 			b := ref.NewTensor(s[0], s[1], s[2], s[3])
 			fillSelfCheck(rng, of.DType, b.Data)
@@ -181,27 +179,15 @@ func scoreValues(in *ref.Problem, values map[string][]float32) map[string][]floa
 }
 
 // captured puts what the functions capture into device memory.
-func (t *selfCheckTensors) captured(p *attn.Problem, in *ref.Problem, to *[MostCaptured]pipeline.Binding) error {
-	all, err := p.Code().Captures()
-	if err != nil {
-		return err
-	}
+func (t *selfCheckTensors) captured(p *attn.Problem, in *ref.Problem, to *[MostCaptured]pipeline.Binding) {
+	all, _ := p.Code().Captures() // a problem's are in order
 	for i, c := range all {
 		if !c.Table() {
 			c.Floats, _ = in.Captured[c.Name].([]float32)
 			c.Ints, _ = in.Captured[c.Name].([]int32)
 		}
-		raw := TableBytes(c)
-		b, err := t.alloc(uint64(len(raw)))
-		if err != nil {
-			return err
-		}
-		to[i] = pipeline.Binding{Buffer: b.All().Buffer, Offset: b.All().Offset, Size: uint64(len(raw))}
-		if err := t.env.Ctx.Upload(context.Background(), to[i], raw); err != nil {
-			return err
-		}
+		to[i] = t.upload(TableBytes(c))
 	}
-	return nil
 }
 
 // capturedSelfCheck is the gradient with respect to a captured tensor in a self-check.
@@ -212,14 +198,11 @@ type capturedSelfCheck struct {
 
 // capturedGradient makes room for the gradient with respect to the captured tensor of a name; nil where that is "". What it is added to
 // is added to what is right too.
-func (t *selfCheckTensors) capturedGradient(p *attn.Problem, name string, g *Gradients, want *ref.Gradients) (*capturedSelfCheck, error) {
+func (t *selfCheckTensors) capturedGradient(p *attn.Problem, name string, g *Gradients, want *ref.Gradients) *capturedSelfCheck {
 	if name == "" {
-		return nil, nil
+		return nil
 	}
-	all, err := p.Code().Captures()
-	if err != nil {
-		return nil, err
-	}
+	all, _ := p.Code().Captures() // a problem's are in order
 	g.HasDCaptured = true
 	i := slices.IndexFunc(all, func(c score.Tensor) bool { return c.Name == name })
 	c := &capturedSelfCheck{elements: all[i].Elements()}
@@ -231,26 +214,7 @@ func (t *selfCheckTensors) capturedGradient(p *attn.Problem, name string, g *Gra
 			want.DCaptured[name][j] += float64(start[j])
 		}
 	}
-	if c.Operand, err = t.add(attn.F32, [4]int{1, 1, 1, c.elements}, true, start); err != nil {
-		return nil, err
-	}
+	c.Operand = t.add(attn.F32, [4]int{1, 1, 1, c.elements}, true, start)
 	g.DCaptured[i] = c.Binding
-	return c, nil
-}
-
-// more is the buffer of further arguments, nil where the problem has none.
-func (t *selfCheckTensors) more(p *attn.Problem) (*pipeline.Buffer, error) {
-	if !NeedsMore(p) {
-		return nil, nil
-	}
-	return t.moreBytes()
-}
-
-// moreBytes is the buffer in any case.
-func (t *selfCheckTensors) moreBytes() (*pipeline.Buffer, error) {
-	b, err := t.env.Ctx.Alloc("self-check", MoreBytes, vk.Upload)
-	if err == nil {
-		t.buffers = append(t.buffers, b)
-	}
-	return b, err
+	return c
 }

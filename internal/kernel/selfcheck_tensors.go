@@ -11,10 +11,12 @@ import (
 
 func Product(shape [4]int) int { return shape[0] * shape[1] * shape[2] * shape[3] }
 
-// selfCheckTensors are the buffers of a self-check.
+// selfCheckTensors are the buffers of a self-check. Whatever is put into them, run or read may fail: the first error stays in err, after it
+// nothing is done, and what is read is 0.
 type selfCheckTensors struct {
 	env     *Env
 	buffers []*pipeline.Buffer
+	err     error
 }
 
 func (t *selfCheckTensors) close() {
@@ -23,66 +25,79 @@ func (t *selfCheckTensors) close() {
 	}
 }
 
-func (t *selfCheckTensors) alloc(size uint64) (*pipeline.Buffer, error) {
-	b, err := t.env.Ctx.Alloc("self-check", (size+15)/16*16, vk.DeviceLocal)
+func (t *selfCheckTensors) buffer(size uint64, kind vk.MemoryKind) *pipeline.Buffer {
+	if t.err != nil {
+		return nil
+	}
+	b, err := t.env.Ctx.Alloc("self-check", size, kind)
 	if err == nil {
 		t.buffers = append(t.buffers, b)
 	}
-	return b, err
+	t.err = err
+	return b
+}
+
+func (t *selfCheckTensors) alloc(size uint64) (at pipeline.Binding) {
+	if b := t.buffer((size+15)/16*16, vk.DeviceLocal); t.err == nil {
+		at = b.All()
+	}
+	return at
 }
 
 // allocAll gives a buffer of each size.
-func (t *selfCheckTensors) allocAll(sizes []uint64) (all []pipeline.Binding, err error) {
+func (t *selfCheckTensors) allocAll(sizes []uint64) (all []pipeline.Binding) {
 	for _, size := range sizes {
-		b, err := t.alloc(size)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, b.All())
+		all = append(all, t.alloc(size))
 	}
-	return all, nil
+	return all
+}
+
+// upload puts bytes into a buffer of their own.
+func (t *selfCheckTensors) upload(raw []byte) pipeline.Binding {
+	at := t.alloc(uint64(len(raw)))
+	at.Size = uint64(len(raw))
+	if t.err == nil {
+		t.err = t.env.Ctx.Upload(context.Background(), at, raw)
+	}
+	return at
 }
 
 // blocks puts the block mask of a self-check, or the classes of its blocks, into a buffer, where the problem has one.
-func (t *selfCheckTensors) blocks(p *attn.Problem, in *ref.Problem) (at pipeline.Binding, err error) {
+func (t *selfCheckTensors) blocks(p *attn.Problem, in *ref.Problem) (at pipeline.Binding) {
 	var mask []byte
 	switch {
 	case p.Blocks.Classed:
-		if mask, err = selfCheckClasses(p, in); err != nil {
-			return at, err
+		var err error
+		if mask, err = selfCheckClasses(p, in); t.err == nil {
+			t.err = err
 		}
 	case in.Blocks == nil:
-		return at, nil
+		return at
 	default:
 		mask = PackMask(p.MaskShape(), in.Blocks.Data)
 	}
-	b, err := t.alloc(uint64(len(mask)))
-	if err != nil {
-		return at, err
-	}
-	at = b.All()
-	return at, t.env.Ctx.Upload(context.Background(), pipeline.Binding{Buffer: at.Buffer, Offset: at.Offset, Size: uint64(len(mask))}, mask)
+	return t.upload(mask)
 }
 
 // recorder puts what a pass has beside its tensors into device memory, and gives what it is recorded into, with scratch of these sizes.
-func (t *selfCheckTensors) recorder(p *attn.Problem, in *ref.Problem, to *Operands, scratch []uint64) (r *Recorder, err error) {
-	if err = t.captured(p, in, &to.Captured); err != nil {
-		return nil, err
+func (t *selfCheckTensors) recorder(p *attn.Problem, in *ref.Problem, to *Operands, scratch []uint64) *Recorder {
+	t.captured(p, in, &to.Captured)
+	to.Blocks = t.blocks(p, in)
+	r := &Recorder{Count: t.env.Counting, Scratch: t.allocAll(scratch)}
+	if NeedsMore(p) {
+		r.More = t.more()
 	}
-	if to.Blocks, err = t.blocks(p, in); err != nil {
-		return nil, err
-	}
-	r = &Recorder{Count: t.env.Counting}
-	if r.Scratch, err = t.allocAll(scratch); err != nil {
-		return nil, err
-	}
-	r.More, err = t.more(p)
-	return r, err
+	return r
 }
 
+// more is the buffer of further arguments.
+func (t *selfCheckTensors) more() *pipeline.Buffer { return t.buffer(MoreBytes, vk.Upload) }
+
 // run runs what record records.
-func (t *selfCheckTensors) run(r *Recorder, record func() error) error {
-	return t.env.Once(func(rec *pipeline.Recording) error { r.Rec = rec; return record() }, selfCheckDispatches)
+func (t *selfCheckTensors) run(r *Recorder, record func() error) {
+	if t.err == nil {
+		t.err = t.env.Once(func(rec *pipeline.Recording) error { r.Rec = rec; return record() }, selfCheckDispatches)
+	}
 }
 
 // selfCheckLayout is row-major; not aligned, every row is one element longer than it need be and the first begins at the second
@@ -96,19 +111,21 @@ func selfCheckLayout(dtype attn.DType, s [4]int, aligned bool) (attn.Layout, err
 }
 
 // place makes the tensor of an operand with these values, those of a batch; statistics are never unaligned.
-func (t *selfCheckTensors) place(to *Operand, o *attn.Operand, p *attn.Problem, aligned bool, values []float32) (err error) {
-	*to, err = t.add(o.DType(p), o.Shape(p), aligned || o.Statistics, packed(p, o, values))
+func (t *selfCheckTensors) place(to *Operand, o *attn.Operand, p *attn.Problem, aligned bool, values []float32) {
+	*to = t.add(o.DType(p), o.Shape(p), aligned || o.Statistics, packed(p, o, values))
 	if o.When != nil && !o.Statistics {
 		to.ScoreStrides(o.Shape(p))
 	}
-	return err
 }
 
 // add makes a tensor with these values; nil makes an output, full of NaNs.
-func (t *selfCheckTensors) add(dtype attn.DType, shape [4]int, aligned bool, values []float32) (Operand, error) {
+func (t *selfCheckTensors) add(dtype attn.DType, shape [4]int, aligned bool, values []float32) (x Operand) {
 	l, err := selfCheckLayout(dtype, shape, aligned)
-	if err != nil {
-		return Operand{}, err
+	if err != nil && t.err == nil {
+		t.err = err
+	}
+	if t.err != nil {
+		return x
 	}
 	raw := make([]byte, (l.Offset+l.Span+15)/16*16)
 	for i := range raw {
@@ -123,35 +140,32 @@ func (t *selfCheckTensors) add(dtype attn.DType, shape [4]int, aligned bool, val
 			attn.Encode(dtype, raw[int(l.Offset)+dtype.Bytes(start):], numbers)
 		})
 	}
-	b, err := t.alloc(uint64(len(raw)))
-	if err != nil {
-		return Operand{}, err
+	at := t.upload(raw)
+	if t.err != nil {
+		return x
 	}
-	if err := t.env.Ctx.Upload(context.Background(), b.All(), raw); err != nil {
-		return Operand{}, err
-	}
-	binding, rest, err := t.env.Ctx.BindAligned(b.Buffer, l.Offset, uint64(len(raw))-l.Offset, l.Align)
-	if err != nil {
-		return Operand{}, err
-	}
-	x := Operand{Binding: binding, Offset: l.Steps(rest), Aligned: l.Aligned()}
+	binding, rest, err := t.env.Ctx.BindAligned(at.Buffer, l.Offset, at.Size-l.Offset, l.Align)
+	t.err = err
+	x = Operand{Binding: binding, Offset: l.Steps(rest), Aligned: l.Aligned()}
 	for i := range x.Strides {
 		x.Strides[i] = uint32(l.Strides[i])
 	}
-	return x, nil
+	return x
 }
 
 // download reads an output that add made.
-func (t *selfCheckTensors) download(dtype attn.DType, shape [4]int, x *Operand) ([]float32, error) {
-	raw := make([]byte, x.Binding.Size)
-	if err := t.env.Ctx.Download(context.Background(), x.Binding, raw); err != nil {
-		return nil, err
+func (t *selfCheckTensors) download(dtype attn.DType, shape [4]int, x *Operand) []float32 {
+	values, raw := make([]float32, Product(shape)), make([]byte, x.Binding.Size)
+	if t.err == nil {
+		t.err = t.env.Ctx.Download(context.Background(), x.Binding, raw)
 	}
-	values := make([]float32, Product(shape))
+	if t.err != nil {
+		return values
+	}
 	size := dtype.Size()
 	l := attn.Layout{Shape: shape, Strides: [4]int{int(x.Strides[0]), int(x.Strides[1]), int(x.Strides[2]), 1}, Size: uint64(size)}
 	l.Rows(func(row, start int) {
 		attn.Decode(dtype, values[row*shape[3]:(row+1)*shape[3]], raw[(int(x.Offset)+start)*size:])
 	})
-	return values, nil
+	return values
 }

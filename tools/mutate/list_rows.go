@@ -32,7 +32,7 @@ var rowMutants = []Mutant{
 	},
 	{
 		ID: "lengths-offset", File: "internal/kernel/scores.go",
-		Old: "put(12, s.KeyLengths.Offset)", New: "put(12, 0)",
+		Old: "put(of.More, o.Offset)", New: "put(of.More, o.Offset*uint32(BoolInt(i != attn.AtKeyLengths)))",
 		Breaks: "lengths are read from the beginning of what is bound",
 		Kill:   []Killer{conformance("lengths/full", scalar)},
 	},

@@ -69,7 +69,6 @@ type backward struct {
 type backwardPart struct {
 	label string // of its dispatches
 	tile  BackwardTile
-	grid  kernel.Grid
 	rows  kernel.RowBlocks
 }
 
@@ -105,10 +104,8 @@ func fitBackward(e *kernel.Env, problem *attn.Problem, f kernel.Fragment, l *ker
 		return nil, err
 	}
 	for _, part := range []*backwardPart{&s.kv, &s.q} {
-		if part.grid, err = kernel.GridFor(e, part.tile.groups(&p), 2*kernel.PaddedFLOPs(&p), kernel.MatrixPace, t); err != nil {
-			return nil, err
-		}
-		if part.rows, err = part.tile.blocks().Planned(&p, part.grid, 1, prefixOf(part.label), t); err != nil {
+		if part.rows, err = part.tile.blocks().Planned(e, &p, part.tile.groups(&p), 2*kernel.PaddedFLOPs(&p), kernel.MatrixPace,
+			prefixOf(part.label), t); err != nil {
 			return nil, err
 		}
 	}
@@ -144,7 +141,7 @@ func (s *backward) pass(v pass.Variant) *pass.Pass {
 func (s *backward) stage(part *backwardPart, v pass.Variant, sums, table int) pass.Stage {
 	p := s.problem
 	return pass.Stage{Label: part.label, Module: part.label + "." + p.DType.Suffix(), Proves: true, Made: part.tile.Fragment.Subgroups(),
-		Grid: part.grid, Idle: "Q", Constants: part.tile.Constants(p, s.layout, v, sums), Counts: pass.CountsOf(p, part.rows, table),
+		Grid: part.rows.Grid, Idle: "Q", Constants: part.tile.Constants(p, s.layout, v, sums), Counts: pass.CountsOf(p, part.rows, table),
 		Args: pass.Args{As: pass.AsBackward, Problem: p}, Bind: append(gradientBuffers.Inputs(), pass.Scores(p, table)...)}
 }
 
@@ -210,10 +207,9 @@ func (s *backward) selfCheck(v pass.Variant) (_ *pass.Pass, err error) {
 	}
 	kernel.PackSelfCheck(&p)
 	for _, part := range []*backwardPart{&small.kv, &small.q} {
-		if part.grid, err = kernel.NewGrid(part.tile.groups(&p), 0); err != nil {
+		if part.rows, err = part.rows.Small(part.tile.groups(&p), part.rows.Counted); err != nil {
 			return nil, err
 		}
-		part.rows = part.tile.blocks().Over(part.grid, 1, part.rows.Counted)
 	}
 	if small.delta, err = kernel.NewDeltaProgram(s.env, &p, kernel.NewTuning(nil)); err != nil {
 		return nil, err

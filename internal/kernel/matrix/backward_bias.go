@@ -26,7 +26,7 @@ type biasGradient struct {
 // a *Declined where the device cannot.
 func PlanBias(e *kernel.Env, problem *attn.Problem, of kernel.Bias, given map[string]int,
 	more ...pass.Scratch) (*pass.Gradient, error) {
-	if of.Of(problem) != &problem.Bias {
+	if of.At != attn.AtBias {
 		return nil, &kernel.Declined{Why: "matrix_backward_bias makes that by Bias alone"}
 	}
 	if why := BackwardLacks(&e.Caps, problem); why != "" {

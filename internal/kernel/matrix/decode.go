@@ -117,17 +117,22 @@ func decodeFragment(e *kernel.Env, p *attn.Problem, t *kernel.Tuning) (kernel.Fr
 		}
 		return b.M*b.N*b.K - a.M*a.N*a.K
 	})
+	return firstFragment(e, p.DType, all, t, decodeLacks)
+}
+
+// firstFragment takes the first of some fragments, as they are asked for, whose layout lacks nothing.
+func firstFragment(e *kernel.Env, dtype attn.DType, all []kernel.Fragment, t *kernel.Tuning,
+	lacks func(*kernel.FragmentLayout) string) (kernel.Fragment, kernel.FragmentLayout, error) {
 	why := "the device has no fragments as they are asked for"
 	for _, s := range all {
-		asked := kernel.Fragment{M: t.Get("fm", s.M), N: t.Get("fn", s.N), K: t.Get("fk", s.K), Lanes: s.Lanes}
-		if asked != s {
+		if asked := (kernel.Fragment{M: t.Get("fm", s.M), N: t.Get("fn", s.N), K: t.Get("fk", s.K), Lanes: s.Lanes}); asked != s {
 			continue
 		}
-		layout, err := e.Layout(p.DType, s)
+		layout, err := e.Layout(dtype, s)
 		if err != nil {
 			return s, layout, err
 		}
-		if why = decodeLacks(&layout); why == "" {
+		if why = lacks(&layout); why == "" {
 			return s, layout, nil
 		}
 	}

@@ -36,7 +36,6 @@ type jvp struct {
 	problem *attn.Problem
 	layout  *kernel.FragmentLayout
 	tile    BackwardTile
-	grid    kernel.Grid
 	rows    kernel.RowBlocks
 }
 
@@ -50,10 +49,8 @@ func planJVP(e *kernel.Env, problem *attn.Problem, t *kernel.Tuning) (kernel.JVP
 	if s.tile, err = ChooseJVPTile(&e.Caps, &p, &layout, fragment, form, t); err != nil {
 		return nil, err
 	}
-	if s.grid, err = kernel.GridFor(e, s.tile.groups(&p), kernel.JVPWork*kernel.PaddedFLOPs(&p), kernel.MatrixPace, t); err != nil {
-		return nil, err
-	}
-	if s.rows, err = s.tile.blocks().Planned(&p, s.grid, 1, "", t); err != nil {
+	if s.rows, err = s.tile.blocks().Planned(e, &p, s.tile.groups(&p), kernel.JVPWork*kernel.PaddedFLOPs(&p), kernel.MatrixPace, "",
+		t); err != nil {
 		return nil, err
 	}
 	moves := s.tile.model(jvpLabel, &p)
@@ -66,7 +63,7 @@ func planJVP(e *kernel.Env, problem *attn.Problem, t *kernel.Tuning) (kernel.JVP
 func (s *jvp) pass(v pass.Variant) *pass.Pass {
 	p := s.problem
 	return jvpBuffers.JVPOf(s.env, p, v, s.rows, pass.Stage{Label: jvpLabel, Module: jvpLabel + "." + p.DType.Suffix(), Proves: true,
-		Made: s.tile.Fragment.Subgroups(), Grid: s.grid, Constants: s.tile.JVPConstants(p, s.layout, v)})
+		Made: s.tile.Fragment.Subgroups(), Grid: s.rows.Grid, Constants: s.tile.JVPConstants(p, s.layout, v)})
 }
 
 // JVPConstants are the specialization constants of matrix_jvp.
@@ -92,9 +89,8 @@ func (s *jvp) selfCheck(v pass.Variant) (_ *pass.Pass, err error) {
 		p.KeyLen = attn.CeilDiv(p.KeyLen, t.BC) * t.BC
 	}
 	kernel.PackSelfCheck(&p)
-	if small.grid, err = kernel.NewGrid(t.groups(&p), 0); err != nil {
+	if small.rows, err = s.rows.Small(t.groups(&p), s.rows.Counted); err != nil {
 		return nil, err
 	}
-	small.rows = t.blocks().Over(small.grid, 1, s.rows.Counted)
 	return small.pass(v), nil
 }

@@ -95,18 +95,12 @@ func planLatent(e *kernel.Env, p *attn.Problem, t *kernel.Tuning) (kernel.Progra
 
 // latentFragment takes the preferred fragment of those whose layout says which rows a lane's components of an accumulator are of.
 func latentFragment(e *kernel.Env, p *attn.Problem, t *kernel.Tuning) (kernel.Fragment, kernel.FragmentLayout, error) {
-	why := "the device has no fragments as they are asked for"
-	for _, s := range e.Caps.Fragments(p.DType) {
-		if asked := (kernel.Fragment{M: t.Get("fm", s.M), N: t.Get("fn", s.N), K: t.Get("fk", s.K), Lanes: s.Lanes}); asked != s {
-			continue
+	return firstFragment(e, p.DType, e.Caps.Fragments(p.DType), t, func(l *kernel.FragmentLayout) string {
+		if l.Form == kernel.FormShared {
+			return "lanes do not know the rows of an accumulator's components: " + l.Why
 		}
-		layout, err := e.Layout(p.DType, s)
-		if err != nil || layout.Form != kernel.FormShared {
-			return s, layout, err
-		}
-		why = "lanes do not know the rows of an accumulator's components: " + layout.Why
-	}
-	return kernel.Fragment{}, kernel.FragmentLayout{}, &kernel.Declined{Why: why}
+		return ""
+	})
 }
 
 // fused is the kernel with this tile.

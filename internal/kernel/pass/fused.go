@@ -34,7 +34,6 @@ type fused struct {
 	*Fused
 	env     *kernel.Env
 	problem *attn.Problem
-	grid    kernel.Grid
 	rows    kernel.RowBlocks
 	combine *kernel.Combiner // nil: keys are in one part
 }
@@ -49,11 +48,11 @@ func (k *Fused) Forward(e *kernel.Env, problem *attn.Problem, t *kernel.Tuning) 
 	return NewForward(&Fitted{Env: e, Problem: &p, Name: k.Module + " " + k.Tile, Named: k.Tile, Moves: k.Moves, Trusted: k.Trusted,
 		InKeys: k.InKeys, WholeBias: k.WholeBias, Bound: k.Bound, Pass: s.pass, SelfCheck: func(v Variant) (*Pass, error) {
 			small := k.SelfCheck(&p)
-			grid, err := kernel.NewGrid(k.Groups(&small)*uint64(k.Parts), 0)
+			rows, err := k.rows(&small).Small(k.Groups(&small), s.rows.Counted)
 			if err != nil {
 				return nil, err
 			}
-			s, err := k.fit(e, &small, grid, k.Rows(&small).Over(grid, k.Parts, s.rows.Counted), kernel.NewTuning(nil))
+			s, err := k.fit(e, &small, rows, kernel.NewTuning(nil))
 			if err != nil {
 				return nil, err
 			}
@@ -71,19 +70,22 @@ func (k *Fused) Pass(e *kernel.Env, p *attn.Problem, t *kernel.Tuning, v Variant
 }
 
 func (k *Fused) plan(e *kernel.Env, p *attn.Problem, t *kernel.Tuning) (*fused, error) {
-	grid, err := kernel.GridFor(e, k.Groups(p)*uint64(k.Parts), k.FLOPs, k.Pace, t)
+	rows, err := k.rows(p).Planned(e, p, k.Groups(p), k.FLOPs, k.Pace, "", t)
 	if err != nil {
 		return nil, err
 	}
-	rows, err := k.Rows(p).Planned(p, grid, k.Parts, "", t)
-	if err != nil {
-		return nil, err
-	}
-	return k.fit(e, p, grid, rows, t)
+	return k.fit(e, p, rows, t)
 }
 
-func (k *Fused) fit(e *kernel.Env, p *attn.Problem, g kernel.Grid, rows kernel.RowBlocks, t *kernel.Tuning) (s *fused, err error) {
-	s = &fused{Fused: k, env: e, problem: p, grid: g, rows: rows}
+// rows is how rows are cut, a workgroup for each part.
+func (k *Fused) rows(p *attn.Problem) kernel.RowBlocks {
+	rows := k.Rows(p)
+	rows.Parts = k.Parts
+	return rows
+}
+
+func (k *Fused) fit(e *kernel.Env, p *attn.Problem, rows kernel.RowBlocks, t *kernel.Tuning) (s *fused, err error) {
+	s = &fused{Fused: k, env: e, problem: p, rows: rows}
 	if k.Parts > 1 {
 		s.combine, err = kernel.NewCombiner(e, p, k.Parts, t)
 	}
@@ -104,7 +106,7 @@ func (s *fused) pass(v Variant) *Pass {
 			{Name: names.LSE, To: statistics, Mode: pipeline.Write, May: true}}
 	}
 	out.tables(s.env, s.rows)
-	out.Stages = append(out.Stages, Stage{Label: s.Label, Module: s.Module, Proves: true, Made: s.Made, Grid: s.grid, Idle: "Q",
+	out.Stages = append(out.Stages, Stage{Label: s.Label, Module: s.Module, Proves: true, Made: s.Made, Grid: s.rows.Grid, Idle: "Q",
 		Constants: s.Constants(p, kernel.Variant{Aligned: v.Aligned, LSE: v.LSE || parts, InKeys: v.InKeys}),
 		Counts:    CountsOf(p, s.rows, 0), Args: Args{As: AsForward, Problem: p},
 		Bind: append(append(names.Inputs(), o...), Scores(p, 0)...)})

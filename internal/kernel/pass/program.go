@@ -284,13 +284,14 @@ func NewBackward(k *Fitted) (*Backward, error) {
 
 // MakesBias says that the gradient with respect to a bias is made with the others.
 func (s *Backward) MakesBias(of kernel.Bias) bool {
-	return s.DBias && of.Of(s.Problem) == &s.Problem.Bias
+	return s.DBias && of.At == attn.AtBias
 }
 
 func (s *Backward) Record(r *kernel.Recorder, g *kernel.Gradients) error {
-	dBias := s.DBias && g.DBias.Given()
+	to := &g.DScores[attn.AtBias]
+	dBias := s.DBias && to.Given()
 	v := Variant{Aligned: g.Aligned() && s.biasLies(&g.Scores), Output: g.DO.Aligned && g.O.Aligned, LSE: g.HasDLSE,
-		Accumulate: g.Accumulate, DBias: dBias, AlignedDBias: dBias && g.DBias.Aligned}
+		Accumulate: g.Accumulate, DBias: dBias, AlignedDBias: dBias && to.Aligned}
 	if s.Apart {
 		v.Output = g.Q.Aligned && g.K.Aligned
 	}
@@ -310,7 +311,7 @@ func (s *Backward) selfCheck(v Variant, of *ready) (wrong string, err error) {
 }
 
 // biasLies says whether the bias, if it is read in pieces of a row, lies so.
-func (s *program) biasLies(g *kernel.Scores) bool { return !s.WholeBias || g.Bias.Aligned }
+func (s *program) biasLies(g *kernel.Scores) bool { return !s.WholeBias || g.Of[attn.AtBias].Aligned }
 
 // tryBackward runs the pipelines of a pass on a small problem and says what is wrong with the gradients.
 func (s *program) tryBackward(v Variant, of *ready, by kernel.GradientVariant) (wrong string, err error) {
@@ -376,7 +377,7 @@ func ofGradients() (all []Variant) {
 func (s *Gradient) Record(r *kernel.Recorder, g *kernel.Gradients) error {
 	aligned := g.Q.Aligned && g.K.Aligned && g.V.Aligned && g.DO.Aligned && s.biasLies(&g.Scores)
 	p, err := s.ready(Variant{Aligned: aligned, Output: aligned, Accumulate: g.Accumulate, DBias: s.DBias,
-		AlignedDBias: s.DBias && g.DBias.Aligned})
+		AlignedDBias: s.DBias && g.DScores[attn.AtBias].Aligned})
 	if err != nil {
 		return err
 	}

@@ -58,7 +58,6 @@ type backwardPart struct {
 	label string // of its dispatches, and the name of its module
 	x, y  string // the gradients that it writes
 	tile  BackwardTile
-	grid  kernel.Grid
 	rows  kernel.RowBlocks
 }
 
@@ -82,16 +81,11 @@ func fitBackward(e *kernel.Env, problem *attn.Problem, t *kernel.Tuning) (*backw
 		return nil, err
 	}
 	// Of the seven products, four are of the kernel of keys. Forward has two.
-	if s.kv.grid, err = kernel.GridFor(e, s.kv.tile.groups(&p, true), 2*p.ForwardFLOPs(), kernel.ScalarPace, t); err != nil {
+	if s.kv.rows, err = s.kv.tile.blocks(true).Planned(e, &p, s.kv.tile.groups(&p, true), 2*p.ForwardFLOPs(), kernel.ScalarPace, "kv_",
+		t); err != nil {
 		return nil, err
 	}
-	if s.q.grid, err = kernel.GridFor(e, s.q.tile.groups(&p, false), 1.5*p.ForwardFLOPs(), kernel.ScalarPace, t); err != nil {
-		return nil, err
-	}
-	if s.kv.rows, err = s.kv.tile.blocks(true).Planned(&p, s.kv.grid, 1, "kv_", t); err != nil {
-		return nil, err
-	}
-	s.q.rows, err = s.q.tile.blocks(false).Planned(&p, s.q.grid, 1, "q_", t)
+	s.q.rows, err = s.q.tile.blocks(false).Planned(e, &p, s.q.tile.groups(&p, false), 1.5*p.ForwardFLOPs(), kernel.ScalarPace, "q_", t)
 	return s, err
 }
 
@@ -106,7 +100,7 @@ func (s *backward) pass(v pass.Variant) *pass.Pass {
 const tableOfKeys, tableOfQueries = 0, 1
 
 func (b *backwardPart) stage(p *attn.Problem, v pass.Variant, table int) pass.Stage {
-	return pass.Stage{Label: b.label, Module: b.label + "." + p.DType.Suffix(), Proves: true, Grid: b.grid, Idle: "Q",
+	return pass.Stage{Label: b.label, Module: b.label + "." + p.DType.Suffix(), Proves: true, Grid: b.rows.Grid, Idle: "Q",
 		Constants: b.tile.Constants(p, b.keys(), v.Aligned, v.Accumulate), Counts: pass.CountsOf(p, b.rows, table),
 		Args: pass.Args{As: pass.AsBackward, Problem: p, X: b.x, Y: b.y},
 		Bind: append(pass.BackwardViews.Inputs(), append(pass.BackwardViews.Gradients(v, b.x, b.y), pass.Scores(p, table)...)...)}
@@ -117,10 +111,9 @@ func (s *backward) selfCheck(v pass.Variant) (_ *pass.Pass, err error) {
 	p, small := selfCheckOf(s.problem, &s.kv.tile, &s.q.tile), *s
 	small.problem = &p
 	for _, b := range []*backwardPart{&small.kv, &small.q} {
-		if b.grid, err = kernel.NewGrid(b.tile.groups(&p, b.keys()), 0); err != nil {
+		if b.rows, err = b.rows.Small(b.tile.groups(&p, b.keys()), b.rows.Counted); err != nil {
 			return nil, err
 		}
-		b.rows = b.tile.blocks(b.keys()).Over(b.grid, 1, b.rows.Counted)
 	}
 	if small.delta, err = kernel.NewDeltaProgram(s.env, &p, kernel.NewTuning(nil)); err != nil {
 		return nil, err

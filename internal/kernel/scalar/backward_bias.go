@@ -71,14 +71,14 @@ func fitBias(e *kernel.Env, p *attn.Problem, of kernel.Bias) (s *biasGradient, e
 func (s *biasGradient) stage(v pass.Variant) pass.Stage {
 	p, to := s.problem, "D"+s.of.Name
 	return pass.Stage{Label: BiasLabel, Module: BiasLabel + "." + p.DType.Suffix(), Proves: true, Grid: s.grid, Idle: "Q",
-		Constants: BiasConstants(p, s.of.Of(p), &s.tile, v.Aligned, v.Accumulate),
+		Constants: BiasConstants(p, s.of.PerScore(p), &s.tile, v.Aligned, v.Accumulate),
 		Args:      pass.Args{As: pass.AsBackward, Problem: p, X: to},
 		Bind:      append(pass.BackwardViews.Inputs(), append(pass.BackwardViews.Gradients(v, to, ""), pass.Scores(p, 0)...)...)}
 }
 
 // groups is the number of workgroups for a problem.
 func (s *biasGradient) groups(p *attn.Problem) uint64 {
-	bias := s.of.Of(p)
+	bias := s.of.PerScore(p)
 	shape := bias.Shape(p)
 	n := uint64(shape[0]) * uint64(shape[1]) * uint64(attn.CeilDiv(p.KeyLen, s.tile.BC))
 	if bias.Own[2] {

@@ -30,7 +30,6 @@ type captured struct {
 	elements int
 	table    int // elements whose sums meet in shared memory: all or none
 	tile     BackwardTile
-	grid     kernel.Grid
 	rows     kernel.RowBlocks
 	log      int         // GROUPS_LOG of both shaders
 	ends     kernel.Grid // of backward_captured
@@ -75,11 +74,12 @@ func PlanCaptured(e *kernel.Env, problem *attn.Problem, by score.Gradient, of ke
 	}
 	const atomics = 4 // what sums cost beside the products, at worst
 	flops := atomics * 2 * p.AllHeads() * float64(p.QueryLen) * float64(p.KeyLen) * float64(p.HeadDim+p.ValueDim)
-	if s.grid, err = kernel.GridFor(e, s.tile.groups(&p, false), flops, kernel.ScalarPace, t); err != nil {
+	grid, err := kernel.GridFor(e, s.tile.groups(&p, false), flops, kernel.ScalarPace, t)
+	if err != nil {
 		return nil, err
 	}
-	s.rows = s.tile.blocks(false).Over(s.grid, 1, counted)
-	s.log = bits.Len32(s.grid.Total - 1)
+	s.rows = s.tile.blocks(false).Over(grid, 1, counted)
+	s.log = bits.Len32(grid.Total - 1)
 	if s.ends, err = kernel.NewGrid(uint64(attn.CeilDiv(s.elements, endsThreads)), 0); err != nil {
 		return nil, err
 	}
@@ -103,10 +103,9 @@ func (s *CapturedGradient) selfCheck(v pass.Variant) (*pass.Pass, error) {
 	kernel.PackSelfCheck(&p)
 	small.problem = &p
 	var err error
-	if small.grid, err = kernel.NewGrid(s.tile.groups(&p, false), 0); err != nil {
+	if small.rows, err = s.rows.Small(s.tile.groups(&p, false), false); err != nil {
 		return nil, err
 	}
-	small.rows = s.tile.blocks(false).Over(small.grid, 1, false)
 	delta, err := kernel.NewDeltaProgram(s.env, &p, kernel.NewTuning(nil))
 	if err != nil {
 		return nil, err
@@ -135,7 +134,7 @@ func (s *captured) over(v pass.Variant, sums bool) pass.Stage {
 	if sums {
 		table = s.table
 	}
-	return pass.Stage{Label: CapturedLabel, Module: CapturedLabel + "." + p.DType.Suffix(), Proves: true, Grid: s.grid, Idle: "Q",
+	return pass.Stage{Label: CapturedLabel, Module: CapturedLabel + "." + p.DType.Suffix(), Proves: true, Grid: s.rows.Grid, Idle: "Q",
 		Functions: &s.code, Constants: CapturedConstants(p, &s.tile, v.Aligned, sums, table, s.log, s.rounded),
 		Counts: pass.CountsOf(p, s.rows, 0), Args: pass.Args{As: pass.AsBackward, Problem: p},
 		Bind: append(pass.BackwardViews.Inputs(), append(pass.Scores(p, 0),

@@ -29,7 +29,6 @@ type jvp struct {
 	env     *kernel.Env
 	problem *attn.Problem
 	tile    BackwardTile
-	grid    kernel.Grid
 	rows    kernel.RowBlocks
 }
 
@@ -51,17 +50,14 @@ func fitJVP(e *kernel.Env, problem *attn.Problem, t *kernel.Tuning) (s *jvp, err
 	if s.tile, err = ChooseBackwardTile(&e.Caps, &p, "q_", t); err != nil {
 		return nil, err
 	}
-	if s.grid, err = kernel.GridFor(e, s.tile.groups(&p, false), kernel.JVPWork*p.ForwardFLOPs(), kernel.ScalarPace, t); err != nil {
-		return nil, err
-	}
-	s.rows, err = s.tile.blocks(false).Planned(&p, s.grid, 1, "", t)
+	s.rows, err = s.tile.blocks(false).Planned(e, &p, s.tile.groups(&p, false), kernel.JVPWork*p.ForwardFLOPs(), kernel.ScalarPace, "", t)
 	return s, err
 }
 
 func (s *jvp) pass(v pass.Variant) *pass.Pass {
 	p := s.problem
 	return pass.JVPViews.JVPOf(s.env, p, v, s.rows, pass.Stage{Label: jvpLabel, Module: jvpLabel + "." + p.DType.Suffix(), Proves: true,
-		Grid: s.grid, Constants: s.tile.JVPConstants(p, v)})
+		Grid: s.rows.Grid, Constants: s.tile.JVPConstants(p, v)})
 }
 
 // JVPConstants are the specialization constants of scalar_jvp.
@@ -74,9 +70,8 @@ func (t *BackwardTile) JVPConstants(p *attn.Problem, v pass.Variant) kernel.Cons
 func (s *jvp) selfCheck(v pass.Variant) (_ *pass.Pass, err error) {
 	p, small := selfCheckOf(s.problem, &s.tile), *s
 	small.problem = &p
-	if small.grid, err = kernel.NewGrid(s.tile.groups(&p, false), 0); err != nil {
+	if small.rows, err = s.rows.Small(s.tile.groups(&p, false), s.rows.Counted); err != nil {
 		return nil, err
 	}
-	small.rows = s.tile.blocks(false).Over(small.grid, 1, s.rows.Counted)
 	return small.pass(v), nil
 }
