@@ -57,7 +57,7 @@ func TestMain(m *testing.M) {
 }
 
 // compiled builds a C program against the library, with every warning an error, and gives its path.
-func compiled(t *testing.T, source string) string {
+func compiled(t *testing.T, source string, flags ...string) string {
 	t.Helper()
 	if runtime.GOOS == "windows" {
 		t.Skip("the library is found by rpath")
@@ -65,8 +65,8 @@ func compiled(t *testing.T, source string) string {
 	dir, err := library()
 	require.NoError(t, err)
 	program := filepath.Join(t.TempDir(), "program")
-	run(t, "cc", "-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-O1", "-I"+dir, "-o", program, source, "-L"+dir, "-lvkattn",
-		"-lm", "-Wl,-rpath,"+dir)
+	run(t, append([]string{"cc", "-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-O2", "-I" + dir, "-o", program, source,
+		"-L" + dir, "-lvkattn", "-lm", "-Wl,-rpath," + dir}, flags...)...)
 	return program
 }
 
@@ -89,6 +89,17 @@ func TestCProgram(t *testing.T) {
 	out := run(t, onDriver(compiled(t, "../../examples/c/attention.c"))...)
 	require.Equal(t, 4, strings.Count(out, "largest difference"), out)
 	require.NotContains(t, out, "TOO LARGE")
+	t.Log(out)
+}
+
+// TestCBuffers: the other program of examples/c has a device and buffers of its own, and its queue is locked around submissions.
+func TestCBuffers(t *testing.T) {
+	needDevice(t)
+	if runtime.GOOS != "linux" {
+		t.Skip("it opens libvulkan.so.1")
+	}
+	out := run(t, onDriver(compiled(t, "../../examples/c/buffers.c", "-I../../vk/include", "-ldl"))...)
+	require.Contains(t, out, "largest difference")
 	t.Log(out)
 }
 
@@ -172,7 +183,8 @@ func prototypes(header string) map[string]string {
 
 // TestLinesFit: no line of C or Python here is wider than 140 columns, as none of Go is.
 func TestLinesFit(t *testing.T) {
-	for _, path := range []string{"vkattn.h", "testdata/refuse.c", "../../examples/c/attention.c", "../../examples/python/attention.py"} {
+	for _, path := range []string{"vkattn.h", "testdata/refuse.c", "../../examples/c/attention.c", "../../examples/c/buffers.c",
+		"../../examples/python/attention.py"} {
 		data, err := os.ReadFile(path)
 		require.NoError(t, err)
 		for i, line := range strings.Split(string(data), "\n") {
