@@ -83,6 +83,7 @@ race:
 	@tools/test.sh -race -short $(TESTFLAGS) ./vk ./pipeline
 	@tools/test.sh -race -short -run 'BesideUse|EndsWaits|UseAfterClose|Verdicts|Transfers|TestZeroValues|KnownFile' $(TESTFLAGS) ./flash
 	@tools/test.sh -race -short -run 'Goroutines|StepInFlight|Moves|Misuse' $(TESTFLAGS) ./flash/kvcache ./flash/hostmem
+	@tools/test.sh -race -short -run TestThreads $(TESTFLAGS) ./cmd/libvkattn/internal/door
 
 shaders:
 	tools/glslc.sh

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"unsafe"
 
@@ -150,4 +152,42 @@ func TestMemoryThatIsNotThere(t *testing.T) {
 		require.Equal(t, Panicked, status, "%s: %s", name, text)
 		require.NoError(t, SDPAForward(device, Options{}, good()))
 	}
+}
+
+// TestThreads: functions may be called from all threads at a time, a device and a cache closed while they are in use; of those that close
+// one and the same, one succeeds.
+func TestThreads(t *testing.T) {
+	h := devices.add(&device{Device: flashtest.Device(t), attached: true})
+	require.NoError(t, SDPAForward(h, Options{}, good()))
+	c := testCache(t, h)
+	var passes, closedDevice, closedCache atomic.Int64
+	var all sync.WaitGroup
+	for i := range 8 {
+		all.Go(func() {
+			for n := range 6 {
+				s, err := AddSequence(c)
+				if err == nil {
+					_ = Step(c, []Request{{Sequence: s, Tokens: 1}})
+					_ = FreeSequence(c, s)
+				}
+				switch status, text := Enter("f", func() error { return SDPAForward(h, Options{}, good()) }); status {
+				case OK:
+					passes.Add(1)
+				case Closed:
+				default:
+					t.Errorf("thread %d, pass %d: %v: %s", i, n, status, text)
+				}
+			}
+			if CloseCache(c) == nil {
+				closedCache.Add(1)
+			}
+			if Close(h) == nil {
+				closedDevice.Add(1)
+			}
+		})
+	}
+	all.Wait()
+	require.GreaterOrEqual(t, passes.Load(), int64(6))
+	require.EqualValues(t, 1, closedCache.Load())
+	require.EqualValues(t, 1, closedDevice.Load())
 }
