@@ -3,7 +3,9 @@
 # make test-all the same with the whole suite, a quarter to three quarters of an hour where a CPU is the device
 # make race     tests of what goroutines share, under the race detector
 # make build    bin/vkattn
+# make lib      bin/libvkattn.so and bin/vkattn.h, the C interface (docs/c.md)
 # make test-view  tests of windows, on displays of their own (sets up X11's headers, Xvfb, xdotool and twm on Debian and Ubuntu)
+# make test-lib   the C interface: builds it, and programs in C and Python that call it, and runs these, within a minute
 # make test-mpi   tests of ranks that are processes, joined by MPI (sets up Open MPI on Debian and Ubuntu)
 # make test-swiftshader  every option of the fp32 kernels on SwiftShader, a second CPU driver, a minute and a half (Debian only)
 # make view     bin/vkattn with its window, and bin/viewer: `tools/run.sh bin/vkattn view` (sets up X11's headers on Debian and Ubuntu)
@@ -14,10 +16,15 @@
 # make cross    go build and go vet without cgo for Windows, macOS and Linux on other processors
 # make clean    remove what make built here (not the cache in ~/.cache/vkattn)
 
-.PHONY: build view bench test test-all test-view test-mpi test-swiftshader test-nocgo cross race shaders lint windows clean
+.PHONY: build lib view bench test test-all test-lib test-view test-mpi test-swiftshader test-nocgo cross race shaders lint windows clean
 
 build:
 	go build -o bin/vkattn ./cmd/vkattn
+
+lib:
+	go build -buildmode=c-shared -o bin/libvkattn.so ./cmd/libvkattn
+	@rm -f bin/libvkattn.h # cgo's, which has no comments
+	cp cmd/libvkattn/vkattn.h bin/vkattn.h
 
 view:
 	@tools/setup.sh --window
@@ -36,6 +43,10 @@ test:
 test-all:
 	@tools/setup.sh
 	@tools/test.sh $(TESTFLAGS)
+
+test-lib: lib
+	@tools/setup.sh
+	@tools/test.sh -short $(TESTFLAGS) ./cmd/libvkattn
 
 test-view:
 	@tools/setup.sh --display
@@ -90,6 +101,7 @@ race:
 	@tools/test.sh -race -short $(TESTFLAGS) ./vk ./pipeline
 	@tools/test.sh -race -short -run 'BesideUse|EndsWaits|UseAfterClose|Verdicts|Transfers|TestZeroValues|KnownFile' $(TESTFLAGS) ./flash
 	@tools/test.sh -race -short -run 'Goroutines|StepInFlight|Moves|Misuse' $(TESTFLAGS) ./flash/kvcache ./flash/hostmem
+	@tools/test.sh -race -short -run TestThreads $(TESTFLAGS) ./cmd/libvkattn/internal/door
 
 shaders:
 	tools/glslc.sh

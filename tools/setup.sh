@@ -8,6 +8,7 @@
 #   tools/setup.sh --window   headers and libraries that a program with a window is built with (make view), likewise
 #   tools/setup.sh --display  those, and Xvfb, xdotool and twm, for the tests of windows, likewise
 #   tools/setup.sh --mpi      Open MPI's headers and mpirun, for ranks that are processes, likewise
+#   tools/setup.sh --numpy    a Python with NumPy, for the test of the library from Python, likewise
 #
 # A GPU with a Vulkan driver is used as it is. Without one, programs run on Mesa's CPU driver, lavapipe:
 #   Debian   a recent one (it has cooperative matrices, which Debian 12's lacks) with the validation layers is unpacked into
@@ -27,8 +28,8 @@ system=$(uname -s)
 
 mode=${1:-}
 case $mode in
-'' | --exec | --browser | --window | --display | --mpi) ;;
-*) sed -n '2,22s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+'' | --exec | --browser | --window | --display | --mpi | --numpy) ;;
+*) sed -n '2,23s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac
 
 say() { printf 'setup: %s\n' "$*" >&2; }
@@ -245,11 +246,21 @@ mpi() {
   note "$(mpirun --version | head -n 1)"
 }
 
+# numpy makes sure of a Python with NumPy: the user's, or the system's.
+numpy() {
+  local python
+  have() { for python in python3 /usr/bin/python3; do "$python" -c 'import numpy' 2>/dev/null && command -v "$python" && return; done; return 1; }
+  have >/dev/null || apt_install python3 python3-numpy && have >/dev/null ||
+    { say "no NumPy, and it could not be installed: the test of the library from Python will skip"; return 1; }
+  note "NumPy of $(have)"
+}
+
 case $mode in
 --browser) browser; exit ;;
 --window) need_go; need_cc; window; exit ;;
 --display) need_go; need_cc; window && display; exit ;;
 --mpi) need_go; need_cc; mpi; exit ;;
+--numpy) numpy; exit ;;
 esac
 
 need_go
