@@ -353,16 +353,30 @@ func (s *sample) once(ctx context.Context, d *flash.Device, plan *Plan, out *res
 
 // passes computes both passes of a rank, and puts its part into results.
 func (s *sample) passes(ctx context.Context, plan *Plan, x *tensors, out *results, accumulate bool) error {
-	f := flash.Forward{Q: x.q, K: x.k, V: x.v, O: x.o, LSE: x.lse, Seed: s.seed, Offset: s.dropOffset, QueryStarts: x.queryStarts,
-		KeyStarts: x.keyStarts, QueryLengths: x.queryLengths, KeyLengths: x.keyLengths, Sinks: x.sinks, Bias: x.bias, Mask: x.mask,
-		Captured: x.captured, Blocks: x.blocks, MaxLogit: x.maxLogit}
-	if err := plan.Forward(ctx, f); err != nil {
+	if err := plan.Forward(ctx, s.forward(x)); err != nil {
 		return fmt.Errorf("forward: %w", err)
 	}
-	if err := plan.Backward(ctx, flash.Backward{Forward: f, DO: x.do, DLSE: x.dlse, DQ: x.dq, DK: x.dk, DV: x.dv, DSinks: x.dsinks,
-		DBias: x.dbias, DCaptured: x.dcaptured, Accumulate: accumulate}); err != nil {
+	if err := plan.Backward(ctx, s.backward(x, accumulate)); err != nil {
 		return fmt.Errorf("backward: %w", err)
 	}
+	return s.collect(ctx, plan, x, out)
+}
+
+// forward is the arguments of a forward pass.
+func (s *sample) forward(x *tensors) flash.Forward {
+	return flash.Forward{Q: x.q, K: x.k, V: x.v, O: x.o, LSE: x.lse, Seed: s.seed, Offset: s.dropOffset, QueryStarts: x.queryStarts,
+		KeyStarts: x.keyStarts, QueryLengths: x.queryLengths, KeyLengths: x.keyLengths, Sinks: x.sinks, Bias: x.bias, Mask: x.mask,
+		Captured: x.captured, Blocks: x.blocks, MaxLogit: x.maxLogit}
+}
+
+// backward is the arguments of a backward pass.
+func (s *sample) backward(x *tensors, accumulate bool) flash.Backward {
+	return flash.Backward{Forward: s.forward(x), DO: x.do, DLSE: x.dlse, DQ: x.dq, DK: x.dk, DV: x.dv, DSinks: x.dsinks,
+		DBias: x.dbias, DCaptured: x.dcaptured, Accumulate: accumulate}
+}
+
+// collect puts a rank's part into results.
+func (s *sample) collect(ctx context.Context, plan *Plan, x *tensors, out *results) error {
 	for _, f := range []struct {
 		to    ref.Array
 		from  *flash.Tensor
