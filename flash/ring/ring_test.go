@@ -50,7 +50,7 @@ func openDevice(t testing.TB, opts ...flash.DeviceOption) *flash.Device {
 	return d
 }
 
-// devices are opened once for all tests of the package: a rank has one of its own, on the same GPU if there is but one.
+// devices are opened once for all tests of the package: a rank has one of its own, of the machine's GPUs in turn, as ring.Open opens them.
 var opened struct {
 	sync.Mutex
 	devices  []*flash.Device
@@ -68,9 +68,10 @@ func sharedDevices(t testing.TB, n int) []*flash.Device {
 			opened.messages = append(opened.messages, m)
 			opened.Unlock()
 		}
-		d, err := flash.Open(flash.WithoutDiskCache(), flash.WithValidation(message))
+		rank := len(opened.devices)
+		d, err := OpenRank(rank, rank+1, true, flash.WithoutDiskCache(), flash.WithValidation(message))
 		if vktest.Unvalidated(err) {
-			d, err = flash.Open(flash.WithoutDiskCache())
+			d, err = OpenRank(rank, rank+1, true, flash.WithoutDiskCache())
 		}
 		if err != nil {
 			if os.Getenv("VKATTN_REQUIRE_DEVICE") == "1" || errors.Is(err, vk.ErrLayerMissing) {
