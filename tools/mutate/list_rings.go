@@ -87,4 +87,10 @@ var ringMutants = []Mutant{
 		Breaks: "a rank in a gathering is not told that another has failed",
 		Kill:   []Killer{in("./flash/ring", "TestKilledRanks")},
 	},
+	{
+		ID: "ring-leaves-recordings", File: "flash/ring/pass.go",
+		Old: "err = errors.Join(err, r.Close())", New: "_ = r",
+		Breaks: "closed plans leave the recordings of their sums on the device",
+		Kill:   []Killer{in("./flash/ring", "TestCloseLeavesNothing")},
+	},
 }
