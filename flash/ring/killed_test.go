@@ -303,7 +303,7 @@ func (k *killed) kill(t *testing.T, r *rand.Rand, by ending, phase string, to *f
 	case loses:
 		limit = 4 * time.Minute // its kernels are compiled anew
 		faults := vk.NewFaults()
-		devices[victim] = openDevice(t, flash.WithFaults(faults))
+		devices[victim] = openDevice(t, flash.WithFaults(faults), flash.WithDevice(strconv.Itoa(devices[victim].Info().Index)))
 		kind, n := [...]string{"submit", "wait"}[r.IntN(2)], 1+r.IntN(3)
 		m.lose = func() error { return faults.Arm(kind, n, vk.ErrDeviceLost) }
 	}
