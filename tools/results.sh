@@ -105,7 +105,7 @@ ranks() { # rows that are there are not run again, and each problem once on one 
   timeout -s INT "$limit" "$vkattn" info --links > "$dir/$name-links.txt" || echo "  status $?"
   for n in $counts; do
     over=(--over ring,heads)
-    [ "$n" -lt 4 ] || over=(--over ring,heads,both --per-host $((n / 2)))
+    [ "$n" -lt 4 ] || [ $((n % 2)) = 1 ] || over=(--over ring,heads,both --per-host $((n / 2)))
     bench ranks --ranks "$n" "${try[@]}" "${over[@]}" "${sizes[@]}" --seq "$short,$long" --causal
     bench ranks --ranks "$n" "${try[@]}" "${over[@]}" "${sizes[@]}" --seq "$short" --causal=false
     bench ranks --ranks "$n" "${try[@]}" "${sizes[@]}" --kv-heads 4 --seq "$short" --causal
