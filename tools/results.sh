@@ -12,9 +12,9 @@
 #     scores      functions, windows, masks, sinks and biases of scores, beside FlashAttention-2 and the memory-efficient kernel
 #     packed      packed sequences beside FlashAttention-2      paged, rows     keys in pages; appending, rotation, merging
 #     guard       a shape or two of every family of kernels, for vkattn compare --relative
-#     ranks       several GPUs of one machine, named alone: rings and heads over 2, 4 and 8 of them, as far as there are so many, and
-#                 links. RANKS="2 4" says how many; TRY=1 takes small sizes and lets ranks share a device; with MPIRUN=mpirun, VKATTN
-#                 built with -tags mpi, ranks are processes too
+#     ranks       several GPUs of one machine, named alone: rings and heads over 2, 4 and 8 of them, as far as there are so many, from 4
+#                 on both, as two hosts with half of the ranks each, and links. RANKS="2 4" says how many; TRY=1 takes small sizes and
+#                 lets ranks share a device; with MPIRUN=mpirun, VKATTN built with -tags mpi, ranks are processes too
 #
 # NAME (gpu) begins the files' names, VKATTN is the command (bin/vkattn), PEER the peer's command; without PyTorch and CUDA set
 # PEER= and there are no peer's rows. LIMIT is the longest a command of a step may take (300 s; of verify twice that); an
@@ -96,21 +96,24 @@ scalar()  {
   bench forward-scalar --suite forward --impl flash,standard --tier scalar --limit 500ms
 }
 
-ranks() { # of a machine with four GPUs some eight minutes; rows that are there are not run again
-  local counts=${RANKS:-} n over sizes short long gpus try=()
+ranks() { # rows that are there are not run again, and each problem once on one device; of four GPUs some six minutes, by what one takes
+  local counts=${RANKS:-} n over sizes short long gpus mpi try=()
   gpus=$("$vkattn" info --json | grep -c '^    "device"' || true)
   [ -n "$counts" ] || for n in 2 4 8; do [ "$n" -gt "$gpus" ] && [ "$n" -gt 2 ] || counts+=" $n"; done
   sizes=(--heads 16 --head-dim 128 --pass both) short=32k long=128k,512k
   [ -z "${TRY:-}" ] || try=(--share-device) sizes=(--heads 8 --head-dim 8 --pass both) short=64 long=128
   timeout -s INT "$limit" "$vkattn" info --links > "$dir/$name-links.txt" || echo "  status $?"
   for n in $counts; do
-    for over in ring heads; do
-      bench ranks --ranks "$n" "${try[@]}" --over "$over" "${sizes[@]}" --seq "$short,$long" --causal
-      bench ranks --ranks "$n" "${try[@]}" --over "$over" "${sizes[@]}" --seq "$short" --causal=false
-    done
+    over=(--over ring,heads)
+    [ "$n" -lt 4 ] || [ $((n % 2)) = 1 ] || over=(--over ring,heads,both --per-host $((n / 2)))
+    bench ranks --ranks "$n" "${try[@]}" "${over[@]}" "${sizes[@]}" --seq "$short,$long" --causal
+    bench ranks --ranks "$n" "${try[@]}" "${over[@]}" "${sizes[@]}" --seq "$short" --causal=false
     bench ranks --ranks "$n" "${try[@]}" "${sizes[@]}" --kv-heads 4 --seq "$short" --causal
-    [ -z "${MPIRUN:-}" ] || timeout -s INT "$limit" "$MPIRUN" -n "$n" "$vkattn" bench --mpi "${try[@]}" "${sizes[@]}" --seq "$short,${long%,*}" \
-      --causal --append --out "$dir/$name-ranks-mpi.jsonl" || echo "  status $?"
+    # Processes cannot append: each number of them has a file, which is kept once it is whole.
+    mpi=$dir/$name-ranks-mpi-$n.jsonl
+    [ -n "${MPIRUN:-}" ] && [ ! -e "$mpi" ] || continue
+    timeout -s INT "$limit" "$MPIRUN" -n "$n" "$vkattn" bench --mpi "${try[@]}" "${over[@]}" "${sizes[@]}" --seq "$short,${long%,*}" \
+      --causal --force --out "$mpi.new" && mv "$mpi.new" "$mpi" || echo "  status $?"
   done
 }
 

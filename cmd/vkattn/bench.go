@@ -81,6 +81,7 @@ Suites:
   vkattn bench --impl flash --seq 1k --tuning br=64,bc=64 --tuning br=128,bc=64
   vkattn bench --ranks 2 --heads 16 --head-dim 128 --seq 32k,128k --causal --pass both --out rings.jsonl
   vkattn bench --ranks 2 --over auto --seq 32k --causal --trace trace.json
+  vkattn bench --ranks 4 --over ring,heads,both --per-host 2 --seq 128k --causal --pass both --out rings.jsonl --append
   mpirun -n 2 vkattn bench --mpi --heads 16 --head-dim 128 --seq 32k --causal
   vkattn bench --from-host --heads 16 --head-dim 128 --seq 256k --causal --pass both`,
 		RunE: func(cmd *cobra.Command, args []string) error { return runBench(cmd, &f, args) },

@@ -25,9 +25,16 @@ type rankFlags struct {
 	share bool
 	host  bool
 	mpi   bool
-	over  string
+	over  []string
+	hosts int // ranks of each
 	links string
 }
+
+// overRing says whether a ring is asked for, and nothing else.
+func (f *rankFlags) overRing() bool { return slices.Equal(f.over, []string{result.OverRing}) }
+
+// about says whether flags are set that are about several devices.
+func (f *rankFlags) about() bool { return !f.overRing() || f.links != "" || f.hosts != 0 }
 
 func (f *rankFlags) add(cmd *cobra.Command) {
 	cmd.Flags().IntVar(&f.ranks, "ranks", 0, "spread each sequence over so many devices of this machine, beside the same on one: ring "+
@@ -35,9 +42,13 @@ func (f *rankFlags) add(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&f.mpi, "mpi", false, "ranks are the processes that mpirun has started, with the GPUs of their host in turn "+
 		"(needs a vkattn built with -tags mpi)")
 	cmd.Flags().BoolVar(&f.share, "share-device", false, "with --ranks or --mpi: ranks beyond the number of devices share them")
-	cmd.Flags().StringVar(&f.over, "over", result.OverRing, "`what` goes from rank to rank: ring (keys and values), heads (all tokens of "+
-		"a rank's share of the heads), or auto: what the plan predicts to be faster, from the speed of one device and of the slowest link")
-	cmd.Flags().StringVar(&f.links, "links", "", "`file` of 'vkattn info --links --json', for --over auto (default: links are measured)")
+	cmd.Flags().StringSliceVar(&f.over, "over", []string{result.OverRing}, "`list` of what goes from rank to rank: ring (keys and "+
+		"values), heads (all tokens of a rank's share of the heads), both (heads within hosts of --per-host ranks, keys and values "+
+		"between hosts), auto: what the plan predicts to be faster, ring or heads, from the speed of one device and of the slowest link")
+	cmd.Flags().IntVar(&f.hosts, "per-host", 0, "with --over both: `number` of ranks of a host, 0 to n-1 of the first; devices of one "+
+		"machine can stand for several hosts")
+	cmd.Flags().StringVar(&f.links, "links", "", "`file` of 'vkattn info --links --json', for predictions and --over auto (default: links "+
+		"are measured)")
 	cmd.Flags().BoolVar(&f.host, "from-host", false, "keys and values come from memory of the host in blocks, on one device, beside the "+
 		"same with them resident")
 }
@@ -57,7 +68,7 @@ func ringGrid(cpu bool) result.Grid {
 
 // spread says whether the flags ask for several devices.
 func (f *benchFlags) spread() bool {
-	return f.over.over != result.OverRing || f.over.links != "" || f.over.ranks != 0 || f.over.share || f.over.host || f.over.mpi ||
+	return f.over.about() || f.over.ranks != 0 || f.over.share || f.over.host || f.over.mpi ||
 		f.suite == ringSuite
 }
 
@@ -87,8 +98,8 @@ func (f *benchFlags) checkSpread(cmd *cobra.Command) error {
 		return errors.New("--mpi has as many ranks as mpirun has started: it does not go with --ranks and --from-host")
 	case f.over.host && (f.over.ranks > 1 || f.over.share || f.suite == ringSuite):
 		return errors.New("--from-host is of one device: it does not go with --ranks")
-	case f.over.host && (f.over.over != result.OverRing || f.over.links != ""):
-		return errors.New("--over and --links are about several devices: they do not go with --from-host")
+	case f.over.host && f.over.about():
+		return errors.New("--over, --per-host and --links are about several devices: they do not go with --from-host")
 	case f.over.mpi && f.appendTo:
 		return errors.New("--append does not go with --mpi: one process alone knows the file's rows, and all measure")
 	case f.appendTo && f.trace != "":
@@ -97,16 +108,56 @@ func (f *benchFlags) checkSpread(cmd *cobra.Command) error {
 		return errors.New("--share-device is about --ranks, which is not given")
 	case f.suite != "" && f.suite != ringSuite:
 		return fmt.Errorf("--suite %s is of one device: --ranks takes sizes, or --suite %s", f.suite, ringSuite)
-	case f.over.ranks == 0 && (f.over.over != result.OverRing || f.over.links != "") && !f.over.mpi && f.suite != ringSuite:
-		return errors.New("--over and --links are about --ranks, which is not given")
-	case !slices.Contains(ranks.Overs, f.over.over):
-		return fmt.Errorf("--over %q: it must be one of %s", f.over.over, strings.Join(ranks.Overs, ", "))
-	case f.over.links != "" && f.over.over != ranks.OverAuto:
-		return errors.New("--links is what --over auto chooses from")
+	case f.over.ranks == 0 && f.over.about() && !f.over.mpi && f.suite != ringSuite:
+		return errors.New("--over, --per-host and --links are about --ranks, which is not given")
+	}
+	if err := f.over.checkOver(); err != nil {
+		return err
+	}
+	switch {
+	case f.over.ranks > 0 && f.over.checkHosts(f.over.ranks) != nil:
+		return f.over.checkHosts(f.over.ranks)
 	case f.format != "table" && f.format != "json":
 		return fmt.Errorf("--format %s: with --ranks it must be table or json", f.format)
 	}
 	return f.checkOut()
+}
+
+// checkOver says what --over and --per-host cannot be, for whatever number of ranks.
+func (f *rankFlags) checkOver() error {
+	for i, over := range f.over {
+		switch {
+		case !slices.Contains(ranks.Overs, over):
+			return fmt.Errorf("--over %q: it must be one of %s", over, strings.Join(ranks.Overs, ", "))
+		case slices.Contains(f.over[:i], over):
+			return fmt.Errorf("--over names %s twice", over)
+		}
+	}
+	both := slices.Contains(f.over, result.OverBoth)
+	switch {
+	case len(f.over) == 0:
+		return fmt.Errorf("--over is empty: it must be of %s", strings.Join(ranks.Overs, ", "))
+	case both && f.hosts == 0:
+		return errors.New("--over both needs --per-host, the number of ranks of a host")
+	case !both && f.hosts != 0:
+		return errors.New("--per-host is about --over both, which is not given")
+	}
+	return nil
+}
+
+// checkHosts says whether so many ranks are several hosts of several ranks.
+func (f *rankFlags) checkHosts(n int) error {
+	switch {
+	case f.hosts == 0:
+		return nil
+	case f.hosts < 0 || n%f.hosts != 0:
+		return fmt.Errorf("--per-host %d: it must divide the number of ranks, %d", f.hosts, n)
+	case f.hosts == 1:
+		return errors.New("--per-host 1: it must be at least 2, for hosts of one rank are --over ring")
+	case f.hosts == n:
+		return fmt.Errorf("--per-host %d: it must be less than the number of ranks, %d, for one host is --over heads", f.hosts, n)
+	}
+	return nil
 }
 
 // runSpread measures attention over several devices beside the same on one.
@@ -166,6 +217,9 @@ func runSpread(cmd *cobra.Command, f *benchFlags, args []string) (err error) {
 			closeDevice(stderr, d)
 		}
 	}()
+	if err := f.over.checkHosts(s.n); err != nil { // of --mpi and the suite, whose ranks were not known
+		return usage(cmd, err)
+	}
 	s.cpu = bench.IsCPU(s.devices[0].Info())
 	grid := ringGrid(s.cpu).Override(given)
 	if given.Passes != (result.Passes{}) {
@@ -184,11 +238,6 @@ func runSpread(cmd *cobra.Command, f *benchFlags, args []string) (err error) {
 		return err
 	}
 	defer s.close()
-	if f.over.over == ranks.OverAuto && f.over.links == "" {
-		if err := s.measureLink(ctx); err != nil {
-			return err
-		}
-	}
 	results, runErr := s.run(ctx, cases, grid.Passes.Bwd, stdout)
 	if f.format == "table" && len(results) > 0 {
 		fmt.Fprintf(stdout, "%s, %s\n\n%s\n", s.devices[0].Info().Name, count(s.n, "rank"),
@@ -227,6 +276,7 @@ type spreadRun struct {
 	header    result.Header
 	out       *result.OutFile // nil: none
 	earlier   []result.RingRow
+	alone     ranks.Alone
 	trace     bench.Trace
 	traceFile *result.OutFile // nil: none
 }
@@ -266,8 +316,21 @@ func (s *spreadRun) openFiles(ctx context.Context) (err error) {
 	}
 	if s.out.Earlier != nil {
 		s.earlier = s.out.Earlier.Rings
+		s.know(s.out.Earlier)
 	}
 	return result.NewWriter(s.out).Line(s.header)
+}
+
+// know takes over what earlier rows have of one device, where this program and this driver have measured all of the file.
+func (s *spreadRun) know(file *result.File) {
+	for _, h := range file.Headers {
+		if h.VKAttn != s.header.VKAttn || h.Device != s.header.Device || h.Driver != s.header.Driver {
+			return
+		}
+	}
+	for i := range file.Rings {
+		s.alone.Add(&file.Rings[i])
+	}
 }
 
 func (s *spreadRun) close() {
@@ -279,86 +342,99 @@ func (s *spreadRun) close() {
 }
 
 // had says whether the --out file has a row already.
-func (s *spreadRun) had(p flash.Problem, backward bool) bool {
+func (s *spreadRun) had(p flash.Problem, over string, backward bool) bool {
 	p, err := p.Normalize()
 	if err != nil {
 		return false
 	}
 	return slices.ContainsFunc(s.earlier, func(r result.RingRow) bool {
-		over := r.Over == s.f.over.over && !r.Chosen
+		same := r.Over == over && !r.Chosen && (over != result.OverBoth || r.PerHost == s.f.over.hosts)
 		switch {
 		case s.f.over.host:
-			over = r.Over == result.OverHost
-		case s.f.over.over == ranks.OverAuto:
-			over = r.Chosen
+			same = r.Over == result.OverHost
+		case over == ranks.OverAuto:
+			same = r.Chosen
 		}
-		return over && r.Error == "" && r.Of(s.devices[0].Info().Name, p.String(), s.n) && (r.Bwd.Ranks > 0 || !backward)
+		return same && r.Error == "" && r.Of(s.devices[0].Info().Name, p.String(), s.n) && (r.Bwd.Ranks > 0 || !backward)
 	})
 }
 
-// run measures the cases one after the other, and writes each.
+// run measures the cases one after the other, each with all that goes from rank to rank, and writes each.
 func (s *spreadRun) run(ctx context.Context, cases []result.Case, backward bool, stdout io.Writer) (results []result.RingRow, err error) {
 	bar := newBar(s.stderr, s.f.quiet || !s.first)
 	defer bar.done()
-	skipped := 0
+	skipped, n := 0, len(cases)*len(s.f.over.over)
 	for i, c := range cases {
-		bar.step(i+1, len(cases), c.String())
 		p, err := c.Problem()
 		if err != nil {
 			return results, err
 		}
-		if s.had(p, backward) {
-			skipped++
-			continue
-		}
-		o := ranks.Options{Backward: backward, Stream: s.f.over.host, Runs: 5, Least: time.Second, Timeout: 5 * time.Minute,
-			Over: s.f.over.over, Link: s.link}
-		var lanes [2][]result.RingLane
-		o.Lanes = func(backward bool, all []result.RingLane) {
-			if backward {
-				lanes[1] = all
-			} else {
-				lanes[0] = all
+		for j, over := range s.f.over.over {
+			bar.step(i*len(s.f.over.over)+j+1, n, c.String())
+			if s.had(p, over, backward) {
+				skipped++
+				continue
 			}
-		}
-		var r result.RingRow
-		if s.comm != nil {
-			r = ranks.MeasureProcesses(ctx, s.comm, s.devices[0], p, o)
-		} else {
-			r = ranks.Measure(ctx, s.devices, p, o)
-		}
-		if ctx.Err() != nil {
-			return results, nil
-		}
-		r.Library = "vkattn " + version()
-		results = append(results, r)
-		for i, all := range lanes {
-			if all != nil && s.traceFile != nil {
-				s.trace.AddRing(r, i == 1, all)
-			}
-		}
-		if s.out != nil {
-			if err := result.NewWriter(s.out).Line(r); err != nil {
+			r, err := s.row(ctx, p, over, backward, stdout)
+			if err != nil || ctx.Err() != nil {
 				return results, err
 			}
-		}
-		if s.f.format == "json" {
-			if err := result.NewWriter(stdout).Line(r); err != nil {
-				return results, err
+			results = append(results, r)
+			if r.Error != "" && s.comm != nil {
+				return results, nil // the communicator serves no more
 			}
-		}
-		if r.Error != "" && s.comm != nil {
-			return results, nil // the communicator serves no more
 		}
 	}
 	bar.done()
 	if skipped > 0 {
-		fmt.Fprintf(s.stderr, "%s of %d in %s already\n", count(skipped, "row"), len(cases), s.f.out)
+		fmt.Fprintf(s.stderr, "%s of %d in %s already\n", count(skipped, "row"), n, s.f.out)
 	}
 	return results, nil
 }
 
-// measureLink measures what a plan chooses from; other processes are waited for a minute.
+// row measures one case, and writes it.
+func (s *spreadRun) row(ctx context.Context, p flash.Problem, over string, backward bool, stdout io.Writer) (r result.RingRow, err error) {
+	if s.link == (ranks.Link{}) && !s.f.over.host {
+		if err := s.measureLink(ctx); err != nil {
+			return r, err
+		}
+	}
+	o := ranks.Options{Backward: backward, Stream: s.f.over.host, Runs: 5, Least: time.Second, Most: 10 * time.Second,
+		Timeout: 5 * time.Minute, Over: over, PerHost: s.f.over.hosts, Link: s.link, Alone: &s.alone}
+	var lanes [2][]result.RingLane
+	o.Lanes = func(backward bool, all []result.RingLane) {
+		if backward {
+			lanes[1] = all
+		} else {
+			lanes[0] = all
+		}
+	}
+	if s.comm != nil {
+		r = ranks.MeasureProcesses(ctx, s.comm, s.devices[0], p, o)
+	} else {
+		r = ranks.Measure(ctx, s.devices, p, o)
+	}
+	if ctx.Err() != nil {
+		return r, nil
+	}
+	r.Library = "vkattn " + version()
+	for i, all := range lanes {
+		if all != nil && s.traceFile != nil {
+			s.trace.AddRing(r, i == 1, all)
+		}
+	}
+	if s.out != nil {
+		if err := result.NewWriter(s.out).Line(r); err != nil {
+			return r, err
+		}
+	}
+	if s.f.format == "json" {
+		err = result.NewWriter(stdout).Line(r)
+	}
+	return r, err
+}
+
+// measureLink measures what predictions and choices are made from; other processes are waited for a minute.
 func (s *spreadRun) measureLink(ctx context.Context) (err error) {
 	if s.comm == nil {
 		s.link, err = ranks.MeasureLink(ctx, nil, s.devices)

@@ -77,7 +77,8 @@ func TestBenchOver(t *testing.T) {
 			require.Equal(t, c.over, r.Over)
 		}
 		require.Equal(t, c.chosen, r.Chosen)
-		require.Equal(t, c.chosen, r.LinkGBps > 0)
+		require.Positive(t, r.LinkGBps)
+		require.Positive(t, r.Fwd.Predicted)
 		require.Positive(t, r.RingBytes)
 		require.Positive(t, r.HeadsBytes)
 	}
@@ -106,6 +107,38 @@ func TestBenchOver(t *testing.T) {
 	require.Contains(t, stderr, "info --links --json")
 }
 
+// TestBenchBoth: several ways in one call have one measurement of one device, which a later call with other ranks takes from the file.
+func TestBenchBoth(t *testing.T) {
+	vktest.Long(t, "cmd/vkattn/internal/bench/ranks")
+	needDevice(t)
+	path := filepath.Join(t.TempDir(), "ranks.jsonl")
+	bench := func(args ...string) (stdout, stderr string) {
+		status, stdout, stderr := call(append([]string{"bench", "--share-device", "--heads", "4", "--head-dim", "16", "--seq", "128",
+			"--causal", "--quiet", "--out", path, "--append"}, args...)...)
+		require.Zero(t, status, stderr)
+		return stdout, stderr
+	}
+	stdout, _ := bench("--ranks", "4", "--over", "ring,both", "--per-host", "2", "--wide")
+	require.Contains(t, stdout, "both, 2 a host")
+	require.Contains(t, stdout, "both MB")
+	require.Contains(t, stdout, "fwd model ×")
+	bench("--ranks", "2", "--over", "heads")
+	file, err := result.ReadFile(path)
+	require.NoError(t, err)
+	require.Len(t, file.Rings, 3)
+	for i, r := range file.Rings {
+		require.Empty(t, r.Error)
+		require.Equal(t, []string{"ring", "both", "heads"}[i], r.Over)
+		require.Equal(t, []int{0, 2, 0}[i], r.PerHost)
+		require.Equal(t, i > 0, r.Again)
+		require.Equal(t, file.Rings[0].Fwd.One, r.Fwd.One)
+		require.Equal(t, i == 1, r.BothBytes > 0)
+		require.Positive(t, r.Fwd.Predicted)
+	}
+	_, stderr := bench("--ranks", "4", "--over", "both", "--per-host", "2")
+	require.Contains(t, stderr, "1 row of 1 in")
+}
+
 // TestBenchRanksUsage: flags that do not go together are refused in words about them.
 func TestBenchRanksUsage(t *testing.T) {
 	for want, args := range map[string][]string{
@@ -124,8 +157,16 @@ func TestBenchRanksUsage(t *testing.T) {
 		"result files are JSON lines":            {"--ranks", "2", "--out", "x.csv"},
 		"--peer is of attention on one device":   {"--ranks", "2", "--peer", "x"},
 		"about --ranks, which is not given":      {"--over", "heads"},
-		"--over \"both\"":                        {"--ranks", "2", "--over", "both"},
-		"what --over auto chooses from":          {"--ranks", "2", "--links", "x"},
+		"--over \"rings\"":                       {"--ranks", "2", "--over", "rings"},
+		"names heads twice":                      {"--ranks", "2", "--over", "heads,ring,heads"},
+		"both needs --per-host":                  {"--ranks", "4", "--over", "both"},
+		"--per-host is about --over both":        {"--ranks", "4", "--per-host", "2"},
+		"it must divide the number of ranks, 4":  {"--ranks", "4", "--over", "both", "--per-host", "3"},
+		"it must divide the number of ranks, 6":  {"--ranks", "6", "--over", "both", "--per-host", "-2"},
+		"hosts of one rank are --over ring":      {"--ranks", "4", "--over", "ring,both", "--per-host", "1"},
+		"one host is --over heads":               {"--ranks", "4", "--over", "both", "--per-host", "4"},
+		"--over, --per-host and --links are":     {"--per-host", "2"},
+		"--over is empty":                        {"--ranks", "2", "--over", ""},
 		"about the --out file":                   {"--ranks", "2", "--append"},
 		"unexpected argument \"everything\"":     {"--ranks", "2", "everything"},
 	} {

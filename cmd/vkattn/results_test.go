@@ -95,9 +95,9 @@ func TestResultsCommands(t *testing.T) {
 }
 
 // TestResultsOfRanks: the step of several GPUs runs where it is named alone, with commands that vkattn takes, each of them for every number
-// of ranks; a trial is small and shares a device.
+// of ranks, which are two hosts too where they can be; a trial is small and shares a device.
 func TestResultsOfRanks(t *testing.T) {
-	for _, env := range [][]string{nil, {"RANKS=2 4"}, {"TRY=1", "RANKS=3"}} {
+	for _, env := range [][]string{nil, {"RANKS=2 4"}, {"TRY=1", "RANKS=3"}, {"TRY=1", "RANKS=5 6", "PEER="}} {
 		r := resultsScript{env: env}
 		commands := r.run(t, "ranks")
 		require.Zero(t, r.code, r.text)
@@ -106,16 +106,24 @@ func TestResultsOfRanks(t *testing.T) {
 			if args[0] == "info" {
 				continue
 			}
-			ranks[args[slices.Index(args, "--ranks")+1]]++
+			after := func(name string) string { return append(args, "")[slices.Index(args, name)+1] }
+			n := after("--ranks")
+			ranks[n]++
+			if slices.Contains(args, "--over") {
+				hosts := map[string]string{"4": "2", "6": "3"}[n]
+				require.Equal(t, map[bool]string{true: "ring,heads,both", false: "ring,heads"}[hosts != ""], after("--over"), "%q", args)
+				require.Equal(t, hosts != "", slices.Contains(args, "--per-host"), "%q", args)
+				require.True(t, hosts == "" || after("--per-host") == hosts, "%q", args)
+			}
 			require.Equal(t, slices.Contains(env, "TRY=1"), slices.Contains(args, "--share-device"))
-			status, _, stderr := call(append(slices.Clone(args), "--device", "no such device")...)
+			status, _, stderr := call(append(slices.Clone(args), "--format", "csv")...)
 			require.Equal(t, 2, status, "%q: %s", args, stderr)
-			require.Contains(t, stderr, "--device is of attention on one device", "%q", args) // the last thing that is looked at
+			require.Contains(t, stderr, "--format csv: with --ranks", "%q", args) // the last thing that is looked at
 		}
-		want := [][]string{{"2"}, {"2", "4"}, {"3"}}[len(env)]
+		want := [][]string{{"2"}, {"2", "4"}, {"3"}, {"5", "6"}}[len(env)]
 		require.ElementsMatch(t, want, slices.Collect(maps.Keys(ranks)))
 		for _, n := range ranks {
-			require.Equal(t, 5, n)
+			require.Equal(t, 3, n)
 		}
 	}
 }

@@ -129,7 +129,12 @@ type summer struct {
 	all  []*flash.Recording
 }
 
-func (s *summer) close() error { return s.plan.Close() }
+func (s *summer) close() (err error) {
+	for _, r := range s.all {
+		err = errors.Join(err, r.Close())
+	}
+	return errors.Join(err, s.plan.Close())
+}
 
 // sum is an accumulation that was submitted.
 type sum struct {

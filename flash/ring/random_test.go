@@ -1,6 +1,7 @@
 package ring
 
 import (
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -53,6 +54,18 @@ func randomProblem(r *rand.Rand) (p flash.Problem, of sequencesOf) {
 			p.Blocks.Keys = []int{1, 2, 4, 8, 64}[r.IntN(5)]
 		}
 	}
+	switch r.IntN(4) {
+	case 0:
+		p.ValueDim = 16
+	case 1:
+		p.Scale = 0.25
+	}
+	if p.DType == flash.F16 && half() {
+		p.DType = flash.BF16
+		if p.Bias != (flash.PerScore{}) {
+			p.Bias.DType = flash.BF16
+		}
+	}
 	p.QueryLengths, p.KeyLengths = r.IntN(3) == 0, r.IntN(3) == 0
 	of.queryLengths = randomLengths(r, p.QueryLengths, p.Batch, p.QueryLen)
 	of.keyLengths = randomLengths(r, p.KeyLengths, p.Batch, p.KeyLen)
@@ -69,41 +82,59 @@ func inOrder(r *rand.Rand, sequences, rows int) []int32 {
 	return out
 }
 
-// TestRandomRanks draws problems and compares them with the oracle: in a ring, over heads, over both, and streamed.
+// How long TestRandomRanks runs:
+//
+//	go test -c -o ring.test ./flash/ring
+//	ring.test -test.v -test.run RandomRanks -draws 200 -repeats 50     # on the GPUs of this machine, a rank each as far as they go
+var (
+	draws   = flag.Int("draws", 8, "random problems of TestRandomRanks")
+	repeats = flag.Int("repeats", 2, "how often TestRandomRanks runs each, compared bit by bit: at least 1")
+	seed    = flag.Uint64("seed", 20261128, "what TestRandomRanks draws from")
+)
+
+// TestRandomRanks draws problems and compares them with the oracle: by the plan of one device, in a ring, over heads, over both, and
+// streamed. Each way repeats bit for bit.
 func TestRandomRanks(t *testing.T) {
 	vktest.Long(t, "each option by itself")
-	const seed, draws = 20261128, 8
-	for i := range draws {
+	require.Positive(t, *repeats)
+	seed := *seed
+	for i := range *draws {
 		r := rand.New(rand.NewPCG(seed, uint64(i)))
 		p, of := randomProblem(r)
 		ways := []Shard{{Order: Order(r.IntN(3))}, {Over: Heads, Order: Order(r.IntN(3))}}
 		if p.Packed == (flash.Packed{}) && !p.Blocks.PerHead {
 			ways = append(ways, Shard{Over: Both, PerHost: 2, Order: Order(r.IntN(3))})
 		}
-		for _, shard := range ways {
-			t.Run(fmt.Sprintf("%d/%v", i, shard.Over), func(t *testing.T) {
-				ranks := 2 + r.IntN(3)
-				switch shard.Over {
-				case Heads:
-					ranks = 2
-				case Both:
-					ranks = 4
-				}
+		for n, shard := range append(ways, Shard{}) {
+			name, ranks := shard.Over.String(), 2+r.IntN(3)
+			switch {
+			case n == len(ways):
+				name, ranks = "one device", 1
+			case shard.Over == Heads:
+				ranks = 2
+			case shard.Over == Both:
+				ranks = 4
+			}
+			t.Run(fmt.Sprintf("%d/%s", i, name), func(t *testing.T) {
 				t.Logf("%v, %d ranks, %v order, %+v", p, ranks, shard.Order, of)
 				s := newPackedSample(t, rand.New(rand.NewPCG(seed, uint64(i))), p, of)
 				comms, err := Local(ranks)
 				require.NoError(t, err)
-				got, err := s.run(soon(t), sharedDevices(t, ranks), comms, shard, 2, nil)
+				got, err := s.run(soon(t), sharedDevices(t, ranks), comms, shard, *repeats, nil)
 				require.NoError(t, err)
 				s.judge(t, &got[0])
-				require.Equal(t, got[0], got[1], "the second run")
+				for n := range got {
+					require.Equal(t, got[0], got[n], "run %d", n+1)
+				}
 			})
 		}
 		t.Run(fmt.Sprintf("%d/stream", i), func(t *testing.T) {
 			s := newPackedSample(t, rand.New(rand.NewPCG(seed, uint64(i))), p, of)
-			got := s.stream(t, sharedDevices(t, 1)[0], 32, 2, false) // the fewest keys are 40
+			got := s.stream(t, sharedDevices(t, 1)[0], 32, *repeats, false) // the fewest keys are 40
 			s.judge(t, &got[0])
-			require.Equal(t, got[0], got[1])
+			for n := range got {
+				require.Equal(t, got[0], got[n], "run %d", n+1)
+			}
 		})
 	}
 }

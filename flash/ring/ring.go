@@ -281,7 +281,8 @@ func (p *Plan) BlockBytes() int {
 	return p.blockBytes()
 }
 
-// Close frees the plan's buffers. It waits for nobody: passes must have ended.
+// Close frees the plan's buffers. Passes must have ended. It waits for no message; where ranks of one process copy from one another's
+// memory, it waits until copies from this rank's are over: after a pass that failed, until that of the rank which copies has failed too.
 func (p *Plan) Close() (err error) {
 	if p.hosts != nil {
 		err = p.hosts.Close()

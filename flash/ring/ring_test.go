@@ -50,7 +50,7 @@ func openDevice(t testing.TB, opts ...flash.DeviceOption) *flash.Device {
 	return d
 }
 
-// devices are opened once for all tests of the package: a rank has one of its own, on the same GPU if there is but one.
+// devices are opened once for all tests of the package: a rank has one of its own, of the machine's GPUs in turn, as ring.Open opens them.
 var opened struct {
 	sync.Mutex
 	devices  []*flash.Device
@@ -68,9 +68,10 @@ func sharedDevices(t testing.TB, n int) []*flash.Device {
 			opened.messages = append(opened.messages, m)
 			opened.Unlock()
 		}
-		d, err := flash.Open(flash.WithoutDiskCache(), flash.WithValidation(message))
+		rank := len(opened.devices)
+		d, err := OpenRank(rank, rank+1, true, flash.WithoutDiskCache(), flash.WithValidation(message))
 		if vktest.Unvalidated(err) {
-			d, err = flash.Open(flash.WithoutDiskCache())
+			d, err = OpenRank(rank, rank+1, true, flash.WithoutDiskCache())
 		}
 		if err != nil {
 			if os.Getenv("VKATTN_REQUIRE_DEVICE") == "1" || errors.Is(err, vk.ErrLayerMissing) {
@@ -353,16 +354,30 @@ func (s *sample) once(ctx context.Context, d *flash.Device, plan *Plan, out *res
 
 // passes computes both passes of a rank, and puts its part into results.
 func (s *sample) passes(ctx context.Context, plan *Plan, x *tensors, out *results, accumulate bool) error {
-	f := flash.Forward{Q: x.q, K: x.k, V: x.v, O: x.o, LSE: x.lse, Seed: s.seed, Offset: s.dropOffset, QueryStarts: x.queryStarts,
-		KeyStarts: x.keyStarts, QueryLengths: x.queryLengths, KeyLengths: x.keyLengths, Sinks: x.sinks, Bias: x.bias, Mask: x.mask,
-		Captured: x.captured, Blocks: x.blocks, MaxLogit: x.maxLogit}
-	if err := plan.Forward(ctx, f); err != nil {
+	if err := plan.Forward(ctx, s.forward(x)); err != nil {
 		return fmt.Errorf("forward: %w", err)
 	}
-	if err := plan.Backward(ctx, flash.Backward{Forward: f, DO: x.do, DLSE: x.dlse, DQ: x.dq, DK: x.dk, DV: x.dv, DSinks: x.dsinks,
-		DBias: x.dbias, DCaptured: x.dcaptured, Accumulate: accumulate}); err != nil {
+	if err := plan.Backward(ctx, s.backward(x, accumulate)); err != nil {
 		return fmt.Errorf("backward: %w", err)
 	}
+	return s.collect(ctx, plan, x, out)
+}
+
+// forward is the arguments of a forward pass.
+func (s *sample) forward(x *tensors) flash.Forward {
+	return flash.Forward{Q: x.q, K: x.k, V: x.v, O: x.o, LSE: x.lse, Seed: s.seed, Offset: s.dropOffset, QueryStarts: x.queryStarts,
+		KeyStarts: x.keyStarts, QueryLengths: x.queryLengths, KeyLengths: x.keyLengths, Sinks: x.sinks, Bias: x.bias, Mask: x.mask,
+		Captured: x.captured, Blocks: x.blocks, MaxLogit: x.maxLogit}
+}
+
+// backward is the arguments of a backward pass.
+func (s *sample) backward(x *tensors, accumulate bool) flash.Backward {
+	return flash.Backward{Forward: s.forward(x), DO: x.do, DLSE: x.dlse, DQ: x.dq, DK: x.dk, DV: x.dv, DSinks: x.dsinks,
+		DBias: x.dbias, DCaptured: x.dcaptured, Accumulate: accumulate}
+}
+
+// collect puts a rank's part into results.
+func (s *sample) collect(ctx context.Context, plan *Plan, x *tensors, out *results) error {
 	for _, f := range []struct {
 		to    ref.Array
 		from  *flash.Tensor

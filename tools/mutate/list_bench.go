@@ -71,4 +71,16 @@ var benchMutants = []Mutant{
 		Breaks: "what became faster is no change where percentiles decide",
 		Kill:   []Killer{in("./cmd/vkattn/internal/report", "TestDiff")},
 	},
+	{
+		ID: "bench-hosts-as-ring", File: "cmd/vkattn/internal/bench/ranks/over.go",
+		Old: "return ring.Shard{Over: ring.Both, PerHost: o.PerHost}", New: "return ring.Shard{Over: ring.Keys}",
+		Breaks: "heads within hosts are timed as a ring of all ranks",
+		Kill:   []Killer{in("./cmd/vkattn/internal/bench/ranks", "TestOverHosts")},
+	},
+	{
+		ID: "bench-one-of-another-pass", File: "cmd/vkattn/internal/bench/ranks/alone.go",
+		Old: "x.bwd > 0}", New: "false}",
+		Breaks: "rows of forward passes alone have the memory of both passes on one device",
+		Kill:   []Killer{in("./cmd/vkattn/internal/bench/ranks", "TestOverHosts")},
+	},
 }

@@ -75,4 +75,28 @@ var ringMutants = []Mutant{
 		Breaks: "self-checks of bias gradients deny kernels in parts of problems with dropout",
 		Kill:   []Killer{in("./flash", "TestWithinBiasIsProved")},
 	},
+	{
+		ID: "ring-fails-alone", File: "flash/ring/pass.go",
+		Old: "p.ring.comm.Abort(err)", New: "_ = p.ring",
+		Breaks: "a rank whose pass fails says nothing to the others, who wait for it",
+		Kill:   []Killer{in("./flash/ring", "TestKilledRanks")},
+	},
+	{
+		ID: "ring-blames-first", File: "flash/ring/local.go",
+		Old: "known = &RankError{Rank: rank, Err: cause}", New: "known = &RankError{Rank: 0, Err: cause}",
+		Breaks: "whichever rank fails, others are told that the first did",
+		Kill:   []Killer{in("./flash/ring", "TestRankFails", "TestKilledRanks")},
+	},
+	{
+		ID: "ring-waits-on", File: "flash/ring/local.go",
+		Old: "\tcase <-c.failed:\n\t\treturn nil, c.failure()\n", New: "",
+		Breaks: "a rank in a gathering is not told that another has failed",
+		Kill:   []Killer{in("./flash/ring", "TestKilledRanks")},
+	},
+	{
+		ID: "ring-leaves-recordings", File: "flash/ring/pass.go",
+		Old: "err = errors.Join(err, r.Close())", New: "_ = r",
+		Breaks: "closed plans leave the recordings of their sums on the device",
+		Kill:   []Killer{in("./flash/ring", "TestCloseLeavesNothing")},
+	},
 }

@@ -43,7 +43,7 @@ func play(role string) (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 8*time.Minute)
 	defer cancel()
 	options := Options{Leave: 30 * time.Second}
-	if role == "dies" {
+	if role == "dies" || role == "killed" {
 		options.Leave = time.Second
 	}
 	c, err := Open(ctx, options)
@@ -57,12 +57,13 @@ func play(role string) (err error) {
 		} else {
 			fmt.Printf("rank %d of %d %s\n", c.Rank(), c.Size(), done)
 		}
-		if left := c.Close(); left != nil && role != "dies" {
+		if left := c.Close(); left != nil && role != "dies" && role != "killed" {
 			err = errors.Join(err, left)
 		}
 	}()
 	return map[string]func(context.Context, Comm) error{
 		"messages": messages, "ring": compute, "abort": abort, "leaves": leaves, "lengths": lengths, "missing": missing, "dies": dies,
+		"killed": killed,
 	}[role](ctx, c)
 }
 

@@ -70,63 +70,23 @@ func compute(ctx context.Context, c Comm) (err error) {
 }
 
 // compute runs both passes of a variant on this rank.
-func (v *variant) compute(ctx context.Context, c Comm, r *ring.Ring) (err error) {
+func (v *variant) compute(ctx context.Context, c ring.Comm, r *ring.Ring) (err error) {
 	plan, err := r.Plan(ctx, v.problem, ring.Shard{})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, plan.Close()) }()
-	p := plan.Problem()
-	queries, keys := plan.Queries(), plan.Keys()
-	all, source := v.inputs(&p, uint64(c.Size()))
-	x := &placed{ctx: ctx, d: r.Device()}
+	x, err := v.place(ctx, c.Size(), r.Device(), plan)
+	if err != nil {
+		return err
+	}
 	defer func() { err = errors.Join(err, x.close()) }()
-	none := func(heads, columns int) *ref.Tensor { // poison
-		t := ref.NewTensor(1, heads, max(all.Q.N, all.K.N), columns)
-		for i := range t.Data {
-			t.Data[i] = 12345
-		}
-		return &t
+	if err := x.run(ctx, plan); err != nil {
+		return err
 	}
-	q, k, val := x.rows(&all.Q, queries), x.rows(&all.K, keys), x.rows(&all.V, keys)
-	o, lse, do := x.rows(none(p.Heads, p.ValueDim), queries), x.rows(none(p.Heads, 1), queries), x.rows(source, queries)
-	dq, dk, dv := x.rows(none(p.Heads, p.HeadDim), queries), x.rows(none(p.KeyHeads, p.HeadDim), keys),
-		x.rows(none(p.KeyHeads, p.ValueDim), keys)
-	f := flash.Forward{Q: q, K: k, V: val, O: o, LSE: lse}
-	b := flash.Backward{DO: do, DQ: dq, DK: dk, DV: dv}
-	outputs := []*flash.Tensor{o, lse, dq, dk, dv}
-	if p.Sinks {
-		whole := []ring.Span{{Begin: 0, End: 1}}
-		f.Sinks = x.rows(&ref.Tensor{B: 1, H: 1, N: 1, D: p.Heads, Data: all.Sinks}, whole)
-		b.DSinks = x.rows(none(1, p.Heads), whole)
-		outputs = append(outputs, b.DSinks)
-	}
-	if v.starts != nil {
-		f.QueryStarts = x.integers(v.starts)
-		f.KeyStarts = f.QueryStarts
-	}
-	if all.Bias != nil {
-		f.Bias = x.rows(all.Bias, queries)
-		b.DBias = x.rows(none(p.Heads, p.KeyLen), queries)
-		outputs = append(outputs, b.DBias)
-	}
-	if x.err != nil {
-		return x.err
-	}
-	if err := plan.Forward(ctx, f); err != nil {
-		return fmt.Errorf("forward: %w", err)
-	}
-	b.Forward = f
-	if err := plan.Backward(ctx, b); err != nil {
-		return fmt.Errorf("backward: %w", err)
-	}
-	mine := share{Queries: queries, Keys: keys}
-	for _, t := range outputs {
-		values := make([]float32, t.Elements())
-		if err := t.Download(ctx, values); err != nil {
-			return err
-		}
-		mine.Values = append(mine.Values, values)
+	mine := share{Queries: plan.Queries(), Keys: plan.Keys()}
+	if mine.Values, err = x.download(ctx); err != nil {
+		return err
 	}
 	raw, err := json.Marshal(mine)
 	if err != nil {
@@ -136,7 +96,50 @@ func (v *variant) compute(ctx context.Context, c Comm, r *ring.Ring) (err error)
 	if err != nil {
 		return err
 	}
+	p := plan.Problem()
+	all, source := v.inputs(&p, uint64(c.Size()))
 	return v.judge(&p, all, source, gathered)
+}
+
+// place puts a rank's part of the inputs on its device, and poison where it writes.
+func (v *variant) place(ctx context.Context, ranks int, d *flash.Device, plan *ring.Plan) (*placed, error) {
+	p := plan.Problem()
+	queries, keys := plan.Queries(), plan.Keys()
+	all, source := v.inputs(&p, uint64(ranks))
+	x := &placed{ctx: ctx, d: d}
+	none := func(heads, columns int) *ref.Tensor { // poison
+		t := ref.NewTensor(1, heads, max(all.Q.N, all.K.N), columns)
+		for i := range t.Data {
+			t.Data[i] = 12345
+		}
+		return &t
+	}
+	f, b := &x.forward, &x.backward
+	f.Q, f.K, f.V = x.rows(&all.Q, queries), x.rows(&all.K, keys), x.rows(&all.V, keys)
+	f.O, f.LSE, b.DO = x.rows(none(p.Heads, p.ValueDim), queries), x.rows(none(p.Heads, 1), queries), x.rows(source, queries)
+	b.DQ, b.DK, b.DV = x.rows(none(p.Heads, p.HeadDim), queries), x.rows(none(p.KeyHeads, p.HeadDim), keys),
+		x.rows(none(p.KeyHeads, p.ValueDim), keys)
+	x.outputs = []*flash.Tensor{f.O, f.LSE, b.DQ, b.DK, b.DV}
+	if p.Sinks {
+		whole := []ring.Span{{Begin: 0, End: 1}}
+		f.Sinks = x.rows(&ref.Tensor{B: 1, H: 1, N: 1, D: p.Heads, Data: all.Sinks}, whole)
+		b.DSinks = x.rows(none(1, p.Heads), whole)
+		x.outputs = append(x.outputs, b.DSinks)
+	}
+	if v.starts != nil {
+		f.QueryStarts = x.integers(v.starts)
+		f.KeyStarts = f.QueryStarts
+	}
+	if all.Bias != nil {
+		f.Bias = x.rows(all.Bias, queries)
+		b.DBias = x.rows(none(p.Heads, p.KeyLen), queries)
+		x.outputs = append(x.outputs, b.DBias)
+	}
+	b.Forward = *f
+	if x.err != nil {
+		return nil, errors.Join(x.err, x.close())
+	}
+	return x, nil
 }
 
 // inputs are those of all tokens, and the gradient with respect to o.
@@ -170,6 +173,33 @@ type placed struct {
 	d   *flash.Device
 	all []*flash.Tensor
 	err error
+
+	forward  flash.Forward
+	backward flash.Backward
+	outputs  []*flash.Tensor
+}
+
+// run runs both passes.
+func (x *placed) run(ctx context.Context, plan *ring.Plan) error {
+	if err := plan.Forward(ctx, x.forward); err != nil {
+		return fmt.Errorf("forward: %w", err)
+	}
+	if err := plan.Backward(ctx, x.backward); err != nil {
+		return fmt.Errorf("backward: %w", err)
+	}
+	return nil
+}
+
+// download gives the outputs.
+func (x *placed) download(ctx context.Context) (out [][]float32, err error) {
+	for _, t := range x.outputs {
+		values := make([]float32, t.Elements())
+		if err := t.Download(ctx, values); err != nil {
+			return nil, err
+		}
+		out = append(out, values)
+	}
+	return out, nil
 }
 
 // rows places some rows of a tensor of all.

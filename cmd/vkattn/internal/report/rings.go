@@ -20,11 +20,14 @@ type ringColumn struct {
 var ringColumns = slices.Concat([]ringColumn{
 	{name: "tokens", legend: "of the whole sequence", value: func(r *result.RingRow) string { return fmt.Sprint(r.Tokens) }},
 	{name: "ranks", legend: "how many have a part of the work", value: func(r *result.RingRow) string { return fmt.Sprint(r.Ranks) }},
-	{name: "over", legend: "what goes from rank to rank: keys and values (ring), tokens of a share of the heads (heads), or keys and " +
-		"values from the host to one device (host); " +
+	{name: "over", legend: "what goes from rank to rank: keys and values (ring), tokens of a share of the heads (heads), these " +
+		"within hosts of so many ranks and keys and values between hosts (both), or keys and values from the host to one device (host); " +
 		"chosen: by the plan", left: true, value: func(r *result.RingRow) string {
-		if r.Chosen {
+		switch {
+		case r.Chosen:
 			return r.Over + ", chosen"
+		case r.PerHost > 0:
+			return fmt.Sprintf("%s, %d a host", r.Over, r.PerHost)
 		}
 		return r.Over
 	}},
@@ -38,7 +41,9 @@ var ringColumns = slices.Concat([]ringColumn{
 			value: func(r *result.RingRow) string { return measuredRing(r, r.RingBytes/1e6) }},
 		{name: "heads MB", legend: "the same with heads over devices; empty: they do not divide",
 			value: func(r *result.RingRow) string { return measuredRing(r, r.HeadsBytes/1e6) }},
-		{name: "link GB/s", legend: "10⁹ bytes a second of the slowest link, that the choice was made from",
+		{name: "both MB", legend: "the same with heads within hosts of so many ranks and a ring over hosts",
+			value: func(r *result.RingRow) string { return measuredRing(r, r.BothBytes/1e6) }},
+		{name: "link GB/s", legend: "10⁹ bytes a second of the slowest link, that predictions, and a choice, are made from",
 			value: func(r *result.RingRow) string { return measuredRing(r, r.LinkGBps) }},
 		{name: "block MB", legend: "10⁶ bytes of keys and values of a rank, or of a block",
 			value: func(r *result.RingRow) string { return measuredRing(r, float64(r.BlockBytes)/1e6) }},
@@ -73,6 +78,8 @@ func ringPass(name string, of func(r *result.RingRow) *result.RingPass) []ringCo
 		{name: "ms", legend: "on all ranks, from when each of them begins until the last has ended",
 			value: show(func(p *result.RingPass) float64 { return p.Ranks })},
 		{name: "×", legend: "speed-up: one ms / ms", value: show(func(p *result.RingPass) float64 { return p.Speed })},
+		{name: "model ×", legend: "speed-up that ring.Model predicts from one ms and the link, without launches, sums and the host's part",
+			value: show(func(p *result.RingPass) float64 { return p.Predicted })},
 		{name: "waited ms", legend: "of the host of the rank that waited longest, for what had not arrived",
 			value: show(func(p *result.RingPass) float64 { return p.Waited })},
 		{name: "hidden %", legend: "of the time of copies, while the rank's device computed", value: func(r *result.RingRow) string {
@@ -113,8 +120,8 @@ func measuredRing(r *result.RingRow, v float64) string {
 }
 
 // leastOfRings are columns in the order in which they are left out where a screen is narrow.
-var leastOfRings = []string{"max err", "link GB/s", "one MB", "rank MB", "block MB", "heads MB", "ring MB", "order", "bwd waited ms",
-	"fwd waited ms"}
+var leastOfRings = []string{"max err", "link GB/s", "one MB", "rank MB", "block MB", "both MB", "heads MB", "ring MB", "order",
+	"bwd waited ms", "fwd waited ms", "bwd model ×", "fwd model ×"}
 
 // RingText is rows of several devices as text of at most that width, with what its columns mean below.
 func RingText(rows []result.RingRow, width int) string {

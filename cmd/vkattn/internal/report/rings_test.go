@@ -27,6 +27,12 @@ func TestRingColumns(t *testing.T) {
 	require.Equal(t, 1, strings.Count(text, "speed-up: one ms / ms"))
 	require.Contains(t, text, "block MB: ")
 	require.NotContains(t, text, "link GB/s", "the row has none")
+	row.Over, row.Ranks, row.PerHost, row.BothBytes, row.Fwd.Predicted = result.OverBoth, 4, 2, 5e6, 3.5
+	both := RingText([]result.RingRow{row}, 1000)
+	require.Contains(t, both, "both, 2 a host")
+	require.Contains(t, both, "both MB: ")
+	require.Contains(t, both, "fwd model ×")
+	require.NotContains(t, both, "bwd model ×", "not predicted")
 	narrow := RingText([]result.RingRow{row}, 60)
 	require.NotContains(t, narrow, "max err: ")
 	require.Contains(t, narrow, "max err")

@@ -24,9 +24,12 @@ type Options struct {
 	Stream   bool          // on one device, with keys and values from the host
 	Runs     int           // of each, at least
 	Least    time.Duration // spent on each, at least
+	Most     time.Duration // spent on each, after which two runs are enough; 0: no limit
 	Timeout  time.Duration // of a pass
 	Over     string        // one of Overs; "": a ring
-	Link     Link          // that a choice is made from, with OverAuto
+	PerHost  int           // ranks of a host, with OverBoth
+	Link     Link          // that predictions are made from, and a choice with OverAuto
+	Alone    *Alone        // what is known of one device; nil: it is measured
 	// Lanes, where set, gets all that ranks did in the pass that is traced; the row has what follows the same at once as one.
 	Lanes func(backward bool, lanes []result.RingLane)
 }
@@ -39,8 +42,12 @@ type passes struct {
 
 // enough says whether that was long and often enough.
 func (o *Options) enough(n int, since time.Time) bool {
-	return n >= o.Runs && time.Since(since) >= o.Least
+	took := time.Since(since)
+	return n >= o.Runs && took >= o.Least || n >= fewestRuns && o.Most > 0 && took >= o.Most
 }
+
+// fewestRuns is how often passes that take very long run.
+const fewestRuns = 2
 
 func ms(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e6 }
 
@@ -57,7 +64,7 @@ func Measure(ctx context.Context, devices []*flash.Device, p flash.Problem, o Op
 	}
 	r.Problem = p.String()
 	data := newNoise(p.DType)
-	one, err := measureOne(ctx, devices[0], data, p, o, &r)
+	one, err := o.one(ctx, devices[0], data, p, &r)
 	if err != nil {
 		return fail(fmt.Errorf("on one device: %w", err))
 	}
@@ -70,12 +77,24 @@ func Measure(ctx context.Context, devices []*flash.Device, p flash.Problem, o Op
 	if err != nil {
 		return fail(err)
 	}
-	o.compare(&r, one, many)
+	o.compare(&r, &p, one, many)
 	return r
 }
 
+// one gives what the problem takes on one device: what is known of it, or what it measures.
+func (o *Options) one(ctx context.Context, d *flash.Device, data *noise, p flash.Problem, r *Result) (passes, error) {
+	if one, known := o.Alone.use(r, o.Backward); known {
+		return one, nil
+	}
+	one, err := measureOne(ctx, d, data, p, *o, r)
+	if err == nil && o.Alone != nil {
+		o.Alone.measured(r, one)
+	}
+	return one, err
+}
+
 // compare sets the times of the passes.
-func (o *Options) compare(r *Result, one, many passes) {
+func (o *Options) compare(r *Result, p *flash.Problem, one, many passes) {
 	pass := func(one, many, waited []float64) result.RingPass {
 		if len(one) == 0 || len(many) == 0 {
 			return result.RingPass{}
@@ -97,6 +116,7 @@ func (o *Options) compare(r *Result, one, many passes) {
 	if r.Bwd.Ranks > 0 {
 		r.Both = (r.Fwd.One + r.Bwd.One) / (r.Fwd.Ranks + r.Bwd.Ranks)
 	}
+	o.predict(r, p)
 }
 
 // set is the tensors of a device.

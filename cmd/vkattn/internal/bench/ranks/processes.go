@@ -56,7 +56,7 @@ func MeasureProcesses(ctx context.Context, comm ring.Comm, d *flash.Device, p fl
 	data := newNoise(p.DType)
 	var one passes
 	if comm.Rank() == 0 {
-		if one, err = measureOne(ctx, d, data, p, o, &r); err != nil {
+		if one, err = o.one(ctx, d, data, p, &r); err != nil {
 			return fail(fmt.Errorf("on one device: %w", err))
 		}
 	}
@@ -67,7 +67,7 @@ func MeasureProcesses(ctx context.Context, comm ring.Comm, d *flash.Device, p fl
 	if err != nil {
 		return fail(err)
 	}
-	o.compare(&r, one, many)
+	o.compare(&r, &p, one, many)
 	return r
 }
 

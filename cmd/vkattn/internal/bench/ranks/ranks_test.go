@@ -107,9 +107,54 @@ func TestOver(t *testing.T) {
 	require.True(t, slow.Chosen)
 	require.Equal(t, result.OverRing, slow.Over)
 	require.Equal(t, 1e-6, slow.LinkGBps)
+	require.Less(t, slow.Fwd.Predicted, 0.1, "the link holds all up")
+	require.InDelta(t, 2, measure(result.OverRing, Link{GBps: 1e6}).Fwd.Predicted, 1e-3, "and here nothing")
 	p.Heads, p.KeyHeads = 3, 3
 	o.Over = result.OverHeads
 	require.Contains(t, Measure(t.Context(), all, p, o).Error, "must be a multiple of 2")
+}
+
+// TestOverHosts: heads within two hosts of two ranks each, beside what is known of one device.
+func TestOverHosts(t *testing.T) {
+	p := flash.Problem{Batch: 1, Heads: 2, KeyHeads: 2, QueryLen: 256, HeadDim: 32, DType: flash.F16}
+	o := Options{Runs: 1, Timeout: time.Minute, Over: result.OverBoth, PerHost: 2, Backward: true, Link: Link{GBps: 1e6}, Alone: &Alone{}}
+	all := devices(t, 4)
+	first := Measure(t.Context(), all, p, o)
+	require.Empty(t, first.Error)
+	require.Equal(t, result.OverBoth, first.Over)
+	require.Equal(t, 2, first.PerHost)
+	require.Positive(t, *first.MaxErr)
+	require.InDelta(t, 4, first.Bwd.Predicted, 1e-2)
+	require.False(t, first.Again)
+	o.Backward = false // which has less in memory on one device
+	second := Measure(t.Context(), all, p, o)
+	require.Empty(t, second.Error)
+	require.False(t, second.Again)
+	// A block of the other host, of one head; the head's part of the neighbour's q, k, v; then o, and lse.
+	require.Equal(t, float64(128*2*32*2+64*3*32*2+64*(32*2+4)), second.BothBytes)
+	o.Over = result.OverRing
+	third := Measure(t.Context(), all, p, o)
+	require.Empty(t, third.Error)
+	require.True(t, third.Again)
+	require.Equal(t, second.Fwd.One, third.Fwd.One)
+	require.Equal(t, second.MemoryOne, third.MemoryOne)
+	require.Zero(t, third.PerHost)
+	require.Zero(t, third.BothBytes)
+}
+
+// TestEnough: passes run often enough and long enough, but those that take very long only twice.
+func TestEnough(t *testing.T) {
+	o := Options{Runs: 5, Least: time.Second, Most: 10 * time.Second}
+	for _, c := range []struct {
+		n    int
+		took time.Duration
+		want bool
+	}{{4, 9 * time.Second, false}, {5, 900 * time.Millisecond, false}, {5, 1100 * time.Millisecond, true}, {1, time.Minute, false},
+		{2, 11 * time.Second, true}} {
+		require.Equal(t, c.want, o.enough(c.n, time.Now().Add(-c.took)), c)
+	}
+	o.Most = 0
+	require.False(t, o.enough(4, time.Now().Add(-time.Hour)))
 }
 
 // TestSummary: shares of a pass of two ranks, by hand.

@@ -15,18 +15,21 @@ type RingRow struct {
 	Tokens  int    `json:"tokens"`
 	Ranks   int    `json:"ranks"` // keys and values from the host: 1
 	Order   string `json:"order"`
-	Over    string `json:"over,omitempty"`   // what goes from rank to rank: OverRing, OverHeads; from the host: OverHost
-	Chosen  bool   `json:"chosen,omitempty"` // by the plan, from LinkGBps, LatencyUs and the rates on one device
-	Direct  bool   `json:"direct"`           // ranks copy from one another's memory, which their devices import
+	Over    string `json:"over,omitempty"`      // what goes from rank to rank: OverRing, OverHeads, OverBoth; from the host: OverHost
+	PerHost int    `json:"per_host,omitempty"`  // ranks of a host, with OverBoth
+	Chosen  bool   `json:"chosen,omitempty"`    // by the plan, from LinkGBps, LatencyUs and the rates on one device
+	Direct  bool   `json:"direct"`              // ranks copy from one another's memory, which their devices import
+	Again   bool   `json:"one_again,omitempty"` // what is of one device is an earlier row's of the same problem
 
 	Fwd  RingPass `json:"fwd"`
 	Bwd  RingPass `json:"bwd"`                    // zero where it was not asked for
 	Both float64  `json:"both_speedup,omitempty"` // of a forward and a backward pass together
 
-	LinkGBps   float64 `json:"link_GBps,omitempty"`   // that the choice was made from, of the slowest link
+	LinkGBps   float64 `json:"link_GBps,omitempty"`   // of the slowest link: predictions, and a choice, are made from it
 	LatencyUs  float64 `json:"latency_us,omitempty"`  // the same, of a message
 	RingBytes  float64 `json:"ring_bytes,omitempty"`  // that the rank which receives most does in the passes measured, were it a ring
 	HeadsBytes float64 `json:"heads_bytes,omitempty"` // the same with heads over devices; 0: they do not divide
+	BothBytes  float64 `json:"both_bytes,omitempty"`  // the same with heads over the ranks of hosts of PerHost; 0: there are none
 
 	BlockBytes int    `json:"block_bytes"` // keys and values of a rank
 	MemoryOne  uint64 `json:"memory_one"`  // of the device: tensors and workspace, on one
@@ -39,16 +42,19 @@ type RingRow struct {
 const (
 	OverRing  = "ring"  // keys and values
 	OverHeads = "heads" // all tokens of a rank's share of the heads
+	OverBoth  = "both"  // heads over the ranks of a host, keys and values between hosts
 	OverHost  = "host"  // keys and values, from the host to one device
 )
 
 // RingPass is one pass on one device, and on the ranks: medians.
 type RingPass struct {
-	One    float64    `json:"one_ms,omitempty"`
-	Ranks  float64    `json:"ranks_ms,omitempty"`
-	Waited float64    `json:"waited_ms,omitempty"` // by the host of the rank that waited longest for what had not arrived
-	Speed  float64    `json:"speedup,omitempty"`
-	Traced *RingTrace `json:"traced,omitempty"`
+	One    float64 `json:"one_ms,omitempty"`
+	Ranks  float64 `json:"ranks_ms,omitempty"`
+	Waited float64 `json:"waited_ms,omitempty"` // by the host of the rank that waited longest for what had not arrived
+	Speed  float64 `json:"speedup,omitempty"`
+	// Predicted is the speed-up that ring.Model predicts, from One and the link: without launches, sums and the host's part.
+	Predicted float64    `json:"predicted,omitempty"`
+	Traced    *RingTrace `json:"traced,omitempty"`
 }
 
 // RingTrace is one more pass, in which all ranks noted what they did. Kernels, Sums and Idle together are Ms: means of the ranks.
@@ -113,7 +119,7 @@ func (r *RingRow) Shape() string {
 
 // Same says whether two rows are of the same thing, measured twice.
 func (r *RingRow) Same(o *RingRow) bool {
-	return r.Of(o.Device, o.Problem, o.Ranks) && r.Order == o.Order && r.Over == o.Over
+	return r.Of(o.Device, o.Problem, o.Ranks) && r.Order == o.Order && r.Over == o.Over && r.PerHost == o.PerHost
 }
 
 // Of says whether the row is of a problem on so many ranks of a device: what is known of it before it is measured.
@@ -133,17 +139,19 @@ func (r *RingRow) validate() error {
 	switch {
 	case r.Ranks < 1 || r.Ranks > mostRingRanks:
 		return fmt.Errorf("ranks is %d: it must be from 1 to %d", r.Ranks, mostRingRanks)
+	case r.PerHost < 0 || r.PerHost > r.Ranks:
+		return fmt.Errorf("per_host is %d: it must be from 0 to %d, the number of ranks", r.PerHost, r.Ranks)
 	case r.Tokens < 0:
 		return fmt.Errorf("tokens is %d: it must not be negative", r.Tokens)
 	case r.Error == "" && (r.Tokens == 0 || r.Fwd.Ranks <= 0):
 		return errors.New("the row has neither figures nor an error")
 	}
-	numbers := []float64{r.Both, r.LinkGBps, r.LatencyUs, r.RingBytes, r.HeadsBytes}
+	numbers := []float64{r.Both, r.LinkGBps, r.LatencyUs, r.RingBytes, r.HeadsBytes, r.BothBytes}
 	if r.MaxErr != nil {
 		numbers = append(numbers, *r.MaxErr)
 	}
 	for _, p := range []*RingPass{&r.Fwd, &r.Bwd} {
-		numbers = append(numbers, p.One, p.Ranks, p.Waited, p.Speed)
+		numbers = append(numbers, p.One, p.Ranks, p.Waited, p.Speed, p.Predicted)
 		t := p.Traced
 		if t == nil {
 			continue

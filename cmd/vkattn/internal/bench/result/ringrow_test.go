@@ -30,6 +30,9 @@ func TestRingRows(t *testing.T) {
 	other := row
 	other.Over = OverHeads
 	require.False(t, row.Same(&other))
+	other = row
+	other.PerHost = 2
+	require.False(t, row.Same(&other))
 }
 
 // TestBadRingRows: what cannot be is refused in words about it.
@@ -37,6 +40,7 @@ func TestBadRingRows(t *testing.T) {
 	for want, text := range map[string]string{
 		"ranks is 0":                `{"ranks":0}`,
 		"neither figures nor":       `{"ranks":2,"tokens":5}`,
+		"per_host is 3":             `{"ranks":2,"tokens":5,"per_host":3,"fwd":{"ranks_ms":1}}`,
 		"must not be negative":      `{"ranks":2,"tokens":-5}`,
 		"-3 is no measurement":      `{"ranks":2,"tokens":5,"fwd":{"ranks_ms":1,"one_ms":-3}}`,
 		"1e+300 is no measurement":  `{"ranks":2,"tokens":5,"fwd":{"ranks_ms":1e300}}`,

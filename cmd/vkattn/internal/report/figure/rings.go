@@ -54,7 +54,8 @@ func BuildRings(sources []Source) []*Figure {
 	}
 	good := slices.DeleteFunc(slices.Clone(all), func(x ringItem) bool { return x.row.Error != "" })
 	slices.SortStableFunc(good, func(a, b ringItem) int {
-		return cmp.Or(a.source-b.source, strings.Compare(a.row.Over, b.row.Over), a.row.Ranks-b.row.Ranks, a.row.Tokens-b.row.Tokens)
+		return cmp.Or(a.source-b.source, strings.Compare(a.row.Over, b.row.Over), a.row.Ranks-b.row.Ranks,
+			a.row.PerHost-b.row.PerHost, a.row.Tokens-b.row.Tokens)
 	})
 	// What a figure has in common is the shape that most rows have.
 	counts := map[string]int{}
@@ -107,6 +108,8 @@ func ringName(x ringItem, sources []Source) string {
 		name = "keys from the host"
 	case result.OverHeads:
 		name += ", heads"
+	case result.OverBoth:
+		name += fmt.Sprintf(", heads within hosts of %d", x.row.PerHost)
 	}
 	n := 0
 	for _, s := range sources {

@@ -104,13 +104,14 @@ func TestRingFiguresOfFewRows(t *testing.T) {
 	require.Contains(t, Get(figures, "rings-ranks").Empty, "--ranks N")
 	require.Len(t, Get(figures, "rings-seq").Series, 2)
 
-	failed, other, host, heads, again := row, row, row, row, row
+	failed, other, host, heads, both, again := row, row, row, row, row, row
 	failed.Tokens, failed.Error, failed.Problem = 4096, "no memory", "B1 H4 Nq4096 Nk4096 D64"
 	other.Problem = "B1 H2 Nq512 Nk512 D64"
 	host.Over, host.Ranks = result.OverHost, 1
 	heads.Over = result.OverHeads
+	both.Over, both.PerHost, both.Ranks = result.OverBoth, 2, 4
 	again.Fwd.Speed = 1.75
-	figures = ringFigures(t, row, host, failed, other, heads, again)
+	figures = ringFigures(t, row, host, failed, other, heads, both, again)
 	f := Get(figures, "rings-seq")
 	require.Len(t, f.Missing, 2)
 	require.Contains(t, f.Missing[0], "other shapes")
@@ -121,6 +122,7 @@ func TestRingFiguresOfFewRows(t *testing.T) {
 	}
 	require.Equal(t, 1.75, names["2 ranks, forward"], "measured again: the later row")
 	require.Contains(t, names, "2 ranks, heads, forward")
+	require.Contains(t, names, "4 ranks, heads within hosts of 2, forward")
 	require.Contains(t, names, "keys from the host, forward")
 
 	bare := row
