@@ -148,7 +148,8 @@ func TestFields(t *testing.T) {
 				c := &call{t: t, dev: dev, rng: rand.New(rand.NewPCG(1, 2)), layout: layout, scale: 0.35, right: ref.Options{Scale: 0.35}}
 				field.set(c)
 				p := ref.Problem{Options: c.right, Q: random(c.rng, ref.NewTensor(batch, heads, queries, dim)),
-					K: random(c.rng, ref.NewTensor(batch, keyHeads, keys, dim)), V: random(c.rng, ref.NewTensor(batch, keyHeads, keys, dim))}
+					K: random(c.rng, ref.NewTensor(batch, keyHeads, keys, dim)),
+					V: random(c.rng, ref.NewTensor(batch, keyHeads, keys, dim))}
 				do := random(c.rng, ref.NewTensor(batch, heads, queries, dim))
 				q, k, v := c.put(flash.F32, p.Q, layout), c.put(flash.F32, p.K, layout), c.put(flash.F32, p.V, layout)
 				var ops FusedOps = Backend{dev}
