@@ -152,7 +152,8 @@ func TestAttention(t *testing.T) {
 			flat := variant%2 == 1
 			t.Run(fmt.Sprintf("%s, mode %d", test.name, variant), func(t *testing.T) {
 				n := &node{maker: newMaker(t, uint64(at)), past: test.past, batch: 2, heads: 4, keyHeads: 2, queries: 5, keys: 6}
-				n.right = ref.Problem{Q: n.random(ref.F32, n.batch, n.heads, n.queries, 8), K: n.random(ref.F32, n.batch, n.keyHeads, n.keys, 8),
+				n.right = ref.Problem{Q: n.random(ref.F32, n.batch, n.heads, n.queries, 8),
+					K: n.random(ref.F32, n.batch, n.keyHeads, n.keys, 8),
 					V: n.random(ref.F32, n.batch, n.keyHeads, n.keys, 6)}
 				put := n.put
 				if flat {
@@ -287,8 +288,8 @@ func TestTensorScatter(t *testing.T) {
 			for _, given := range []bool{false, true} {
 				narrow := shape
 				narrow[at] = 2
-				past, update := m.random(ref.F32, shape[0], shape[1], shape[2], shape[3]), m.random(ref.F32, narrow[0], narrow[1], narrow[2],
-					narrow[3])
+				past := m.random(ref.F32, shape[0], shape[1], shape[2], shape[3])
+				update := m.random(ref.F32, narrow[0], narrow[1], narrow[2], narrow[3])
 				in, first := TensorScatterInputs{PastCache: m.put(flash.F32, past), Update: m.put(flash.F32, update)}, []int{0, 0}
 				if given {
 					first = []int{1, 0}

@@ -78,7 +78,8 @@ func (r RotaryEmbedding) Run(ctx context.Context, dev *flash.Device, in RotaryEm
 	if f.Y, _, err = split("Y", "num_heads", made, r.NumHeads); err != nil {
 		return nil, err
 	}
-	plan, err := rows.PlanRotate(dev, rows.RotateProblem{Batch: s[0], Heads: s[1], Rows: s[2], HeadDim: s[3], DType: x.DType(), Rotary: turn})
+	plan, err := rows.PlanRotate(dev, rows.RotateProblem{Batch: s[0], Heads: s[1], Rows: s[2], HeadDim: s[3], DType: x.DType(),
+		Rotary: turn})
 	if err != nil {
 		return nil, err
 	}
