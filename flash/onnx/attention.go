@@ -18,8 +18,8 @@ import (
 //	Y[b,h,i] = Σ_j softmax_j(s_ij) · V[b,h',j]                                       causal order, window or lengths hide key j
 //
 // Without a softcap the product itself stands in its place. Query i is at position p = past + i, past being the rows of past_key; without a
-// past and with nonpad_kv_seqlen it is at nonpad_kv_seqlen[b] − Nq + i. With is_causal it sees keys j ≤ p. A query that sees no key gives
-// Y = 0.
+// past and with nonpad_kv_seqlen it is at nonpad_kv_seqlen[b] − Nq + i. With is_causal it sees keys j ≤ p, with a window those from p − left
+// to p + right. A query that sees no key gives Y = 0. Softcap comes before the mask, as in ONNX's own test cases.
 type Attention struct {
 	IsCausal              bool
 	QNumHeads, KVNumHeads int     // of Q, K and V whose heads lie in their columns; 0: their second axis says
@@ -145,6 +145,9 @@ func (a *Attention) prepare(w *workspace, in AttentionInputs) (r attention, err 
 		p.ScoreFunction = score.Softcap(a.Softcap)
 	}
 	if err := a.positions(in, p); err != nil {
+		return r, err
+	}
+	if err := integers("nonpad_kv_seqlen", in.NonpadKVSeqlen, [4]int{1, 1, 1, p.Batch}); err != nil {
 		return r, err
 	}
 	r.pass.KeyLengths, p.KeyLengths = in.NonpadKVSeqlen, in.NonpadKVSeqlen != nil

@@ -339,6 +339,8 @@ func TestRefused(t *testing.T) {
 		{"past of other heads", "past_value", Attention{}, func(in *AttentionInputs) {
 			in.PastKey, in.PastValue = x(2, 2, 1, 8), x(2, 1, 1, 8)
 		}},
+		{"lengths", "nonpad_kv_seqlen", Attention{}, func(in *AttentionInputs) { in.NonpadKVSeqlen = m.integers([4]int{1, 1, 1, 3}) }},
+		{"type of lengths", "nonpad_kv_seqlen", Attention{}, func(in *AttentionInputs) { in.NonpadKVSeqlen = x(1, 1, 1, 2) }},
 		{"mask", "attn_mask is [1 3 5 6]", Attention{}, func(in *AttentionInputs) { in.AttnMask = x(1, 3, 5, 6) }},
 		{"mask is wide", "attn_mask is [1 1 5 7]", Attention{}, func(in *AttentionInputs) { in.AttnMask = x(1, 1, 5, 7) }},
 	} {
@@ -368,6 +370,9 @@ func TestRefused(t *testing.T) {
 	_, err = RotaryEmbedding{}.Run(bg, m.dev, RotaryEmbeddingInputs{X: rotary.X})
 	require.ErrorContains(t, err, "cos_cache")
 
+	_, err = RotaryEmbedding{}.Run(bg, m.dev, RotaryEmbeddingInputs{X: rotary.X, PositionIDs: x(1, 1, 2, 5)})
+	require.ErrorContains(t, err, "position_ids")
+
 	scatter := TensorScatterInputs{PastCache: x(2, 3, 5, 8), Update: x(2, 3, 2, 8)}
 	for _, axis := range []int{4, -4, 1} {
 		_, err = TensorScatter{Axis: axis}.Run(bg, m.dev, scatter)
@@ -375,4 +380,7 @@ func TestRefused(t *testing.T) {
 	}
 	_, err = TensorScatter{}.Run(bg, m.dev, TensorScatterInputs{PastCache: scatter.PastCache})
 	require.ErrorIs(t, err, flash.ErrArgument)
+	scatter.WriteIndices = m.integers([4]int{1, 1, 1, 3})
+	_, err = TensorScatter{}.Run(bg, m.dev, scatter)
+	require.ErrorContains(t, err, "write_indices")
 }

@@ -49,6 +49,9 @@ func (r RotaryEmbedding) Run(ctx context.Context, dev *flash.Device, in RotaryEm
 	if columns < 0 || columns%2 != 0 || columns > s[3] {
 		return nil, badArgument("rotary_embedding_dim", columns, "must be even, and up to the head dimension, %d", s[3])
 	}
+	if err := integers("position_ids", in.PositionIDs, [4]int{1, 1, s[0], s[2]}); err != nil {
+		return nil, err
+	}
 	turn := rows.Rotary{Columns: columns, Interleaved: r.Interleaved, PerToken: in.PositionIDs == nil, Positions: in.PositionIDs != nil}
 	f := rows.Rotation{X: x, Positions: in.PositionIDs}
 	for _, c := range []struct {

@@ -57,6 +57,9 @@ func (s TensorScatter) Run(ctx context.Context, dev *flash.Device, in TensorScat
 		return nil, badArgument("update", in.Update, "must be %v of type %v, as past_cache but for axis %d", want, in.PastCache.DType(),
 			axis)
 	}
+	if err := integers("write_indices", in.WriteIndices, [4]int{1, 1, 1, want[0]}); err != nil {
+		return nil, err
+	}
 	made, err := w.tensor(in.PastCache.DType(), in.PastCache.Shape())
 	if err != nil {
 		return nil, err

@@ -19,6 +19,14 @@ func badArgument(argument string, value any, rule string, a ...any) error {
 	return &flash.ArgumentError{Argument: argument, Value: fmt.Sprint(value), Rule: fmt.Sprintf(rule, a...)}
 }
 
+// integers wants a tensor of them, of a shape, where it is given.
+func integers(name string, t *flash.Tensor, shape [4]int) error {
+	if t != nil && (t.Shape() != shape || t.DType() != flash.Int32) {
+		return badArgument(name, t, "must be Int32 %v", shape)
+	}
+	return nil
+}
+
 // workspace has tensors that live as long as a call.
 type workspace struct {
 	ctx  context.Context
