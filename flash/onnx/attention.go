@@ -17,9 +17,9 @@ import (
 //	s_ij = softcap·tanh(scale·Q[b,h,i]·K[b,h',j] / softcap) + attn_mask[b,h,i,j]     −∞ where a boolean attn_mask is false, and where
 //	Y[b,h,i] = Σ_j softmax_j(s_ij) · V[b,h',j]                                       causal order, window or lengths hide key j
 //
-// Without a softcap the product itself stands in its place. Query i is at position p = past + i, past being the rows of past_key; without a
-// past and with nonpad_kv_seqlen it is at nonpad_kv_seqlen[b] − Nq + i. With is_causal it sees keys j ≤ p, with a window those from p − left
-// to p + right. A query that sees no key gives Y = 0. Softcap comes before the mask, as in ONNX's own test cases.
+// Without a softcap the product itself stands in its place; softcap comes before the mask, as in ONNX's own test cases. Query i is at
+// position p = past + i, past being the rows of past_key; without a past and with nonpad_kv_seqlen it is at nonpad_kv_seqlen[b] − Nq + i.
+// With is_causal it sees keys j ≤ p, with a window those from p − left to p + right. A query that sees no key gives Y = 0.
 type Attention struct {
 	IsCausal              bool
 	QNumHeads, KVNumHeads int     // of Q, K and V whose heads lie in their columns; 0: their second axis says
