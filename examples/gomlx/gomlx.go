@@ -118,10 +118,14 @@ func fallBack(err error) error {
 	return err
 }
 
-// Options is what the parameters of the operator are for [flash.Device.SDPA]. The error wraps [ErrNotImplemented] for a scale of 0, which
-// flash takes for the usual one; for an additive mask beside Bias, of which flash has one; for masks of rank 3, whose first axis
-// GoMLX's own backends take for heads in one place and for the batch in another; and for layouts that are neither of the two. Numbers of
-// heads that are not those of the shapes are an error that says so.
+// Options is what the parameters of the operator are for [flash.Device.SDPA]. The error wraps [ErrNotImplemented] for
+//
+//   - a scale of 0, which flash takes for the usual one;
+//   - an additive mask beside Bias, of which flash has one, and either of another type than fp32 and query's;
+//   - masks of rank 3, whose first axis GoMLX takes for the batch in one place and, by broadcasting, for heads in another;
+//   - a layout that is neither of the two.
+//
+// Numbers of heads that are not those of the shapes are an error that says so.
 func Options(query, key, value, mask Value, numHeads, numKVHeads int, axesLayout AxesLayout, scale float64, causal bool,
 	options *ScaledDotProductAttentionConfig) (opts flash.SDPAOptions, err error) {
 	heads := 1
@@ -171,6 +175,9 @@ func Options(query, key, value, mask Value, numHeads, numKVHeads int, axesLayout
 		err = lacks("an additive mask beside Bias")
 	default:
 		opts.Bias = m
+	}
+	if b := opts.Bias; err == nil && b != nil && b.DType() != flash.F32 && b.DType() != query.Tensor.DType() {
+		err = lacks("numbers of type %v that are added to the scores of a query of type %v", b.DType(), query.Tensor.DType())
 	}
 	return opts, err
 }

@@ -193,6 +193,7 @@ func TestRefused(t *testing.T) {
 	bias, _ := c.numbers(1, 1, queries, AxesLayoutBHSD)
 	third, _ := c.numbers(1, batch, queries, AxesLayoutBHSD)
 	third.Rank = 3
+	half := c.put(flash.F16, ref.NewTensor(1, 1, queries, keys), AxesLayoutBHSD)
 	for _, test := range []struct {
 		name            string
 		query, mask     Value
@@ -209,6 +210,8 @@ func TestRefused(t *testing.T) {
 		{"rank 3", q, third, heads, keyHeads, 0, 1, nil, true, "mask of rank 3"},
 		{"rank 1", q, Value{bias.Tensor, 1}, heads, keyHeads, 0, 1, nil, false, "mask is of rank 1"},
 		{"bias of rank 3", q, Value{}, heads, keyHeads, 0, 1, &ScaledDotProductAttentionConfig{Bias: third}, true, "Bias of rank 3"},
+		{"type of a mask", q, half, heads, keyHeads, 0, 1, nil, true, "numbers of type float16"},
+		{"type of Bias", q, Value{}, heads, keyHeads, 0, 1, &ScaledDotProductAttentionConfig{Bias: half}, true, "numbers of type float16"},
 		{"numHeads", q, Value{}, 8, keyHeads, 0, 1, nil, false, "query [2 4 5 8] has 4 heads, the operator says 8"},
 		{"numKVHeads", q, Value{}, heads, 1, 0, 1, nil, false, "key [2 2 7 8] has 2 heads, the operator says 1"},
 		{"no query", Value{}, Value{}, heads, keyHeads, 0, 1, nil, false, "there is no query"},
@@ -227,4 +230,7 @@ func TestRefused(t *testing.T) {
 	}
 	_, _, _, err := Backend{c.dev}.FusedScaledDotProductAttentionVJP(bg, q, k, v, Value{}, heads, keyHeads, 0, 1, false, nil, q, nil, q)
 	require.ErrorContains(t, err, "there are 0 states")
+	require.ErrorIs(t, fallBack(flash.ErrUnsupported), ErrNotImplemented, "what no kernel takes")
+	require.ErrorIs(t, fallBack(flash.ErrUnsupported), flash.ErrUnsupported)
+	require.NotErrorIs(t, fallBack(flash.ErrArgument), ErrNotImplemented)
 }
