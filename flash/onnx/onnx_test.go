@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -28,6 +29,11 @@ type maker struct {
 
 func newMaker(t *testing.T, seed uint64) *maker {
 	return &maker{t, flashtest.Device(t), rand.New(rand.NewPCG(seed, 1))}
+}
+
+// takes says whether the device's kernels take a type.
+func (m *maker) takes(dtype flash.DType) bool {
+	return slices.ContainsFunc(m.dev.Info().Tiers, func(t flash.TierInfo) bool { return slices.Contains(t.DTypes, dtype) })
 }
 
 // random is a tensor of values that the type holds.
@@ -79,7 +85,6 @@ type node struct {
 	AttentionInputs
 	right                                 ref.Problem
 	past                                  int
-	dtype                                 flash.DType
 	batch, heads, keyHeads, queries, keys int
 }
 
@@ -139,6 +144,9 @@ var nodes = []struct {
 	{"mask of numbers", 0, func(n *node) { n.numbers(ref.F32, flash.F32, 1, n.heads, 1, n.keys) }},
 	{"mask of numbers, short", 2, func(n *node) { n.numbers(ref.F32, flash.F32, n.batch, 1, n.queries, 5) }},
 	{"mask in float16, causal, softcap", 1, func(n *node) {
+		if !n.takes(flash.F16) {
+			n.t.Skip("the device has no half precision")
+		}
 		n.numbers(ref.F16, flash.F16, 1, 1, n.queries, n.past+n.keys)
 		n.IsCausal, n.Softcap, n.right.Softcap, n.SoftmaxPrecision = true, 2, 2, 16
 	}},
@@ -152,21 +160,24 @@ func TestAttention(t *testing.T) {
 			flat := variant%2 == 1
 			t.Run(fmt.Sprintf("%s, mode %d", test.name, variant), func(t *testing.T) {
 				n := &node{maker: newMaker(t, uint64(at)), past: test.past, batch: 2, heads: 4, keyHeads: 2, queries: 5, keys: 6}
-				n.right = ref.Problem{Q: n.random(ref.F32, n.batch, n.heads, n.queries, 8),
-					K: n.random(ref.F32, n.batch, n.keyHeads, n.keys, 8),
-					V: n.random(ref.F32, n.batch, n.keyHeads, n.keys, 6)}
+				dtype, of, delta := ref.F32, flash.F32, 1e-5
+				if variant >= 2 && n.takes(flash.F16) {
+					dtype, of, delta = ref.F16, flash.F16, 1e-2
+				}
+				n.right = ref.Problem{Q: n.random(dtype, n.batch, n.heads, n.queries, 8),
+					K: n.random(dtype, n.batch, n.keyHeads, n.keys, 8), V: n.random(dtype, n.batch, n.keyHeads, n.keys, 6)}
 				put := n.put
 				if flat {
 					put, n.QNumHeads, n.KVNumHeads = n.flat, n.heads, n.keyHeads
 				}
-				n.Q, n.K, n.V = put(flash.F32, n.right.Q), put(flash.F32, n.right.K), put(flash.F32, n.right.V)
+				n.Q, n.K, n.V = put(of, n.right.Q), put(of, n.right.K), put(of, n.right.V)
 				if n.past > 0 {
 					for _, x := range []struct {
 						of   *ref.Tensor
 						past **flash.Tensor
 					}{{&n.right.K, &n.PastKey}, {&n.right.V, &n.PastValue}} {
-						past := n.random(ref.F32, n.batch, n.keyHeads, n.past, x.of.D)
-						*x.past = n.put(flash.F32, past)
+						past := n.random(dtype, n.batch, n.keyHeads, n.past, x.of.D)
+						*x.past = n.put(of, past)
 						whole := ref.NewTensor(n.batch, n.keyHeads, n.past+n.keys, x.of.D)
 						for _, r := range ref.AllRows(whole) {
 							if r.I < n.past {
@@ -195,7 +206,7 @@ func TestAttention(t *testing.T) {
 
 				right, _, err := ref.Forward(n.right)
 				require.NoError(t, err)
-				plain, _, err := ref.PlainForward(n.right, ref.F32)
+				plain, _, err := ref.PlainForward(n.right, dtype)
 				require.NoError(t, err)
 				if flat {
 					y := n.get(out.Y, n.batch, 1, n.queries, n.heads*6)
@@ -203,10 +214,10 @@ func TestAttention(t *testing.T) {
 					for _, r := range ref.AllRows(n.right.Q) {
 						copy(got.Row(r.B, r.H, r.I), y[((r.B*n.queries+r.I)*n.heads+r.H)*6:])
 					}
-					verdict := ref.CheckOutput(got.Data, right.Data, plain.Data, ref.F32)
+					verdict := ref.CheckOutput(got.Data, right.Data, plain.Data, dtype)
 					require.True(t, verdict.OK, "Y: %v", verdict)
 				} else {
-					verdict := ref.CheckOutput(n.get(out.Y, n.batch, n.heads, n.queries, 6), right.Data, plain.Data, ref.F32)
+					verdict := ref.CheckOutput(n.get(out.Y, n.batch, n.heads, n.queries, 6), right.Data, plain.Data, dtype)
 					require.True(t, verdict.OK, "Y: %v", verdict)
 				}
 				all := n.past + n.keys
@@ -217,7 +228,7 @@ func TestAttention(t *testing.T) {
 				got := n.get(out.QKMatmulOutput, n.batch, n.heads, n.queries, all)
 				for i, want := range matrix.Data {
 					if got[i] != want { // infinities are equal
-						require.InDelta(t, want, got[i], 1e-5, "qk_matmul_output[%d]", i)
+						require.InDelta(t, want, got[i], delta, "qk_matmul_output[%d]", i)
 					}
 				}
 			})
@@ -235,7 +246,11 @@ func TestRotaryEmbedding(t *testing.T) {
 			x := m.random(ref.F32, batch, heads, length, dim)
 			cos, sin := m.random(ref.F16, batch, 1, length, columns/2), m.random(ref.F16, batch, 1, length, columns/2)
 			r := RotaryEmbedding{Interleaved: interleaved}
-			in := RotaryEmbeddingInputs{X: m.put(flash.F32, x), CosCache: m.put(flash.F32, cos), SinCache: m.put(flash.F16, sin)}
+			half := flash.F16
+			if !m.takes(half) {
+				half = flash.F32
+			}
+			in := RotaryEmbeddingInputs{X: m.put(flash.F32, x), CosCache: m.put(flash.F32, cos), SinCache: m.put(half, sin)}
 			if columns != dim {
 				r.RotaryEmbeddingDim = columns
 			}
