@@ -368,9 +368,23 @@ func TestRefused(t *testing.T) {
 		require.ErrorContains(t, err, test.want, test.name)
 		require.Zero(t, out, test.name)
 	}
+	// What was made before the mistake was found is freed, and so is what a right call made.
+	short := inputs()
+	short.PastKey, short.PastValue, short.AttnMask = x(2, 2, 1, 8), x(2, 2, 1, 8), x(1, 1, 5, 9)
+	before := m.dev.Usage().ByLabel["tensor"].Buffers
+	_, err := Attention{Present: true}.Run(bg, m.dev, short)
+	require.ErrorContains(t, err, "attn_mask")
+	require.Equal(t, before, m.dev.Usage().ByLabel["tensor"].Buffers)
+	short.AttnMask = nil
+	out, err := Attention{Present: true, QKMatmulOutput: true}.Run(bg, m.dev, short)
+	require.NoError(t, err)
+	require.NotEqual(t, before, m.dev.Usage().ByLabel["tensor"].Buffers)
+	require.NoError(t, out.Close())
+	require.Equal(t, before, m.dev.Usage().ByLabel["tensor"].Buffers)
+
 	in := inputs()
 	in.PastKey, in.PastValue, in.NonpadKVSeqlen = x(2, 2, 1, 8), x(2, 2, 1, 8), m.integers([4]int{1, 1, 1, 2}, 1, 2)
-	_, err := Attention{IsCausal: true}.Run(bg, m.dev, in)
+	_, err = Attention{IsCausal: true}.Run(bg, m.dev, in)
 	require.ErrorIs(t, err, ErrUnsupported)
 	in = inputs()
 	in.AttnMask = m.integers([4]int{1, 1, 5, 6})
