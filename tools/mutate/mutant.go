@@ -50,7 +50,7 @@ func (m *Mutant) packages() []string {
 func Mutants() []Mutant {
 	return slices.Concat(
 		behind(forwardMutants, in("./flash", "TestForward", "TestTiles", "TestLayouts")),
-		partsMutants, rowMutants, cacheMutants,
+		partsMutants, rowMutants, onnxMutants, cacheMutants,
 		behind(dropoutMutants, dropoutMask, differences),
 		behind(backwardMutants, differences, in("./flash", "TestBackwardTiles")),
 		behind(matrixMutants, matrixForms, matrixTiles),

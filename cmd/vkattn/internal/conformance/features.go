@@ -69,7 +69,20 @@ var features = append(scoreFeatures, []feature{
 		set: func(o *ref.Options, p *flash.Problem) { p.KeyLengths = true }},
 	{name: "lengths of queries", used: func(o *ref.Options) bool { return o.QueryLens != nil },
 		set: func(o *ref.Options, p *flash.Problem) { p.QueryLengths = true }},
-	{name: "offset of the diagonal", used: func(o *ref.Options) bool { return o.Offset != nil }},
+	{name: "offset of the diagonal", used: func(o *ref.Options) bool { return o.Offset != nil && o.KeyLens == nil && o.QueryLens == nil },
+		set: func(o *ref.Options, p *flash.Problem) {
+			switch offset := *o.Offset; {
+			case offset == p.KeyLen-p.QueryLen: // where the library has it
+			case offset == 0 && o.Window == nil && o.Slopes == nil:
+				p.Causal = flash.CausalTopLeft
+			default: // of a longer problem whose last query stands at its last key
+				queries := max(p.QueryLen, p.KeyLen-offset)
+				p.Within = flash.Within{Queries: queries, Keys: queries + offset}
+			}
+		}},
+	{name: "offset of the diagonal beside lengths", used: func(o *ref.Options) bool {
+		return o.Offset != nil && (o.KeyLens != nil || o.QueryLens != nil)
+	}},
 }...)
 
 // then is a score function after others. One that is no function is kept, and the plan says what is wrong with it.

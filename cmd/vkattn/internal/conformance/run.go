@@ -423,10 +423,7 @@ func (c *Case) execute(ctx context.Context, dev *flash.Device, t Target, r *Resu
 		}
 	}
 	if c.operator != nil {
-		c.operator.presents(r)
-	}
-	if c.operator.stored() {
-		return c.matrix(ctx, dev, plan, t, f, r)
+		return c.operate(ctx, dev, t, r)
 	}
 	if !differentiate {
 		return nil

@@ -83,11 +83,24 @@ func (c *Case) Attention() (*Attention, error) {
 		return nil, err
 	}
 	_, past := c.in["past_key"]
-	align(p, causal == 1, window, a.Past, p.KeyLens != nil && !past)
+	place(p, causal == 1, window, a.Past, p.KeyLens != nil && !past)
 	if err := p.Check(); err != nil {
 		return nil, err
 	}
 	return a, c.shapes(a)
+}
+
+// place says which keys a query at key offset + i sees. own says that offset is that of the last key of each batch entry.
+func place(p *ref.Problem, causal bool, window ref.Window, offset int, own bool) {
+	if causal {
+		p.Causal, window.Right = ref.BottomRight, -1 // keys beyond are not seen anyway
+	}
+	if window.Left >= 0 || window.Right >= 0 {
+		p.Window = &window
+	}
+	if !own && (p.Causal != ref.NotCausal || p.Window != nil) {
+		p.Offset = &offset
+	}
 }
 
 // operands splits heads and puts the past in front.

@@ -13,10 +13,6 @@ type Rotary struct {
 	Cos, Sin    ref.Tensor // [B|1, 1, N, R/2], of each row's position
 	Interleaved bool
 	Flat        bool // X and Y are [batch, length, heads · dimension]
-
-	Type               ref.DType  // of X and Y
-	CosCache, SinCache ref.Tensor // [1, 1, positions, R/2], and
-	Positions          []int      // [B, N], where position_ids are given
 }
 
 // Rotary checks a case of the operator RotaryEmbedding and looks positions up. The caches are [positions, R/2] with position_ids [B, N],
@@ -51,8 +47,7 @@ func (c *Case) Rotary() (*Rotary, error) {
 	if columns%2 != 0 || columns > r.X.D {
 		return nil, fmt.Errorf("onnx: %d columns are turned: it must be an even number up to the head dimension, %d", columns, r.X.D)
 	}
-	var ok bool
-	if r.Type, ok = in.dtype(); !ok {
+	if _, ok := in.dtype(); !ok {
 		return nil, fmt.Errorf("onnx: X is of type %s: it must be floating-point", in.Type)
 	}
 	if r.Cos, err = c.angles("cos_cache", r.X, columns/2); err != nil {
@@ -60,13 +55,6 @@ func (c *Case) Rotary() (*Rotary, error) {
 	}
 	if r.Sin, err = c.angles("sin_cache", r.X, columns/2); err != nil {
 		return nil, err
-	}
-	if ids, ok := c.in["position_ids"]; ok {
-		for _, at := range ids.Ints {
-			r.Positions = append(r.Positions, int(at))
-		}
-		whole := func(t Tensor) ref.Tensor { return ref.Tensor{B: 1, H: 1, N: t.Shape[0], D: t.Shape[1], Data: t.Floats} }
-		r.CosCache, r.SinCache = whole(c.in["cos_cache"]), whole(c.in["sin_cache"])
 	}
 	if y, ok := c.out["Y"]; !ok || !slices.Equal(y.Shape, in.Shape) {
 		return nil, fmt.Errorf("onnx: output Y is %v: it must be X's shape, %v", y.Shape, in.Shape)

@@ -13,7 +13,6 @@ type Scatter struct {
 	Cache, Update ref.Tensor
 	At            []int // the first row that is written, for each batch entry
 	Circular      bool
-	Type          ref.DType // of the cache
 }
 
 // Scatter checks a case of the operator TensorScatter and translates it. axis is the dimension of rows, not the first, which is the batch;
@@ -30,8 +29,7 @@ func (c *Case) Scatter() (*Scatter, error) {
 		s.Circular = mode == "circular"
 	}
 	cache, update := c.in["past_cache"], c.in["update"]
-	var ok bool
-	if s.Type, ok = cache.dtype(); !ok || update.Type != cache.Type {
+	if _, ok := cache.dtype(); !ok || update.Type != cache.Type {
 		return nil, fmt.Errorf("onnx: past_cache is of type %s and update of %s: they must be floating-point, and the same", cache.Type,
 			update.Type)
 	}
