@@ -1,0 +1,186 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vkattn/vkattn/examples/llama/internal/gguf"
+	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/internal/attn"
+)
+
+func open(t *testing.T) *flash.Device {
+	t.Helper()
+	dev, err := flash.Open(flash.WithoutDiskCache())
+	if errors.Is(err, flash.ErrNoDevice) && os.Getenv("VKATTN_REQUIRE_DEVICE") != "1" {
+		t.Skip(err)
+	}
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, dev.Close()) })
+	return dev
+}
+
+// file is the tiny model's file as it is read.
+func (t *tiny) file(tb testing.TB) *gguf.File {
+	tb.Helper()
+	var b bytes.Buffer
+	require.NoError(tb, t.write(&b))
+	f, err := gguf.Read(bytes.NewReader(b.Bytes()), int64(b.Len()))
+	require.NoError(tb, err)
+	return f
+}
+
+// variants are tiny models of all kinds, and of what files of one kind differ in.
+func variants() map[string]*tiny {
+	all := map[string]*tiny{}
+	for arch := range kinds {
+		all[arch] = tinyModel(arch)
+	}
+	linear := tinyModel("llama")
+	linear.set("llama.rope.scaling.type", "linear")
+	linear.set("llama.rope.scaling.factor", float32(4))
+	linear.set("llama.rope.dimension_count", uint32(tinyDim/2))
+	all["llama, part of a head turned, linear scaling"] = linear
+	window := tinyModel("llama")
+	window.set("llama.attention.sliding_window", uint32(7))
+	window.vector("rope_freqs.weight", tinyDim/2, 3)
+	all["llama, a window, divided frequencies"] = window
+	return all
+}
+
+func newSession(t *testing.T, dev *flash.Device, f *gguf.File, o cacheOptions) *session {
+	t.Helper()
+	m, err := readModel(f)
+	require.NoError(t, err)
+	v, err := readVocabulary(f)
+	require.NoError(t, err)
+	c, err := newCache(dev, &m.config, o)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, c.close()) })
+	return &session{model: m, cache: c, vocabulary: v}
+}
+
+func someTokens(n int) (tokens []int) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	for range n {
+		tokens = append(tokens, rng.IntN(300))
+	}
+	return tokens
+}
+
+// farthest is the largest difference of logits, a row for each token.
+func farthest(got []float32, want [][]float64) (worst float64) {
+	for t, row := range want {
+		for i, x := range row {
+			d := math.Abs(float64(got[t*len(row)+i]) - x)
+			if !(d <= worst) { // a NaN too
+				worst = d
+			}
+		}
+	}
+	return worst
+}
+
+// rounding is what a cache does to rows: queries, new keys, values and outputs are of one type, and keys and values in the cache of
+// another.
+func rounding(as string) func(what byte, row []float64) {
+	types := stores[as]
+	to := func(t flash.DType, row []float64) {
+		x, raw := make([]float32, len(row)), make([]byte, t.Bytes(len(row)))
+		for i, v := range row {
+			x[i] = float32(v)
+		}
+		attn.Encode(attn.DType(t), raw, x)
+		attn.Decode(attn.DType(t), x, raw)
+		for i, v := range x {
+			row[i] = float64(v)
+		}
+	}
+	return func(what byte, row []float64) {
+		to(types[0], row)
+		if what == 'k' || what == 'v' {
+			to(types[1], row)
+		}
+	}
+}
+
+// TestLogits: logits after each token are those of the reference, over a prompt taken in at once, in chunks, and token by token. A cache of
+// fp32 differs by what fp32 sums do; others by no more than three times what their rounding alone does to the reference.
+func TestLogits(t *testing.T) {
+	dev, ctx := open(t), context.Background()
+	tokens := someTokens(40)
+	for name, tiny := range variants() {
+		t.Run(name, func(t *testing.T) {
+			f := tiny.file(t)
+			r := &reference{T: t, f: f, arch: tiny.arch}
+			want := r.logits(tokens)
+			spread := 0.0
+			for _, x := range want[len(want)-1] {
+				spread = max(spread, math.Abs(x))
+			}
+			require.Greater(t, spread, 1.0, "logits that differ")
+			for _, as := range []string{"f32", "f16", "q8_0"} {
+				bound := 1e-4
+				if as != "f32" {
+					r.round = rounding(as)
+					moved, exact := r.logits(tokens), 0.0
+					for i := range want {
+						for c := range want[i] {
+							exact = max(exact, math.Abs(moved[i][c]-want[i][c]))
+						}
+					}
+					bound = 3 * exact
+				}
+				for _, chunk := range []int{40, 17, 1} {
+					s := newSession(t, dev, f, cacheOptions{room: 48, page: 16, chunk: chunk, as: as})
+					got, err := s.takeIn(ctx, s.cache, tokens, true)
+					require.NoError(t, err)
+					require.Len(t, got, len(tokens)*s.model.vocabulary)
+					off := farthest(got, want)
+					t.Logf("%s, chunks of %d: %.2g of %.2g", as, chunk, off, bound)
+					require.LessOrEqual(t, off, bound, "%s, chunks of %d", as, chunk)
+					require.NoError(t, s.cache.close())
+				}
+			}
+		})
+	}
+}
+
+// TestGreedy: what is generated is what the reference says, taking its whole text in again for each token.
+func TestGreedy(t *testing.T) {
+	dev, ctx := open(t), context.Background()
+	for _, as := range []string{"f32", "f16"} {
+		f := tinyModel("llama").file(t)
+		s := newSession(t, dev, f, cacheOptions{room: 32, page: 8, chunk: 8, as: as})
+		prompt, err := s.vocabulary.encode("The sea is")
+		require.NoError(t, err)
+		r, text := &reference{T: t, f: f, arch: "llama"}, append([]int(nil), prompt...)
+		if as != "f32" {
+			r.round = rounding(as)
+		}
+		var want, got []int
+		for range 12 {
+			all := r.logits(text)
+			last := all[len(all)-1]
+			best := 0
+			for id, x := range last {
+				if x > last[best] {
+					best = id
+				}
+			}
+			text, want = append(text, best), append(want, best)
+		}
+		logits, err := s.takeIn(ctx, s.cache, prompt, false)
+		require.NoError(t, err)
+		require.NoError(t, s.generate(ctx, logits, 12, newSampler(sampling{}, 1), func(id int) { got = append(got, id) }))
+		require.Equal(t, want, got, as)
+		require.Equal(t, len(text), s.cache.length())
+	}
+}
