@@ -125,11 +125,25 @@ func readConfig(f *gguf.File) (c config, err error) {
 
 // rotary is how queries and keys are turned.
 func (m *metadata) rotary(c config) (rows.Rotary, error) {
-	r := rows.Rotary{Columns: m.size("rope.dimension_count", c.dim), Interleaved: !c.halves, Base: m.number("rope.freq_base", 10000)}
+	r := rows.Rotary{Columns: m.size("rope.dimension_count", c.dim), Base: m.number("rope.freq_base", 10000)}
 	key := m.arch + ".rope.scaling.type"
+	halves, err := gguf.Or(gguf.Get[bool](m.f, m.arch+".rope.halves"))(c.halves) // which package folder sets
+	if err != nil {
+		return r, err
+	}
+	r.Interleaved = !halves
 	scaling, err := gguf.Or(gguf.Get[string](m.f, key))("none")
 	if err != nil {
 		return r, err
+	}
+	if m.err != nil {
+		return r, m.err
+	}
+	if r.Columns%2 != 0 || r.Columns > c.dim {
+		return r, fmt.Errorf("%s.rope.dimension_count %d: it must be even, and at most the %d columns of a head", m.arch, r.Columns, c.dim)
+	}
+	if !(r.Base > 0) {
+		return r, fmt.Errorf("%s.rope.freq_base %v: it must be above 0", m.arch, r.Base)
 	}
 	switch factor := m.number("rope.scaling.factor", m.number("rope.scale_linear", 1)); {
 	case m.err != nil:
@@ -137,19 +151,24 @@ func (m *metadata) rotary(c config) (rows.Rotary, error) {
 		return r, fmt.Errorf("%s.rope.scaling.factor %v: it must be above 0", m.arch, factor)
 	case scaling == "linear", scaling == "none" && factor == 1:
 		r.Scale = 1 / factor
+	case scaling == "llama3":
+		length := m.size("rope.scaling.original_context_length", 0)
+		low, high := m.number("rope.scaling.low_freq_factor", 1), m.number("rope.scaling.high_freq_factor", 4)
+		if m.err != nil {
+			return r, m.err
+		}
+		if r.Frequencies, err = rows.ByPartsFrequencies(r.Columns, r.Base, factor, length, low, high); err != nil {
+			return r, fmt.Errorf("%s.rope: %w", m.arch, err)
+		}
+		r.Base = 0
+		return r, nil
 	case scaling == "none":
 		r.Scale = 1
 		if _, named := m.f.Metadata[key]; !named { // files that are older than the type
 			r.Scale = 1 / factor
 		}
 	default:
-		return r, fmt.Errorf("%s %q: %w: there are none, linear, and factors in a tensor rope_freqs.weight", key, scaling, errUnsupported)
-	}
-	if r.Columns%2 != 0 || r.Columns > c.dim {
-		return r, fmt.Errorf("%s.rope.dimension_count %d: it must be even, and at most the %d columns of a head", m.arch, r.Columns, c.dim)
-	}
-	if !(r.Base > 0) {
-		return r, fmt.Errorf("%s.rope.freq_base %v: it must be above 0", m.arch, r.Base)
+		return r, fmt.Errorf("%s %q: %w: there are none, linear, llama3, and a tensor rope_freqs.weight", key, scaling, errUnsupported)
 	}
 	return r, nil
 }

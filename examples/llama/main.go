@@ -1,8 +1,9 @@
-// Command llama runs a language model from a GGUF file, as llama.cpp has them: attention, its cache and rotary position embedding are this
-// library's, on the GPU; all else is plain Go.
+// Command llama runs a language model from a GGUF file, as llama.cpp has them, or a folder as Hugging Face has them: attention, its cache
+// and rotary position embedding are this library's, on the GPU; all else is plain Go.
 //
 //	go run ./examples/llama -model tinyllama.Q8_0.gguf -prompt "The sea is" -tokens 100 -temperature 0.7 -seed 1
 //	go run ./examples/llama -model tinyllama.Q8_0.gguf -prompt "The sea is" -cache q8_0
+//	go run ./examples/llama -model Llama-3.2-1B -ids 128000,791,9581,374
 //
 // Without such a file, a tiny model of random numbers shows that all is in its place, not sense:
 //
@@ -24,13 +25,17 @@
 // It refuses, with an error that says why: other types of weights (the K types among them), networks of experts, YaRN, layers that differ
 // in their heads, files with tensors that it does not know, and files that are damaged.
 //
+// Folders have config.json and model.safetensors, or the files that model.safetensors.index.json names, of the types llama, mistral,
+// qwen2 and qwen3, in F32, F16 and BF16, with frequencies scaled as Llama 3 does or linearly. Their tokens are not read: prompts are
+// numbers (-ids), and so is what is said.
+//
 // # What is fast
 //
 // Products with weights are plain Go on all cores, without vector instructions, and take nearly all of the time: a model of a billion
 // parameters says about a token a second on a few cores. Attention takes its share from files of keys that are long.
 //
 // model.go is the transformer, cache.go attention over pages, config.go what a file's metadata means, vocabulary.go tokens, heads.go the
-// file for the viewer, tiny.go the tiny model; internal/gguf reads files.
+// file for the viewer, tiny.go the tiny model; internal/gguf reads files, internal/folder folders.
 package main
 
 import (
@@ -45,6 +50,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/vkattn/vkattn/examples/llama/internal/folder"
 	"github.com/vkattn/vkattn/examples/llama/internal/gguf"
 	"github.com/vkattn/vkattn/flash"
 )
@@ -63,7 +69,7 @@ type options struct {
 
 func main() {
 	var o options
-	flag.StringVar(&o.model, "model", "", "a GGUF file")
+	flag.StringVar(&o.model, "model", "", "a GGUF file, or a folder with config.json and model.safetensors")
 	flag.StringVar(&o.prompt, "prompt", "Once upon a time", "a text to continue; special tokens may stand in it")
 	flag.StringVar(&o.ids, "ids", "", "numbers of tokens in place of -prompt, with commas")
 	flag.IntVar(&o.tokens, "tokens", 64, "tokens to add at most; the model's end of text ends it sooner")
@@ -109,7 +115,7 @@ func onDevice(do func(*flash.Device) error) (err error) {
 func (o *options) check() error {
 	switch {
 	case o.model == "":
-		return errors.New("no -model: a GGUF file; -tiny writes one to try")
+		return errors.New("no -model: a GGUF file or a folder; -tiny writes one to try")
 	case o.tokens < 0:
 		return fmt.Errorf("-tokens %d: must be at least 0", o.tokens)
 	case !(o.by.temperature >= 0):
@@ -131,19 +137,11 @@ func run(ctx context.Context, out io.Writer, dev *flash.Device, o options) (err 
 	if err := o.check(); err != nil {
 		return err
 	}
-	file, err := os.Open(o.model)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, file.Close()) }()
-	info, err := file.Stat()
-	if err != nil {
-		return err
-	}
-	f, err := gguf.Read(file, info.Size())
+	f, closer, err := openFile(o.model)
 	if err != nil {
 		return fmt.Errorf("%s: %w", o.model, err)
 	}
+	defer func() { err = errors.Join(err, closer.Close()) }()
 	m, err := readModel(f)
 	if err != nil {
 		return fmt.Errorf("%s: %w", o.model, err)
@@ -178,6 +176,30 @@ func run(ctx context.Context, out io.Writer, dev *flash.Device, o options) (err 
 	return s.continued(ctx, out, prompt, o.tokens, newSampler(o.by, o.seed))
 }
 
+// openFile opens a GGUF file, or a folder of Hugging Face's.
+func openFile(path string) (*gguf.File, io.Closer, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	if info.IsDir() {
+		m, err := folder.Read(path)
+		if err != nil {
+			return nil, nil, err
+		}
+		return m.File, m, nil
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	f, err := gguf.Read(file, info.Size())
+	if err != nil {
+		return nil, nil, errors.Join(err, file.Close())
+	}
+	return f, file, nil
+}
+
 // read gives the file's tokens and the prompt's. A file whose tokens cannot be read is good for -ids.
 func (o *options) read(f *gguf.File) (v *vocabulary, prompt []int, err error) {
 	v, err = readVocabulary(f)
@@ -187,6 +209,9 @@ func (o *options) read(f *gguf.File) (v *vocabulary, prompt []int, err error) {
 		}
 		if err == nil && len(prompt) == 0 {
 			err = errors.New("it has no token to go on from")
+		}
+		if errors.Is(err, gguf.ErrMissing) {
+			err = fmt.Errorf("%w: give tokens by -ids", err)
 		}
 		if err != nil {
 			return nil, nil, fmt.Errorf("-prompt: %w", err)

@@ -60,6 +60,9 @@ func readModel(f *gguf.File) (*model, error) {
 	}
 	m.norm = r.vector("output_norm.weight", c.width)
 	if f.Has("rope_freqs.weight") {
+		if m.rotary.Frequencies != nil {
+			return nil, fmt.Errorf("tensor rope_freqs.weight: %w: the metadata scales frequencies too", errUnsupported)
+		}
 		m.rotary.Frequencies = frequencies(m.rotary.Base, m.rotary.Scale, r.vector("rope_freqs.weight", m.rotary.Columns/2))
 		m.rotary.Base, m.rotary.Scale = 0, 0
 	}

@@ -14,8 +14,9 @@ import (
 // model's own. It reads sizes and weights from the file.
 type reference struct {
 	*testing.T
-	f    *gguf.File
-	arch string
+	f      *gguf.File
+	arch   string
+	folder bool // a folder's: columns half a head apart are turned together, and frequencies are scaled as Llama 3 does
 	// round, where there is one, is what becomes of the rows of queries ('q', turned already), keys, values and outputs of heads.
 	round func(what byte, row []float64)
 }
@@ -92,16 +93,33 @@ func (r *reference) turn(x []float64, position int) {
 	divisors := r.rows("rope_freqs.weight")
 	for j := range n / 2 {
 		a, b := j, j+n/2
-		if r.arch == "llama" {
+		if r.arch == "llama" && !r.folder {
 			a, b = 2*j, 2*j+1
 		}
 		angle := float64(position) / math.Pow(r.number("rope.freq_base", 10000), 2*float64(j)/float64(n)) /
 			r.number("rope.scaling.factor", 1)
+		if r.folder {
+			angle = float64(position) * llama3(angle/float64(max(position, 1)), 8, 64, 1, 4)
+		}
 		if divisors != nil {
 			angle /= divisors[0][j]
 		}
 		s, c := math.Sincos(angle)
 		x[a], x[b] = c*x[a]-s*x[b], s*x[a]+c*x[b]
+	}
+}
+
+// llama3 scales a frequency as Hugging Face's own code does: waves longer than length/low are made factor times longer, those shorter than
+// length/high are left, and others are between.
+func llama3(frequency, factor, length, low, high float64) float64 {
+	wave := 2 * math.Pi / frequency
+	switch smooth := (length/wave - low) / (high - low); {
+	case wave < length/high:
+		return frequency
+	case wave > length/low:
+		return frequency / factor
+	default:
+		return (1-smooth)*frequency/factor + smooth*frequency
 	}
 }
 

@@ -18,6 +18,7 @@ type tiny struct {
 	metadata []gguf.Entry
 	tensors  []gguf.Values
 	rng      *rand.Rand
+	valueDim int
 }
 
 // Sizes of tiny models. Heads are wider than the model's width divided by their number, and values narrower than keys.
@@ -27,8 +28,10 @@ const (
 	tinyDim, tinyValueDim, tinyContext = 64, 32, 128
 )
 
-func tinyModel(arch string) *tiny {
-	t := &tiny{arch: arch, rng: rand.New(rand.NewPCG(11, uint64(len(arch))))}
+func tinyModel(arch string) *tiny { return tinyModelOf(arch, tinyValueDim) }
+
+func tinyModelOf(arch string, valueDim int) *tiny {
+	t := &tiny{arch: arch, rng: rand.New(rand.NewPCG(11, uint64(len(arch)))), valueDim: valueDim}
 	k := kinds[arch]
 	t.set("general.architecture", arch)
 	for _, size := range []struct {
@@ -36,7 +39,7 @@ func tinyModel(arch string) *tiny {
 		n   uint32
 	}{{"block_count", tinyLayers}, {"embedding_length", tinyWidth}, {"feed_forward_length", tinyHidden}, {"context_length", tinyContext},
 		{"attention.head_count", tinyHeads}, {"attention.head_count_kv", tinyKeyHeads}, {"attention.key_length", tinyDim},
-		{"attention.value_length", tinyValueDim}} {
+		{"attention.value_length", uint32(valueDim)}} {
 		t.set(arch+"."+size.key, size.n)
 	}
 	t.set(arch+".attention.layer_norm_rms_epsilon", float32(1e-5))
@@ -58,15 +61,15 @@ func tinyModel(arch string) *tiny {
 		t.vector(name("ffn_norm.weight"), tinyWidth, 1)
 		t.matrix(name("attn_q"), gguf.Q8_0, tinyHeads*tinyDim, tinyWidth)
 		t.matrix(name("attn_k"), gguf.F16, tinyKeyHeads*tinyDim, tinyWidth)
-		t.matrix(name("attn_v"), gguf.BF16, tinyKeyHeads*tinyValueDim, tinyWidth)
-		t.matrix(name("attn_output"), gguf.Q4_0, tinyWidth, tinyHeads*tinyValueDim)
+		t.matrix(name("attn_v"), gguf.BF16, tinyKeyHeads*valueDim, tinyWidth)
+		t.matrix(name("attn_output"), gguf.Q4_0, tinyWidth, tinyHeads*valueDim)
 		t.matrix(name("ffn_gate"), gguf.Q8_0, tinyHidden, tinyWidth)
 		t.matrix(name("ffn_up"), gguf.Q8_0, tinyHidden, tinyWidth)
 		t.matrix(name("ffn_down"), gguf.F16, tinyWidth, tinyHidden)
 		if k.biased {
 			t.vector(name("attn_q.bias"), tinyHeads*tinyDim, 0)
 			t.vector(name("attn_k.bias"), tinyKeyHeads*tinyDim, 0)
-			t.vector(name("attn_v.bias"), tinyKeyHeads*tinyValueDim, 0)
+			t.vector(name("attn_v.bias"), tinyKeyHeads*valueDim, 0)
 		}
 		if k.headNorms {
 			t.vector(name("attn_q_norm.weight"), tinyDim, 1)

@@ -69,8 +69,19 @@ type Tensor struct {
 	Dims   []int
 	Offset int64 // of the data in the file
 	Bytes  int64 // of the data
+	From   io.ReaderAt
+}
 
-	from io.ReaderAt
+// New is a file of metadata and tensors from elsewhere, which other formats become. The error matches ErrMalformed where two have one name.
+func New(metadata map[string]any, tensors []*Tensor) (*File, error) {
+	f := &File{Metadata: metadata, Tensors: tensors, byName: map[string]*Tensor{}}
+	for _, t := range tensors {
+		if f.byName[t.Name] != nil {
+			return nil, wrong(ErrMalformed, "tensor "+t.Name, "it is there twice")
+		}
+		f.byName[t.Name] = t
+	}
+	return f, nil
 }
 
 // What a header can have at most. Files of the largest models have some thousands of tensors, and hundreds of metadata entries.
@@ -130,7 +141,7 @@ func (f *File) place(from io.ReaderAt, end, size int64) error {
 			return wrong(ErrTruncated, "tensor "+t.Name, "%d bytes at %d of %d", t.Bytes, t.Offset, max(size-start, 0))
 		}
 		t.Offset += start
-		t.from = from
+		t.From = from
 	}
 	return nil
 }
@@ -138,7 +149,7 @@ func (f *File) place(from io.ReaderAt, end, size int64) error {
 // Data reads the bytes of a tensor.
 func (t *Tensor) Data() ([]byte, error) {
 	raw := make([]byte, t.Bytes)
-	if _, err := t.from.ReadAt(raw, t.Offset); err != nil && !(errors.Is(err, io.EOF) && t.Bytes == 0) {
+	if _, err := t.From.ReadAt(raw, t.Offset); err != nil && !(errors.Is(err, io.EOF) && t.Bytes == 0) {
 		return nil, wrong(err, "tensor "+t.Name, "")
 	}
 	return raw, nil
