@@ -56,7 +56,8 @@ func Mutants() []Mutant {
 		behind(matrixMutants, matrixForms, matrixTiles),
 		jvpMutants,
 		behind(otherKernelMutants, in("./flash", "TestForward", "TestBlockSparse.*"), differences),
-		maxLogitMutants, listMutants, ringMutants, pipelineMutants, callMutants, hostMutants, referenceMutants, benchMutants)
+		maxLogitMutants, listMutants, ringMutants, pipelineMutants, callMutants, hostMutants, referenceMutants, benchMutants,
+		llamaMutants)
 }
 
 // behind adds tests to the mutants that cases of the conformance suite ought to find.
