@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -182,5 +183,22 @@ func TestGreedy(t *testing.T) {
 		require.NoError(t, s.generate(ctx, logits, 12, newSampler(sampling{}, 1), func(id int) { got = append(got, id) }))
 		require.Equal(t, want, got, as)
 		require.Equal(t, len(text), s.cache.length())
+	}
+}
+
+// BenchmarkMultiply: what limits tokens a second, by the type of weights: one row, as in generation, and 64, as in a prompt.
+func BenchmarkMultiply(b *testing.B) {
+	for _, of := range []gguf.Type{gguf.F32, gguf.F16, gguf.Q8_0, gguf.Q4_0, gguf.Q4_K, gguf.Q6_K} {
+		for _, n := range []int{1, 64} {
+			b.Run(of.String()+"/"+strconv.Itoa(n), func(b *testing.B) {
+				block, bytes := of.Block()
+				w := newMatrix(of, 2048, 2048, make([]byte, 2048*2048/block*bytes))
+				x := make([]float32, n*2048)
+				for b.Loop() {
+					w.multiply(x, nil)
+				}
+				b.ReportMetric(float64(b.N)*2048*2048*float64(n)/b.Elapsed().Seconds()/1e9, "Gweights/s")
+			})
+		}
 	}
 }
