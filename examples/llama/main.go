@@ -15,7 +15,7 @@
 //
 // # What it takes
 //
-// Architectures llama (Llama 1 to 3, Mistral, TinyLlama, SmolLM), qwen2, qwen3 and gemma2; weights of F32, F16, BF16, Q8_0, Q6_K, Q5_K,
+// Architectures llama (Llama 1 to 3, Mistral, TinyLlama), qwen2, qwen3 and gemma2; weights of F32, F16, BF16, Q8_0, Q6_K, Q5_K,
 // Q4_K, Q5_1, Q5_0, Q4_1 and Q4_0. From the metadata it takes the numbers of heads and key heads, dimensions of keys and values, base,
 // scale and factors of rotary embedding, a sliding window, caps of scores and logits. Tokens are pieces with scores (SentencePiece), or
 // byte pairs as GPT-2, Llama 3 and Qwen2 cut them; tokens of other models can be given by number (-ids). Rows of queries' and keys'
@@ -116,8 +116,8 @@ func (o *options) check() error {
 	switch {
 	case o.model == "":
 		return errors.New("no -model: a GGUF file or a folder; -tiny writes one to try")
-	case o.tokens < 0:
-		return fmt.Errorf("-tokens %d: must be at least 0", o.tokens)
+	case o.tokens < 0 || o.tokens > most:
+		return fmt.Errorf("-tokens %d: must be from 0 to %d", o.tokens, most)
 	case !(o.by.temperature >= 0):
 		return fmt.Errorf("-temperature %g: must be at least 0", o.by.temperature)
 	case o.by.topK < 0:

@@ -68,6 +68,7 @@ func TestCommand(t *testing.T) {
 		"no such file":    func(o *options) { o.model = broken + "er" },
 		"shorter":         func(o *options) { o.model = broken },
 		"-tokens -1":      func(o *options) { o.tokens = -1 },
+		"-tokens 9223":    func(o *options) { o.tokens = math.MaxInt },
 		"-temperature":    func(o *options) { o.by.temperature = math.NaN() },
 		"-top-k":          func(o *options) { o.by.topK = -1 },
 		"-room -1":        func(o *options) { o.cache.room = -1 },

@@ -4,10 +4,13 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -184,6 +187,46 @@ func TestGreedy(t *testing.T) {
 		require.Equal(t, want, got, as)
 		require.Equal(t, len(text), s.cache.length())
 	}
+}
+
+// FuzzModel: whatever a file says in one of its entries, it is an error or a model, and its tokens are no reason to crash either.
+func FuzzModel(f *testing.F) {
+	var files []*gguf.File
+	for _, arch := range slices.Sorted(maps.Keys(kinds)) {
+		files = append(files, tinyModel(arch).file(f))
+	}
+	keys := slices.Sorted(maps.Keys(files[0].Metadata))
+	for _, key := range []string{"rope.dimension_count", "rope.scaling.type", "rope.scaling.factor", "rope.scaling.original_context_length",
+		"rope.halves", "expert_count", "attention.sliding_window", "attn_logit_softcapping"} {
+		keys = append(keys, "gemma2."+key)
+	}
+	keys = append(keys, "tokenizer.ggml.pre", "tokenizer.ggml.merges", "tokenizer.ggml.add_bos_token", "tokenizer.ggml.add_space_prefix")
+	for i := range keys {
+		for kind := range uint8(8) {
+			f.Add(uint8(i), kind, uint64(i)*3, "llama3")
+		}
+	}
+	f.Fuzz(func(t *testing.T, which, kind uint8, n uint64, s string) {
+		file := files[n%uint64(len(files))]
+		arch, err := gguf.Get[string](file, "general.architecture")
+		require.NoError(t, err)
+		values := []any{uint32(n), int64(n), math.Float32frombits(uint32(n)), math.Float64frombits(n), s, []int32{int32(n)},
+			[]string{s}, n%2 == 0}
+		metadata := maps.Clone(file.Metadata)
+		key := strings.Replace(keys[int(which)%len(keys)], "gemma2", arch, 1)
+		metadata[key] = values[int(kind)%len(values)]
+		changed, err := gguf.New(metadata, file.Tensors)
+		require.NoError(t, err)
+		if m, err := readModel(changed); err == nil {
+			require.Len(t, m.blocks, m.layers)
+		}
+		if v, err := readVocabulary(changed); err == nil {
+			tokens, _ := v.encode("The sea is\n — 123 <s>" + s)
+			for _, id := range tokens {
+				v.decode(id)
+			}
+		}
+	})
 }
 
 // BenchmarkMultiply: what limits tokens a second, by the type of weights: one row, as in generation, and 64, as in a prompt.

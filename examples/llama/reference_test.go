@@ -99,7 +99,7 @@ func (r *reference) turn(x []float64, position int) {
 		angle := float64(position) / math.Pow(r.number("rope.freq_base", 10000), 2*float64(j)/float64(n)) /
 			r.number("rope.scaling.factor", 1)
 		if r.folder {
-			angle = float64(position) * llama3(angle/float64(max(position, 1)), 8, 64, 1, 4)
+			angle = float64(position) * scaledAsLlama3(angle/float64(max(position, 1)), 8, 64, 1, 4)
 		}
 		if divisors != nil {
 			angle /= divisors[0][j]
@@ -109,9 +109,9 @@ func (r *reference) turn(x []float64, position int) {
 	}
 }
 
-// llama3 scales a frequency as Hugging Face's own code does: waves longer than length/low are made factor times longer, those shorter than
-// length/high are left, and others are between.
-func llama3(frequency, factor, length, low, high float64) float64 {
+// scaledAsLlama3 scales a frequency as Hugging Face's own code does: waves longer than length/low are made factor times longer, those
+// shorter than length/high are left, and others are between.
+func scaledAsLlama3(frequency, factor, length, low, high float64) float64 {
 	wave := 2 * math.Pi / frequency
 	switch smooth := (length/wave - low) / (high - low); {
 	case wave < length/high:

@@ -23,6 +23,7 @@ type vocabulary struct {
 	scores   []float32         // of pieces; nil of byte pairs
 	merges   map[[2]string]int // of byte pairs, by their order
 	words    *regexp.Regexp    // how byte pairs cut a text first
+	whole    bool              // a word that is a token is that token, whatever merges make of it: Llama 3
 	special  []string          // tokens that stand for themselves in a text, the longest first
 	first    int               // a token before each text; −1: none
 	ends     []int             // tokens that end a text
@@ -48,9 +49,11 @@ var cuts = func() map[string]*regexp.Regexp {
 			`]*[\r\n]+|([` + space + `]+))`)
 	}
 	gpt2 := regexp.MustCompile(`^(?:'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+` + marks + `|([` + space + `]+))`)
-	return map[string]*regexp.Regexp{"gpt-2": gpt2, "gpt2": gpt2, "llama-bpe": newer(`\p{N}{1,3}`), "llama3": newer(`\p{N}{1,3}`),
-		"qwen2": newer(`\p{N}`)}
+	return map[string]*regexp.Regexp{"gpt-2": gpt2, "gpt2": gpt2, llama3: newer(`\p{N}{1,3}`), "qwen2": newer(`\p{N}`)}
 }()
+
+// llama3 is what files call Llama 3's way of cutting a text.
+const llama3 = "llama-bpe"
 
 // readVocabulary reads the tokens of a file.
 func readVocabulary(f *gguf.File) (*vocabulary, error) {
@@ -114,7 +117,7 @@ func (v *vocabulary) readRules(f *gguf.File, prefix string) (err error) {
 	}
 	v.addSpace = flag("add_space_prefix", v.scores != nil)
 	v.first = token("bos_token_id")
-	if !flag("add_bos_token", v.scores != nil) {
+	if !flag("add_bos_token", v.scores != nil || v.whole) {
 		v.first = -1
 	}
 	for _, key := range []string{"eos_token_id", "eot_token_id", "eom_token_id"} {
@@ -137,7 +140,7 @@ func (v *vocabulary) readMerges(f *gguf.File, prefix string) error {
 	if err != nil {
 		return err
 	}
-	v.merges = map[[2]string]int{}
+	v.whole, v.merges = cut == llama3, map[[2]string]int{}
 	for i, s := range merges {
 		a, b, two := strings.Cut(s, " ")
 		if !two {
@@ -195,7 +198,7 @@ func (v *vocabulary) plain(text string) (tokens []int, err error) {
 		return tokens, nil
 	}
 	v.cut(text, func(word string) {
-		for _, piece := range v.joinBytes(word) {
+		for _, piece := range v.piecesOf(word) {
 			id, known := v.ids[piece]
 			if !known && err == nil {
 				err = fmt.Errorf("%q: the vocabulary has no token for it", word)
@@ -313,10 +316,15 @@ func (v *vocabulary) joinPieces(text string) (pieces []string) {
 	return pieces
 }
 
-// joinBytes joins the bytes of a word to pieces: of all neighbours those that come first in the list of merges, again and again.
-func (v *vocabulary) joinBytes(word string) (pieces []string) {
+// piecesOf joins the bytes of a word to pieces: of all neighbours those that come first in the list of merges, again and again.
+func (v *vocabulary) piecesOf(word string) (pieces []string) {
 	for _, b := range []byte(word) {
 		pieces = append(pieces, string(letters[b]))
+	}
+	if word := strings.Join(pieces, ""); v.whole {
+		if _, known := v.ids[word]; known {
+			return []string{word}
+		}
 	}
 	for {
 		at, best := -1, math.MaxInt

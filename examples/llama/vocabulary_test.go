@@ -67,13 +67,15 @@ func bytePairs(t *testing.T, cut string, merges ...string) *gguf.File {
 	for _, m := range merges {
 		pieces = append(pieces, strings.ReplaceAll(m, " ", ""))
 	}
-	types := make([]int32, len(pieces)+1)
-	pieces, types[len(pieces)] = append(pieces, "<|end|>"), typeControl
+	pieces = append(pieces, "whole", "<|end|>")
+	types := make([]int32, len(pieces))
+	types[len(pieces)-1] = typeControl
 	tiny.set("tokenizer.ggml.model", "gpt2")
 	tiny.set("tokenizer.ggml.pre", cut)
 	tiny.set("tokenizer.ggml.tokens", pieces)
 	tiny.set("tokenizer.ggml.token_type", types)
 	tiny.set("tokenizer.ggml.merges", merges)
+	tiny.set("tokenizer.ggml.add_bos_token", cut == "gpt2")
 	tiny.set("tokenizer.ggml.eos_token_id", uint32(len(pieces)-1))
 	return tiny.file(t)
 }
@@ -90,6 +92,8 @@ func TestBytePairs(t *testing.T) {
 		"a  sea":          {"a", "Ġ", "Ġsea"},
 		"a \n sea":        {"a", "Ġ", "Ċ", "Ġsea"},
 		"it's":            {"i", "t", "'", "s"},
+		"whole":           {"whole"}, // which no merges make
+		"wholes":          {"w", "h", "o", "l", "e", "s"},
 		"ü":               {"Ã", "¼"},
 		"a  ":             {"a", "Ġ", "Ġ"},
 		"":                nil,
@@ -100,6 +104,14 @@ func TestBytePairs(t *testing.T) {
 		require.Equal(t, want, v.names(tokens), text)
 		require.Equal(t, strings.ReplaceAll(text, "<|end|>", ""), v.say(tokens))
 	}
+	qwen, err := readVocabulary(bytePairs(t, "qwen2", "o l"))
+	require.NoError(t, err)
+	tokens, err := qwen.encode("whole")
+	require.NoError(t, err)
+	require.Equal(t, []string{"w", "h", "ol", "e"}, qwen.names(tokens))
+	before, err := readVocabulary(bytePairs(t, "gpt2", "e a"))
+	require.NoError(t, err)
+	require.Equal(t, 1, before.first)
 	other, err := readVocabulary(bytePairs(t, "another", "e a"))
 	require.NoError(t, err)
 	_, err = other.encode("sea")
