@@ -88,6 +88,10 @@ func readConfig(f *gguf.File) (c config, err error) {
 	if c.kind, known = kinds[c.arch]; !known {
 		return c, fmt.Errorf("architecture %q: %w: there are %s", c.arch, errUnsupported, kindNames())
 	}
+	if parts, err := gguf.Or(f.Int("split.count"))(1); err != nil || parts > 1 {
+		return c, errors.Join(err, fmt.Errorf("split.count %d: %w: files that are part of a model; llama-gguf-split --merge joins them",
+			parts, errUnsupported))
+	}
 	m := metadata{f: f, arch: c.arch}
 	c.layers, c.width, c.hidden = m.size("block_count", 0), m.size("embedding_length", 0), m.size("feed_forward_length", 0)
 	c.heads = m.size("attention.head_count", 0)

@@ -22,8 +22,8 @@
 // weights in files of the architecture llama are permuted, so that neighbouring columns are turned together; the others turn columns
 // half a head apart. The window of a file of the architecture llama holds for all layers, of gemma2 for every other one.
 //
-// It refuses, with an error that says why: other types of weights, networks of experts, YaRN, layers that differ in their heads, files with
-// tensors that it does not know, and files that are damaged.
+// It refuses, with an error that says why: other types of weights, networks of experts, a model in several GGUF files, YaRN, layers that
+// differ in their heads, files with tensors that it does not know, and files that are damaged.
 //
 // Folders have config.json and model.safetensors, or the files that model.safetensors.index.json names, of the types llama, mistral,
 // qwen2 and qwen3, in F32, F16 and BF16, with frequencies scaled as Llama 3 does or linearly. Their tokens are not read: prompts are
@@ -70,7 +70,7 @@ type options struct {
 func main() {
 	var o options
 	flag.StringVar(&o.model, "model", "", "a GGUF file, or a folder with config.json and model.safetensors")
-	flag.StringVar(&o.prompt, "prompt", "Once upon a time", "a text to continue; special tokens may stand in it")
+	flag.StringVar(&o.prompt, "prompt", "Once upon a time", "a text to continue; special tokens may stand in it, and \\n for a new line")
 	flag.StringVar(&o.ids, "ids", "", "numbers of tokens in place of -prompt, with commas")
 	flag.IntVar(&o.tokens, "tokens", 64, "tokens to add at most; the model's end of text ends it sooner")
 	flag.Float64Var(&o.by.temperature, "temperature", 0, "how far from the likeliest token it strays; 0: not at all")
@@ -83,6 +83,7 @@ func main() {
 	flag.StringVar(&o.heads, "heads", "", "a file for `vkattn view`: queries and keys of all heads over the prompt; nothing is generated")
 	tiny := flag.String("tiny", "", "write a tiny model of random numbers to this file, and do nothing else")
 	flag.Parse()
+	o.prompt = strings.ReplaceAll(o.prompt, `\n`, "\n")
 	do := func() error {
 		return onDevice(func(dev *flash.Device) error { return run(context.Background(), os.Stdout, dev, o) })
 	}

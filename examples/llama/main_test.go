@@ -115,6 +115,8 @@ func TestBadModel(t *testing.T) {
 		{"4 query heads cannot share 3 key heads", set("llama.attention.head_count_kv", uint32(3))},
 		{"llama.attention.head_count_kv: not supported: layers that differ", set("llama.attention.head_count_kv", []int32{2, 1, 2})},
 		{`"many" must be an integer`, set("llama.attention.head_count_kv", "many")},
+		{"split.count 3: not supported", set("split.count", uint32(3))},
+		{"split.count: malformed", set("split.count", "3")},
 		{"llama.expert_count 8: not supported", set("llama.expert_count", uint32(8))},
 		{`scaling.type "yarn": not supported`, set("llama.rope.scaling.type", "yarn")},
 		{"scaling.factor 0", set("llama.rope.scaling.factor", float32(0))},
