@@ -57,4 +57,28 @@ var llamaMutants = []Mutant{
 		Breaks: "memory is taken for more than the file has left",
 		Kill:   []Killer{{"./examples/llama/internal/gguf", "TestHostile"}},
 	},
+	{
+		ID: "gguf-k-scales", File: "examples/llama/internal/gguf/types.go",
+		Old: "packed[4+j]>>4|packed[j]>>6<<4", New: "packed[4+j]>>4|packed[j-4]>>6<<4",
+		Breaks: "upper bits of what blocks of K types subtract are those of their scales",
+		Kill:   []Killer{{"./examples/llama/internal/gguf", "TestKTypes"}},
+	},
+	{
+		ID: "gguf-fifth-bit", File: "examples/llama/internal/gguf/types.go",
+		Old: "bits>>(i+16)&1", New: "bits>>(i+15)&1",
+		Breaks: "the second half of a block of Q5_0 has its neighbours' fifth bits",
+		Kill:   []Killer{{"./examples/llama/internal/gguf", "TestRead"}},
+	},
+	{
+		ID: "folder-pairs", File: "examples/llama/internal/folder/config.go",
+		Old: "arch + \".rope.halves\": true", New: "arch + \".rope.halves\": false",
+		Breaks: "a folder's columns are turned as those of GGUF files",
+		Kill:   []Killer{{llama, "TestFolder"}},
+	},
+	{
+		ID: "folder-end", File: "examples/llama/internal/folder/folder.go",
+		Old: "e.Offsets[1] > body || ", New: "",
+		Breaks: "a tensor may end behind the file's end",
+		Kill:   []Killer{{"./examples/llama/internal/folder", "TestHostile"}},
+	},
 }
