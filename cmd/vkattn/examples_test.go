@@ -18,16 +18,43 @@ import (
 // example builds one of the examples and runs it; it writes its heads to a file.
 func example(t *testing.T, name string, args ...string) (file, output string) {
 	t.Helper()
+	run, folder := built(t, name)
+	file = filepath.Join(folder, "heads.safetensors")
+	return file, run(append([]string{"-heads", file}, args...)...)
+}
+
+// built builds one of the examples, and gives what runs it and a folder.
+func built(t *testing.T, name string) (run func(args ...string) string, folder string) {
+	t.Helper()
 	needDevice(t)
-	folder := t.TempDir()
+	folder = t.TempDir()
 	program := filepath.Join(folder, name)
 	out, err := exec.Command("go", "build", "-o", program, "../../examples/"+name).CombinedOutput()
 	require.NoError(t, err, string(out))
-	file = filepath.Join(folder, "heads.safetensors")
-	line := append(append(strings.Fields(os.Getenv("VKATTN_EXEC")), program, "-heads", file), args...)
-	out, err = exec.Command(line[0], line[1:]...).CombinedOutput()
-	require.NoError(t, err, string(out))
-	return file, string(out)
+	return func(args ...string) string {
+		t.Helper()
+		line := append(append(strings.Fields(os.Getenv("VKATTN_EXEC")), program), args...)
+		out, err := exec.Command(line[0], line[1:]...).CombinedOutput()
+		require.NoError(t, err, string(out))
+		return string(out)
+	}, folder
+}
+
+// TestLlamaHeads: the file that examples/llama writes of a model's heads is one that `vkattn view` shows.
+func TestLlamaHeads(t *testing.T) {
+	run, folder := built(t, "llama")
+	model, file := filepath.Join(folder, "tiny.gguf"), filepath.Join(folder, "heads.safetensors")
+	run("-tiny", model)
+	require.Contains(t, run("-model", model, "-prompt", "Once upon a time", "-heads", file), "3 layers over 8 tokens")
+	s, err := input.Read(file)
+	require.NoError(t, err)
+	require.Len(t, s.Text, 8)
+	require.Len(t, s.Layers, 3)
+	for _, l := range s.Layers {
+		require.Equal(t, [4]int{8, 8, 4, 2}, [4]int{l.Queries, l.Keys, l.Heads, l.KeyHeads})
+		require.True(t, l.Causal)
+		require.InDelta(t, 1, l.Temperature, 1e-6)
+	}
 }
 
 // TestGeneratedHeads: the file that examples/generate writes is one that `vkattn view` shows.

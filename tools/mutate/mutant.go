@@ -57,7 +57,7 @@ func Mutants() []Mutant {
 		jvpMutants,
 		behind(otherKernelMutants, in("./flash", "TestForward", "TestBlockSparse.*"), differences),
 		maxLogitMutants, listMutants, ringMutants, pipelineMutants, callMutants, hostMutants, referenceMutants, benchMutants,
-		libraryMutants)
+		libraryMutants, llamaMutants)
 }
 
 // behind adds tests to the mutants that cases of the conformance suite ought to find.
