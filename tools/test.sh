@@ -12,6 +12,7 @@
 #   VKATTN_REQUIRE_BROWSER=1      a Chromium (VKATTN_BROWSER names one)
 #   VKATTN_REQUIRE_DISPLAY=1      Xvfb, xdotool and twm, for tests built with -tags view: each starts a display of its own
 #   VKATTN_REQUIRE_MPI=1          mpirun, for tests built with -tags mpi
+#   VKATTN_REQUIRE_CC=1           a C compiler, for the C interface and the layout of structures
 #   VKATTN_REQUIRE_NUMPY=1        a Python with NumPy
 #   VKATTN_REQUIRE_ALL=1          time for every test
 # The summary also counts the pipelines that were compiled, with the dearest, and messages of the validation layers that no program can help.
