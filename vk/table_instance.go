@@ -90,37 +90,6 @@ func newLoaderChain(f *abi.Frame, receiver uint64) unsafe.Pointer {
 	return head
 }
 
-// newInstance makes an instance where vulkan-go does not; next is the chain's head.
-func newInstance(gipa uintptr, app string, version Version, layers, extensions []string, portability bool, next unsafe.Pointer,
-	out *uintptr) int32 {
-	p := procAddr(gipa, 0, callCreateInstance.String())
-	if p == 0 {
-		return withoutFunction
-	}
-	f := abi.NewFrame()
-	defer f.Free()
-	about := abi.Struct[abi.ApplicationInfo](f)
-	about.PApplicationName, about.PEngineName, about.ApiVersion = f.String(app), f.String("vkattn"), uint32(version)
-	info := abi.Struct[abi.InstanceCreateInfo](f)
-	info.PNext = uintptr(next)
-	info.Flags = flag(portability, abi.InstanceCreateEnumeratePortabilityBitKHR)
-	info.PApplicationInfo = abi.Address(about)
-	info.EnabledLayerCount, info.PpEnabledLayerNames = uint32(len(layers)), f.Strings(layers)
-	info.EnabledExtensionCount, info.PpEnabledExtensionNames = uint32(len(extensions)), f.Strings(extensions)
-	handle := abi.New[uintptr](f)
-	r := int32(f.Call(p, abi.Address(info), 0, abi.Address(handle)))
-	*out = *handle
-	return r
-}
-
-func physicalDevices(gipa, instance uintptr, out []uintptr) int32 {
-	p := procAddr(gipa, instance, callEnumeratePhysicalDevices.String())
-	if p == 0 {
-		return withoutFunction
-	}
-	return fill(out, func(f *abi.Frame, n, array uintptr) int32 { return int32(f.Call(p, instance, n, array)) })
-}
-
 // destroyUnloaded destroys an instance that there is no table for.
 func destroyUnloaded(gipa, instance uintptr) {
 	if p := procAddr(gipa, instance, callDestroyInstance.String()); p != 0 {

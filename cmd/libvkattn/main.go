@@ -89,49 +89,38 @@ func vkattn_device_close(device C.vkattn_device, text **C.char) C.vkattn_status 
 	return enter("vkattn_device_close", text, func() error { return door.Close(door.Handle(device)) })
 }
 
-//export vkattn_sdpa_forward
-func vkattn_sdpa_forward(device C.vkattn_device, options *C.vkattn_options, pass *C.vkattn_forward, text **C.char) C.vkattn_status {
-	return enter("vkattn_sdpa_forward", text, func() error {
+// sdpa reads options and a pass, in this order, and runs it.
+func sdpa[P any](function string, device C.vkattn_device, options *C.vkattn_options, text **C.char, read func() (P, error),
+	run func(door.Handle, door.Options, P) error) C.vkattn_status {
+	return enter(function, text, func() error {
 		o, err := optionsOf(options)
 		if err != nil {
 			return err
 		}
-		f, err := forwardOf("pass", pass)
+		p, err := read()
 		if err != nil {
 			return err
 		}
-		return door.SDPAForward(door.Handle(device), o, f)
+		return run(door.Handle(device), o, p)
 	})
+}
+
+//export vkattn_sdpa_forward
+func vkattn_sdpa_forward(device C.vkattn_device, options *C.vkattn_options, pass *C.vkattn_forward, text **C.char) C.vkattn_status {
+	read := func() (door.Forward, error) { return forwardOf("pass", pass) }
+	return sdpa("vkattn_sdpa_forward", device, options, text, read, door.SDPAForward)
 }
 
 //export vkattn_sdpa_backward
 func vkattn_sdpa_backward(device C.vkattn_device, options *C.vkattn_options, pass *C.vkattn_backward, text **C.char) C.vkattn_status {
-	return enter("vkattn_sdpa_backward", text, func() error {
-		o, err := optionsOf(options)
-		if err != nil {
-			return err
-		}
-		b, err := backwardOf(pass)
-		if err != nil {
-			return err
-		}
-		return door.SDPABackward(door.Handle(device), o, b)
-	})
+	read := func() (door.Backward, error) { return backwardOf(pass) }
+	return sdpa("vkattn_sdpa_backward", device, options, text, read, door.SDPABackward)
 }
 
 //export vkattn_sdpa_jvp
 func vkattn_sdpa_jvp(device C.vkattn_device, options *C.vkattn_options, pass *C.vkattn_jvp, text **C.char) C.vkattn_status {
-	return enter("vkattn_sdpa_jvp", text, func() error {
-		o, err := optionsOf(options)
-		if err != nil {
-			return err
-		}
-		j, err := jvpOf(pass)
-		if err != nil {
-			return err
-		}
-		return door.SDPAJVP(door.Handle(device), o, j)
-	})
+	read := func() (door.JVP, error) { return jvpOf(pass) }
+	return sdpa("vkattn_sdpa_jvp", device, options, text, read, door.SDPAJVP)
 }
 
 //export vkattn_cache_create

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+
+	"github.com/x448/float16"
 )
 
 // Type is how elements of a tensor are stored, in ggml's numbers.
@@ -77,20 +79,7 @@ func (t Type) Block() (elements, bytes int) {
 var halves = func() *[1 << 16]float32 {
 	var all [1 << 16]float32
 	for i := range all {
-		mantissa, exponent := float64(i&0x3ff), i>>10&31
-		x := math.Ldexp(mantissa, -24)
-		switch {
-		case exponent == 31 && mantissa == 0:
-			x = math.Inf(1)
-		case exponent == 31:
-			x = math.NaN()
-		case exponent > 0:
-			x = math.Ldexp(mantissa+1024, exponent-25)
-		}
-		if i>>15 == 1 {
-			x = -x
-		}
-		all[i] = float32(x)
+		all[i] = float16.Frombits(uint16(i)).Float32()
 	}
 	return &all
 }()
