@@ -283,7 +283,6 @@ var matrixMutants = []Mutant{
 		Old: "    barrier();             // they leave by way of where the last slice lies\n", New: "",
 		Breaks: "P and dS of a wide head overwrite slices that another subgroup still multiplies",
 		Kill:   []Killer{in("./flash", "TestBackwardBySlabs")},
-		OnlyOn: "devices that run the subgroups of a workgroup at the same time",
 	},
 	{
 		ID: "weights-drop-scale", File: "shaders/include/matrix_backward_weights.glsl", Modules: "matrix_backward_weights_wide.",
