@@ -2,6 +2,7 @@ package flash
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"testing"
 
@@ -9,6 +10,7 @@ import (
 
 	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/internal/ref"
+	"github.com/vkattn/vkattn/internal/vktest"
 )
 
 // TestMatrixRescalesInTime: where the maximum is looked at first, a row's reference follows before a weight passes the largest fp16,
@@ -22,6 +24,44 @@ func TestMatrixRescalesInTime(t *testing.T) {
 		WithTuning(forwardTile(t, d, Flash, p, map[string]int{"w": 1, "rm": 1, "bc": 1, "ck": 1, "max_first": 1, "form": kernel.FormRows})))
 	testRescaling(t, d, plan, step, 13, 17, 25)
 	require.NoError(t, plan.Close())
+}
+
+// TestMatrixLate: with late=1 growth is looked for behind the loop without masks, which then runs again with a look at each chunk. Here
+// scores grow in the first tiles, in the last, past the tiles after which sums are looked at, or nowhere; in every way of fetching.
+func TestMatrixLate(t *testing.T) {
+	d := matrixDevice(t)
+	f := matrixFragment(d)
+	step := stepOf(f)
+	for i, test := range []struct {
+		p      Problem
+		tuning map[string]int
+	}{
+		{Problem{KeyLen: 130 * step}, map[string]int{"prefetch": 0, "max_first": 1, "pipe": 1, "bc": 2}},
+		{Problem{KeyLen: 7 * step}, map[string]int{"prefetch": 1, "max_first": 1, "form": kernel.FormRows}},
+		{Problem{KeyLen: 7*step - 3, Causal: CausalBottomRight}, map[string]int{"prefetch": 2, "max_first": 0, "bc": 2}},
+		{Problem{KeyLen: 12 * step, Causal: CausalBottomRight, Window: SlidingWindow(5*step, -1)},
+			map[string]int{"prefetch": 3, "max_first": 1}},
+		{Problem{KeyLen: 9 * step, Causal: CausalTopLeft, QueryLen: 9 * step},
+			map[string]int{"prefetch": 4, "max_first": 1, "steps": 1, "form": kernel.FormRows}},
+		{Problem{KeyLen: 9 * step}, map[string]int{"prefetch": 5, "max_first": 1, "steps": 1}},
+	} {
+		p := test.p
+		p.Batch, p.Heads, p.HeadDim, p.DType, p.Scale = 1, 2, 8, F16, math.Ln2
+		if p.QueryLen == 0 {
+			p.QueryLen = 2*f.M + 3
+		}
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			if i%2 == 0 {
+				vktest.Long(t, "every other way of fetching")
+			}
+			tuning := map[string]int{"w": 2, "rm": 1, "bc": 1, "ck": 1, "late": 1 + i%2}
+			maps.Copy(tuning, test.tuning)
+			plan := mustPlan(t, d, p, WithTier(TierMatrix), WithTuning(forwardTile(t, d, Flash, p, tuning)))
+			require.Equal(t, tuning["late"], plan.ForwardInfo().Tuning["late"])
+			testRescaling(t, d, plan, step, 0, 0.1, 4, 17)
+			require.NoError(t, plan.Close())
+		})
+	}
 }
 
 // testRescaling runs a plan on scores that grow so much, in log 2, from one step of keys to the next, and checks the outputs. The plan's

@@ -101,7 +101,11 @@ func TestMaxLogitIsExact(t *testing.T) {
 			}
 			without, g := p, s.forward(t, d)
 			without.MaxLogit, g.MaxLogit = false, nil
-			require.NoError(t, mustPlan(t, d, without, opts...).Forward(bg, g))
+			other := mustPlan(t, d, without, opts...)
+			if other.ForwardInfo().Tuning["late"] != 0 { // its references, and so its roundings, are others
+				other = mustPlan(t, d, without, append(opts, WithTuning(map[string]int{"late": 0}))...)
+			}
+			require.NoError(t, other.Forward(bg, g))
 			require.Equal(t, s.download(t, g.O), s.download(t, f.O))
 			require.Equal(t, s.download(t, g.LSE), s.download(t, f.LSE))
 		})

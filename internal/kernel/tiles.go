@@ -30,9 +30,16 @@ func Asked(p *attn.Problem, s Fragment) *tiles.Problem {
 	return &tiles.Problem{HeadDim: p.HeadDim, ValueDim: p.ValueDim, Queries: p.QueryLen, Keys: p.KeyLen,
 		Rows: RowsOf(p), DType: p.DType.Suffix(),
 		Causal: p.Masked(), Window: p.Local(), Dropout: p.DropThreshold() > 0, Blocks: !p.Blocks.None(), Scored: !p.Score.Identity(),
-		Bias: !p.Bias.None(),
+		Bias: !p.Bias.None(), Bare: bare(p),
 		Page: p.Pages.Size, KeyType: p.KeyType.InCache(), ValueType: p.ValueType.InCache(), Packed: !p.Packed.None(), Lanes: s.Lanes,
 		Fragment: [3]int{s.M, s.N, s.K}}
+}
+
+// bare says that scores are products of queries and keys alone, which nobody asks for, and that keys are rows of tensors which queries see
+// from the first on.
+func bare(p *attn.Problem) bool {
+	return !HasFunctions(p) && !p.MaxLogit &&
+		p.Bias.None() && p.BoolMask.None() && p.Blocks.None() && p.Lists.None() && !p.Local() && !p.Cached()
 }
 
 // RowsOf is the number of rows that kernels for few rows cut blocks from: those of a key head, queries of all query heads that read it, or

@@ -19,6 +19,7 @@ type Problem struct {
 	Scored            bool   // functions of scores
 	Bias              bool   // a tensor that is added to scores
 	Blocks            bool   // a block mask
+	Bare              bool   // scores are products of queries and keys alone, of tensors, without a window
 	Page              int    // rows of a page of keys and values; 0: tensors
 	KeyType           string // of quantised keys, by its name; "": DType
 	ValueType         string // likewise
@@ -83,8 +84,8 @@ func (r *Row) Suits(p *Problem) bool {
 	case c.Mask == "causal" && !p.Causal, c.Mask == "none" && p.Causal, c.Mask == "window" && !p.Window, c.DType != "" &&
 		p.DType != c.DType:
 		return false
-	case c.Dropout && !p.Dropout, c.Scored && !p.Scored, c.Bias && !p.Bias, c.Plain && (p.Dropout || p.Blocks), c.Whole &&
-		(r.Get("bc") == 0 || p.Keys%r.Get("bc") != 0):
+	case c.Dropout && !p.Dropout, c.Scored && !p.Scored, c.Bias && !p.Bias, c.Bare && !p.Bare, c.Plain && (p.Dropout || p.Blocks),
+		c.Whole && (r.Get("bc") == 0 || p.Keys%r.Get("bc") != 0):
 		return false
 	case c.Fragment != [3]int{} && p.Fragment != c.Fragment:
 		return false
@@ -117,6 +118,7 @@ type Conditions struct {
 	Plain                     bool // neither dropout nor a block mask
 	Scored                    bool // there are functions of scores
 	Bias                      bool // there is a bias
+	Bare                      bool // neither functions, biases, masks nor maxima of scores, windows, lists nor caches
 	Whole                     bool // keys are whole tiles of the row's bc
 	Page                      int
 	KeyType, ValueType        string
@@ -162,6 +164,7 @@ var conditions = []condition{
 	{"plain", func(c *Conditions) any { return &c.Plain }, nil},
 	{"scored", func(c *Conditions) any { return &c.Scored }, nil},
 	{"bias", func(c *Conditions) any { return &c.Bias }, nil},
+	{"bare", func(c *Conditions) any { return &c.Bare }, nil},
 	{"whole", func(c *Conditions) any { return &c.Whole }, nil},
 	{"page=", func(c *Conditions) any { return &c.Page }, nil},
 	{"key_type=", func(c *Conditions) any { return &c.KeyType }, quantised},

@@ -193,7 +193,8 @@ func TestSuits(t *testing.T) {
 	for conditions, change := range map[string]func(p *Problem){"mask=causal": func(p *Problem) { p.Causal = true },
 		"dropout":         func(p *Problem) { p.Dropout = true },
 		"value_type=q5_1": func(p *Problem) { p.ValueType = "q5_1" },
-		"scored":          func(p *Problem) { p.Scored = true }, "bias": func(p *Problem) { p.Bias = true }} {
+		"scored":          func(p *Problem) { p.Scored = true }, "bias": func(p *Problem) { p.Bias = true },
+		"bare": func(p *Problem) { p.Bare = true }} {
 		f, err := Parse("f.tiles", head+"kernel matrix_forward measured\n"+conditions+" : w=1 rm=1 bc=8 ck=8")
 		require.NoError(t, err)
 		p := base

@@ -122,10 +122,10 @@ void lane_max() {
     top[r * SLOTS + SLOT_OF(e)] = max(top[r * SLOTS + SLOT_OF(e)], S[r * NS + n][e]);
 }
 
-// S = exp2(S scale - m) in place, sum = its row sums over this lane's columns (on top of l with MAX_FIRST). The weights stay fp32 until
+// S = exp2(S scale - m) in place, sum = its row sums over this lane's columns, on top of l if `onto`. The weights stay fp32 until
 // after the vote: converted before it, they meet in a phi as single halves and cost a conversion and a move each.
-void weights() {
-  [[unroll]] for (uint x = 0; x < RM * SLOTS; ++x) sum[x] = MAX_FIRST ? l[x] : 0.0;
+void weights(bool onto) {
+  [[unroll]] for (uint x = 0; x < RM * SLOTS; ++x) sum[x] = onto ? l[x] : 0.0;
   [[unroll]] for (uint r = 0; r < RM; ++r) [[unroll]] for (uint n = 0; n < NS; ++n) [[unroll]] for (uint e = 0; e < S[0].length(); ++e) {
     S[r * NS + n][e] = exp2(fma(S[r * NS + n][e], scale, -m[r * SLOTS + SLOT_OF(e)]));
     sum[r * SLOTS + SLOT_OF(e)] += S[r * NS + n][e];
@@ -142,6 +142,16 @@ void rescale() {
       shrink[s] = exp2(m[x] - y); m[x] = y; l[x] *= shrink[s];
     }
     [[unroll]] for (uint d = 0; d < VF; ++d) [[unroll]] for (uint e = 0; e < O[0].length(); ++e) O[r * VF + d][e] *= shrink[SLOT_OF(e)];
+  }
+}
+
+// LATE: rows that have seen nothing get their reference from this chunk's scores. O and l are zeros there. Weights start at a quarter, so
+// that scores may grow by 18 in log 2 before weights pass the largest fp16.
+void first_references() {
+  lane_max();
+  [[unroll]] for (uint x = 0; x < RM * SLOTS; ++x) {
+    const float y = max(NONE, row_max(top[x]) * scale + 2.0);
+    m[x] = m[x] == NONE ? y : m[x];
   }
 }
 
@@ -168,30 +178,35 @@ bool sums_grew() {
   return subgroupAny(grew);
 }
 
-// P of chunk c from its scores, and l.
-void softmax(uint c, bool masked) {
+// P of chunk c from its scores, and l. late: LATE, in the loop without masks.
+void softmax(uint c, bool masked, bool late) {
   if (SCORED) score_pairs(c);
 #ifdef BIAS_AHEAD
   if (BIAS_EIGHTS) ask_ahead(c);
 #endif
   if (masked) mask(c);
-  if (MAX_FIRST || MAX_LOGIT) lane_max();
-  if (MAX_LOGIT) note_scores();
-  if (MAX_FIRST) {
-    if (scores_grew()) rescale();
-    weights();
+  if (late) {
+    if (LATE == 1 && c == 0) { if (j == late_first) first_references(); }
+    weights(true);
   } else {
-    weights();
-    if (sums_grew()) {   // the chunk once more
-      scores(c);
-      if (SCORED) score_pairs(c);
-      if (masked) mask(c);
-      lane_max();
-      rescale();
-      weights();
+    if (MAX_FIRST || MAX_LOGIT) lane_max();
+    if (MAX_LOGIT) note_scores();
+    if (MAX_FIRST) {
+      if (scores_grew()) rescale();
+      weights(true);
+    } else {
+      weights(false);
+      if (sums_grew()) {   // the chunk once more
+        scores(c);
+        if (SCORED) score_pairs(c);
+        if (masked) mask(c);
+        lane_max();
+        rescale();
+        weights(false);
+      }
     }
   }
-  [[unroll]] for (uint x = 0; x < RM * SLOTS; ++x) l[x] = MAX_FIRST ? sum[x] : l[x] + sum[x];
+  [[unroll]] for (uint x = 0; x < RM * SLOTS; ++x) l[x] = MAX_FIRST || late ? sum[x] : l[x] + sum[x];
   if (DROPOUT) drop(c);
 #ifdef SPLIT
   if (SCALED) join_scales(c);
@@ -200,13 +215,13 @@ void softmax(uint c, bool masked) {
 }
 
 // The whole tile. masked is a constant where this is called: a tile that every row sees whole has no mask code.
-void attend(bool masked) {
+void attend(bool masked, bool late) {
   if (DROPOUT) draw_tile();
   [[unroll]] for (uint c = 0; c <= CHUNKS; ++c) {
     if (BIAS_PAIRS) { if (c < CHUNKS) ask_bias(j * BC + c * CK + col_lane); }
     if (c < CHUNKS) scores(c);
     if (PIPE == 1 && c > 0) weighted_sum(c - 1);
-    if (c < CHUNKS) { if (FORM == 3) weights_in_shared(c, masked); else softmax(c, masked); }
+    if (c < CHUNKS) { if (FORM == 3) weights_in_shared(c, masked); else softmax(c, masked, late); }
     if (PIPE == 0 && c < CHUNKS) weighted_sum(c);
   }
 }

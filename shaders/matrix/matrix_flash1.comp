@@ -124,7 +124,7 @@ void block(uint i, bool masked) {
   if (PREFETCH != 0) ask_q(row0 + BR, query_count());
   if (j == 0) nothing_seen(); else bring_sums();
   if (MAX_LOGIT) forget_scores();
-  attend(masked);
+  attend(masked, false);
   if (MAX_LOGIT) own_logit = max(own_logit, noted_of_all(query_count()));
   divide_by_sum(DROPOUT && last, SINKS && last, true, span);
   if (last) store_o(nq); else leave_sums();

@@ -19,6 +19,10 @@
 // lanes reduce and O and l get rescaled, one vote a chunk. Two ways to notice (MAX_FIRST): compare the lane's maximum before the
 // exponentials (fewer registers), or take the exponentials, which l needs summed anyway, and find the partial sum past SUM_LIMIT: no
 // maximum is computed at all unless it grew, and then the chunk is done again. Either way P <= 2^15 fits fp16, sums are fp32.
+// LATE looks at no chunk of the loop without masks: a row's reference is the maximum of its first chunk there, scores may grow by 18 (in
+// log 2) beyond that, and every 32 tiles the sums tell whether a weight may have passed the largest fp16. If one did, the workgroup
+// begins anew, in a loop that looks at each chunk: right for every input, and slower, up to twice the time, for scores that grow so much.
+// Without the look the driver is free to put one chunk's exponentials beside another's products.
 //
 // K and V are staged in shared memory 16 bytes at a time, rows padded to an odd pitch in 16-byte units (no bank conflicts). Keys before
 // the diagonal run in a loop without mask code. With a causal mask the longest query blocks go first, HEADS_TOGETHER heads at a time (long
@@ -49,6 +53,7 @@
 //                 4 two tiles, the next K and V asked for when a tile begins and stored when it ends; 5 as 1. 4 and 5 ask under a branch
 //  16 PIPE        1: the next chunk's scores are asked for before this chunk's weighted sum
 //  17 MAX_FIRST   18 PACK   19 HEADS_TOGETHER
+// 117 LATE        1: references from the loop's first chunk; 2: from its scores, made once more before the loop
 //  20 K_PITCH >= odd(ceil(D/FK) FK/8), 21 V_PITCH >= odd(ceil(DV/FN) FN/8)      (FK and FN are multiples of 8)
 //  22 KV_LEN      >= (PREFETCH = 3 or 4 ? 2 : 1) BC (K_PITCH + V_PITCH) and >= W FM odd(PATCH), in 16 bytes
 //  23 Q_REG       slices of Q, FK wide, that stay in registers (>= 1); the rest in shared memory
@@ -87,6 +92,14 @@
 #endif
 #include "matrix_attention.glsl"
 const bool TWO_TILES = PREFETCH == 3 || PREFETCH == 4;
+#ifdef BIAS_AHEAD
+const bool IS_LATE = LATE > 0 && FORM != 3 && !BLOCK_MASK && !MAX_LOGIT && !BIAS_EIGHTS;
+#else
+const bool IS_LATE = LATE > 0 && FORM != 3 && !BLOCK_MASK && !MAX_LOGIT;
+#endif
+const float LATE_LIMIT = 65504.0;
+const uint LATE_TILES = 32;
+shared uint grew;   // LATE: some lane's sum passed LATE_LIMIT
 
 // Tiles of keys that the workgroup takes, from first up to end; those from whole up to full need no look at single scores.
 uint first, whole, full, end;
@@ -132,7 +145,7 @@ void row_done(uint row, float reference, float row_sum) {
 #endif
 
 // The staged tile j, and the next one on its way.
-void tile(bool masked) {
+void tile(bool masked, bool late) {
   if (PREFETCH == 3) {          // two tiles in shared memory: one barrier a tile
     at = TILE - at; store_k(); store_v();
     at = TILE - at; fetch_k(next(2)); fetch_v(next(2));
@@ -149,12 +162,65 @@ void tile(bool masked) {
   // The branch keeps the loads here. Without it the driver moves them into the middle of the tile, where registers are free, and their
   // latency is waited for.
   if (PREFETCH >= 4) { if (is_next()) { fetch_k(next(1)); fetch_v(next(1)); } }
-  attend(masked);
+  attend(masked, late);
   if (TWO_TILES) {
     at = TILE - at;
     if (PREFETCH == 4) { store_k(); store_v(); }
     barrier();
   }
+}
+
+// LATE: weights and sums are right as long as no weight passed LATE_LIMIT, the largest fp16. A lane's sum bounds its weights; it is looked
+// at every LATE_TILES tiles, so that long rows of weights alike do not pass the limit, and waits in `before` then.
+float before[RM * SLOTS];
+bool fits;
+void look_at_sums() {
+  [[unroll]] for (uint x = 0; x < RM * SLOTS; ++x) {
+    fits = fits && l[x] <= LATE_LIMIT;   // not of NaN
+    before[x] += l[x]; l[x] = 0.0;
+  }
+}
+// Whether a sum of any lane of the workgroup passed the limit. Every tile has a barrier, so grew is 0 before the first look.
+bool some_grew() {
+  if (!fits) grew = 1;
+  barrier();
+  return grew != 0;
+}
+// The first tiles on their way into shared memory.
+void fetch_first(bool any) {
+  if (any) {
+    if (PREFETCH != 0) fetch_k(j);
+    if (PREFETCH != 0 && PREFETCH != 2) fetch_v(j);
+  }
+}
+void store_first(bool any) {
+  if (TWO_TILES) {
+    barrier();
+    store_k(); store_v();
+    if (PREFETCH == 3 && any) { fetch_k(next(1)); fetch_v(next(1)); }
+    barrier();
+  }
+}
+
+// The loop without masks and without a look at each chunk; true if all must be done anew.
+bool late_loop() {
+  if (tid == 0) grew = 0;
+  fits = true;
+  [[unroll]] for (uint x = 0; x < RM * SLOTS; ++x) before[x] = 0.0;
+  late_first = j;
+  if (LATE == 2 && j < full) {
+    if (!TWO_TILES) { barrier(); if (PREFETCH == 0) fetch_k(j); store_k(); barrier(); }
+    scores(0);
+    if (SCORED) score_pairs(0);
+    first_references();
+  }
+  [[dont_unroll]] for (; j < full; advance()) {
+    tile(false, true);
+    if (j % LATE_TILES == LATE_TILES - 1) { look_at_sums(); if (some_grew()) break; }
+  }
+  look_at_sums();
+  [[unroll]] for (uint x = 0; x < RM * SLOTS; ++x) l[x] = before[x];
+  return some_grew();
 }
 
 void main() {
@@ -209,11 +275,7 @@ void main() {
   begin_walk();
   at = 0;
   const bool any = BLOCK_MASK ? n0 < last : end > first;
-  if (any) {
-    if (PREFETCH != 0) fetch_k(j);
-    if (PREFETCH != 0 && PREFETCH != 2) fetch_v(j);
-  }
-
+  fetch_first(any);
   ask_q(row0, PACK ? query_count() * group() : query_count());   // all of Q is on its way before the first piece is waited for
   q_through_patch();
 #ifdef BIAS_AHEAD
@@ -223,20 +285,22 @@ void main() {
   if (MAX_LOGIT) forget_scores();
   zero_beyond_columns(TWO_TILES ? 2 : 1);
 
-  if (TWO_TILES) {
-    barrier();
-    store_k(); store_v();
-    if (PREFETCH == 3 && any) { fetch_k(next(1)); fetch_v(next(1)); }
-    barrier();
-  }
+  store_first(any);
   // The driver merges two phases of one loop, which puts the mask code into the main loop; two loops it leaves alone.
   if (BLOCK_CLASSES) {
-    [[dont_unroll]] for (; n0 < end; advance()) { asked = !is_whole_block(j); tile(true); }
-    [[dont_unroll]] for (; n0 < last; advance()) tile(false);
+    [[dont_unroll]] for (; n0 < end; advance()) { asked = !is_whole_block(j); tile(true, false); }
+    [[dont_unroll]] for (; n0 < last; advance()) tile(false, false);
   } else {
-    if (LOWER_BOUND) [[dont_unroll]] for (; j < whole; advance()) tile(true);
-    [[dont_unroll]] for (; j < full; advance()) tile(false);
-    if (MASKS) [[dont_unroll]] for (; j < end; advance()) tile(true);
+    if (LOWER_BOUND) [[dont_unroll]] for (; j < whole; advance()) tile(true, false);
+    if (IS_LATE) {
+      if (late_loop()) {   // anew, all of it in the loop that follows
+        nothing_seen();
+        j = first; at = 0;
+        fetch_first(true);
+        store_first(true);
+      }
+    } else [[dont_unroll]] for (; j < full; advance()) tile(false, false);
+    if (MASKS || IS_LATE) [[dont_unroll]] for (; j < end; advance()) tile(MASKS, false);
   }
 
   if (MAX_LOGIT) add_logits(PACK ? query_count() * group() : query_count());

@@ -103,6 +103,30 @@ var matrixMutants = []Mutant{
 		Kill:   []Killer{matrixForms},
 	},
 	{
+		ID: "matrix-late-anew", File: matrixForward, Modules: "matrix_forward.f16",
+		Old: "  return some_grew();\n}\n\nvoid main", New: "  some_grew(); return false;\n}\n\nvoid main",
+		Breaks: "weights that passed the largest fp16 behind the first chunk stay",
+		Kill:   []Killer{in("./flash", "TestMatrixLate")},
+	},
+	{
+		ID: "matrix-late-limit", File: matrixForward, Modules: "matrix_forward.f16",
+		Old: "const float LATE_LIMIT = 65504.0;", New: "const float LATE_LIMIT = 6.0e7;",
+		Breaks: "sums are looked at behind the loop as if weights were fp32",
+		Kill:   []Killer{in("./flash", "TestMatrixLate")},
+	},
+	{
+		ID: "matrix-late-references", File: matrixSoftmax, Modules: "matrix_forward.f16",
+		Old: "m[x] = m[x] == NONE ? y : m[x];", New: "m[x] = y;",
+		Breaks: "rows that saw keys in masked tiles before get another reference, and what they have summed is not rescaled",
+		Kill:   []Killer{in("./flash", "TestMatrixLate")},
+	},
+	{
+		ID: "matrix-late-sums", File: matrixForward, Modules: "matrix_forward.f16",
+		Old: "before[x] += l[x]; l[x] = 0.0;", New: "before[x] = l[x]; l[x] = 0.0;",
+		Breaks: "what a row summed before the last look at its sum is forgotten",
+		Kill:   []Killer{in("./flash", "TestMatrixLate")},
+	},
+	{
 		ID: "matrix-rescale-skipped", File: matrixSoftmax, Modules: "matrix_forward.f16",
 		Old: "if (sums_grew()) {", New: "if (false) {",
 		Breaks: "the reference of a row never follows its maximum",

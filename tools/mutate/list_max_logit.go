@@ -18,8 +18,8 @@ var maxLogitMutants = []Mutant{
 	},
 	{
 		ID: "max-logit-masked", File: matrixSoftmax, Modules: "matrix_forward.f16",
-		Old:    "  if (masked) mask(c);\n  if (MAX_FIRST || MAX_LOGIT) lane_max();\n  if (MAX_LOGIT) note_scores();\n",
-		New:    "  if (MAX_LOGIT) { lane_max(); note_scores(); }\n  if (masked) mask(c);\n  if (MAX_FIRST) lane_max();\n",
+		Old:    "  if (masked) mask(c);\n  if (late) {\n",
+		New:    "  if (MAX_LOGIT) { lane_max(); note_scores(); }\n  if (masked) mask(c);\n  if (late) {\n",
 		Breaks: "keys that are hidden count among the largest scores",
 		Kill:   []Killer{conformance("max-logit/hidden/f16", matrix)},
 	},

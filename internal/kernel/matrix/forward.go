@@ -167,6 +167,8 @@ func candidatesOf(c *kernel.Capabilities, name string) []map[string]int {
 			add(t)
 			t.MaxFirst = 1
 			add(t)
+			t.Late = 2
+			add(t)
 		}
 	}
 	return out

@@ -21,6 +21,7 @@ type Tile struct {
 	Prefetch      int  // 0 none, 1 the next K and V in registers, 2 only K, 3 two tiles in shared memory, 4 and 5 as 3 and 1 under a branch
 	Pipe          int  // 1: the next chunk's scores before this chunk's weighted sum
 	MaxFirst      int  // 1: growth is noticed by the lane's maximum, else by its sum
+	Late          int  // 1, 2: growth is looked for behind the loop without masks; references are from its first chunk, or before it
 	QReg          int  // slices of Q in registers, the rest in shared memory
 	HeadsTogether int  // heads whose blocks of one place follow one another
 	Pack          bool // the query heads of a key head share a tile
@@ -46,6 +47,7 @@ var tileFields = kernel.Fields[Tile]{
 	{Name: "prefetch", Constant: "PREFETCH", Of: func(t *Tile) any { return &t.Prefetch }},
 	{Name: "pipe", Constant: "PIPE", Of: func(t *Tile) any { return &t.Pipe }},
 	{Name: "max_first", Constant: "MAX_FIRST", Of: func(t *Tile) any { return &t.MaxFirst }},
+	{Name: "late", Constant: "LATE", Of: func(t *Tile) any { return &t.Late }},
 	{Name: "q_reg", Constant: "Q_REG", Of: func(t *Tile) any { return &t.QReg }, Open: true},
 	{Name: "keep_masks", Of: func(t *Tile) any { return &t.KeepMasks }, Open: true},
 	{Name: "steps", Constant: "STEPS", Of: func(t *Tile) any { return &t.Steps }},
@@ -199,6 +201,8 @@ func (t *Tile) Check(d, dv int, c *kernel.Capabilities) string {
 		return fmt.Sprintf("prefetch = %d must be from 0 to 5", t.Prefetch)
 	case t.Pipe < 0 || t.Pipe > 1 || t.MaxFirst < 0 || t.MaxFirst > 1:
 		return fmt.Sprintf("pipe = %d and max_first = %d must be 0 or 1", t.Pipe, t.MaxFirst)
+	case t.Late < 0 || t.Late > 2:
+		return fmt.Sprintf("late = %d must be from 0 to 2", t.Late)
 	case t.QReg < 1:
 		return fmt.Sprintf("q_reg = %d must be at least 1", t.QReg)
 	case t.HeadsTogether < 1 || t.HeadsTogether > 1<<16:
@@ -465,7 +469,7 @@ func (t *Tile) override(o *kernel.Tuning) {
 	if _, given := o.Given["bc"]; !given && t.CK > 0 && t.BC%t.CK != 0 {
 		t.BC = attn.CeilDiv(t.BC, t.CK) * t.CK
 	}
-	tileFields.Take(t, o, "", "bc", "prefetch", "pipe", "max_first", "q_reg", "keep_masks", "steps", "whole")
+	tileFields.Take(t, o, "", "bc", "prefetch", "pipe", "max_first", "late", "q_reg", "keep_masks", "steps", "whole")
 	if t.KeysOutside { // a workgroup is a head
 		return
 	}

@@ -169,7 +169,7 @@ func TestTilesMeasured(t *testing.T) {
 	}
 	require.Equal(t, 1, shadowed, "the last row of D 256 is for devices with less shared memory; every other one is taken")
 	for dim, rows := range map[int]int{64: 128, 128: 128} {
-		p := attn.Problem{Batch: 32, Heads: 32, QueryLen: 1403, HeadDim: dim, DType: attn.F16}
+		p := attn.Problem{Batch: 32, Heads: 32, QueryLen: 2403, HeadDim: dim, DType: attn.F16}
 		require.Equal(t, 2*rows, func() int { x := choose(p); return x.Rows() }(), "a batch of dimension %d", dim)
 		p.Packed = attn.Packed{Queries: 16384, Keys: 16384}
 		require.Equal(t, rows, func() int { x := choose(p); return x.Rows() }(), "packed sequences of dimension %d", dim)
@@ -199,26 +199,24 @@ func problemForRow(t *testing.T, c *kernel.Capabilities, i int) (attn.Problem, b
 	if row.When.Mask == "window" {
 		window = attn.NewWindow(100, -1)
 	}
-	var scores score.Function
-	if row.When.Scored {
-		scores = score.Softcap(30)
-	}
-	for _, dtype := range []attn.DType{attn.F16, attn.BF16} {
-		for _, causal := range []attn.Causal{attn.CausalNone, attn.CausalTopLeft} {
-			for _, dropout := range []float64{0, 0.1} {
-				for _, blocks := range []attn.Blocks{{}, {Queries: 128, Keys: 128}} {
-					for _, more := range []int{0, 1} {
-						p := attn.Problem{Batch: 16, Heads: 32, QueryLen: max(row.When.LeastKeys, 512) + more, HeadDim: row.When.MaxDim,
-							DType: dtype, ByPosition: attn.ByPosition{Causal: causal, Window: window}, Dropout: dropout,
-							Blocks: blocks, Score: scores}
-						if row.When.Bias {
-							p.Bias = attn.PerScore{In: true, DType: dtype, Own: [4]bool{false, true, true, true}}
-						}
-						p = *problem(p)
-						if slices.IndexFunc(rows, func(r *tiles.Row) bool {
-							return r.Suits(kernel.Asked(&p, kernel.Fragment{M: 16, N: 16, K: 16, Lanes: 32}))
-						}) == i {
-							return p, true
+	for _, scores := range []score.Function{{}, score.Softcap(30)} { // with functions rows of bare problems are passed over
+		for _, dtype := range []attn.DType{attn.F16, attn.BF16} {
+			for _, causal := range []attn.Causal{attn.CausalNone, attn.CausalTopLeft} {
+				for _, dropout := range []float64{0, 0.1} {
+					for _, blocks := range []attn.Blocks{{}, {Queries: 128, Keys: 128}} {
+						for _, more := range []int{0, 1} {
+							p := attn.Problem{Batch: 16, Heads: 32, QueryLen: max(row.When.LeastKeys, 512) + more, HeadDim: row.When.MaxDim,
+								DType: dtype, ByPosition: attn.ByPosition{Causal: causal, Window: window}, Dropout: dropout,
+								Blocks: blocks, Score: scores}
+							if row.When.Bias {
+								p.Bias = attn.PerScore{In: true, DType: dtype, Own: [4]bool{false, true, true, true}}
+							}
+							p = *problem(p)
+							if slices.IndexFunc(rows, func(r *tiles.Row) bool {
+								return r.Suits(kernel.Asked(&p, kernel.Fragment{M: 16, N: 16, K: 16, Lanes: 32}))
+							}) == i {
+								return p, true
+							}
 						}
 					}
 				}
@@ -237,7 +235,8 @@ func TestTuningErrors(t *testing.T) {
 	for _, given := range []map[string]int{
 		{"w": 0}, {"w": 33}, {"rm": 0}, {"br": 50}, {"br": 0}, {"bc": 0}, {"bc": 40}, {"bc": 4096}, {"ck": 8}, {"ck": 0}, {"prefetch": 6},
 		{"pipe": 2},
-		{"max_first": 2}, {"q_reg": 0}, {"heads_together": 0}, {"prefetch": 3, "bc": 192, "ck": 16}, {"prefetch": 4, "bc": 192, "ck": 16},
+		{"max_first": 2}, {"late": 3},
+		{"q_reg": 0}, {"heads_together": 0}, {"prefetch": 3, "bc": 192, "ck": 16}, {"prefetch": 4, "bc": 192, "ck": 16},
 	} {
 		_, err := ChooseTile(c, p, s, kernel.FormRegisters, kernel.NewTuning(given))
 		require.ErrorIs(t, err, attn.ErrArgument, "%v", given)
