@@ -10,6 +10,13 @@ func (l *FragmentLayout) ColumnsOfDraws(form int) bool {
 	return form == FormRegisters && only(l.ColLane, []int{0, 2, 4}) && only(l.ColOfComp, []int{0, 1, 8, 9})
 }
 
+// OwnDraws says whether all that a lane holds of a row and 64 keys has one draw, where columns of fragments are keys: as ColumnsOfDraws, or
+// one of these columns and that 8 further on.
+func (l *FragmentLayout) OwnDraws(form int) bool {
+	return l.ColumnsOfDraws(form) ||
+		form == FormRegisters && only(l.ColLane, []int{0, 1, 2, 4}) && only(l.ColOfComp, []int{0, 8})
+}
+
 // RowsOfDraws says the same of the keys among rows, of which a lane holds q and q+8, q < 8, of every 16: they share a word of a draw.
 func (l *FragmentLayout) RowsOfDraws(form int) bool {
 	return form == FormRegisters && only(l.RowLane, []int{0, 1, 2, 4}) && only(l.RowOfComp, []int{0, 8})

@@ -18,7 +18,7 @@
 // masks.
 //
 // With DROPOUT, which weights of a tile are kept is drawn once for the workgroup while the tile is staged (each draw serves 16 keys),
-// and waits in shared memory, as the words of the draw or as the 16 bits that are asked of it (BY_LANE 2).
+// and waits in shared memory, as the words of the draw or as the 16 bits that are asked of it (BY_LANE 2); or a lane draws for itself.
 //
 // The steps are functions on globals (include/matrix_attention.glsl says what that costs: nothing). A kernel
 //   defines KV before it includes this, if its rows are keys
@@ -53,13 +53,14 @@
 //  41 PATCH       16-byte units a row of the patch through which rows enter and gradients leave: a multiple of FK/8 and FN/4
 //  42 DROP_LEN    words: at least 64, as include/matrix_attention.glsl says; with DROPOUT 16 KEY_GROUPS times 8 more than the queries of
 //                 a tile (kv: BC; q: BR), where KEY_GROUPS counts the groups of 64 keys that the keys of a tile (n = kv: BR; q: BC) may
-//                 touch: n/64 where 64 divides n, 1 where n divides 64, else floor(n/64) + 2; BY_LANE 2: a quarter of that
+//                 touch: n/64 where 64 divides n, 1 where n divides 64, else floor(n/64) + 2; BY_LANE 2: kv: a quarter of that; q: 64
 //  43 PARTS       kv: 3 dK and dV; 1 only dK, 2 only dV: two dispatches with half the accumulators each, for wide heads, whose sums do
 //                 not fit into registers together (5 products instead of 4). q: ignored
 //  44 BY_LANE     how weights find what is drawn for them. 0: each its word. 1: one word does for what a lane holds of a query and 16
 //                 keys: form 1; kv: lanes hold rows q and q + 8 of every 16, q < 8, and FM is a multiple of 16; q: columns 2 q, 2 q + 1,
-//                 2 q + 8, 2 q + 9, q < 4, and CK is a multiple of 16; keys of a tile divide 64, or 64 divides them. 2: the same with
-//                 bits for words; kv: FM is 16, RM 1, 2 or 4, and components e and e + 1, e even, are columns 2 n and 2 n + 1 of a row
+//                 2 q + 8, 2 q + 9, q < 4, and CK is a multiple of 16; keys of a tile divide 64, or 64 divides them. 2: bits for words.
+//                 kv: the same, FM is 16, RM 1, 2 or 4, and components e and e + 1, e even, are columns 2 n and 2 n + 1 of a row. q: form
+//                 1, lanes hold all of these columns or one and that 8 further on; keys of a tile divide 64
 //  27..39         include/matrix_layout.glsl     63..66 include/score.glsl: bindings from 8 on
 //  68 SLOPES      the score functions' derivative is not 1 everywhere: it is kept beside the weights (SCORE_FUNCTIONS)
 
@@ -394,7 +395,7 @@ void walk(uint first, uint n, bool masked) {
     if (KEYS_ARE_ROWS) first_query = col0; else first_key = col0;
     scores_of(KEYS_ARE_ROWS ? bh + member : bh);
     draw_tile(KEYS_ARE_ROWS ? bh + member : bh);
-    if (PREFETCH != 2 || DROPOUT) barrier();
+    if (PREFETCH != 2 || DRAWS_SHARED) barrier();
     if (PREFETCH == 1) {
       const uint next = BLOCK_MASK ? (after < tiles ? after : t) : min(after, tiles - 1);
       fetch(KEYS_ARE_ROWS ? next / n : 0, (first + (KEYS_ARE_ROWS ? next % n : next)) * BC);

@@ -2,15 +2,23 @@
 //
 // drawn: [group of 64 keys][4 words; not with BITS][4 draws][query of the tile, and 8]: a subgroup BY_LANE meets every bank once.
 //
-// BITS: the 16 bits that are asked of a draw (include/dropout_bits.glsl) instead of its words. In q a query has its word of 16 bits; in kv,
-// where a lane holds queries 2 n and 2 n + 1 side by side, word 2 n has what both keep of keys 0 to 7 of every 16, and word 2 n + 1 of the
-// others.
+// BITS: the 16 bits that are asked of a draw (include/dropout_bits.glsl) instead of its words. In kv, where a lane holds queries 2 n and
+// 2 n + 1 side by side, word 2 n has what both keep of keys 0 to 7 of every 16, and word 2 n + 1 of the others. In q a lane draws for
+// itself, since what it has of a query and 64 keys has one draw: the bits of its rows stay in registers, without a barrier.
 
 #define BITS (DROPOUT && BY_LANE == 2)
 #ifdef KV
 const uint DRAW_KEYS = BR, DRAW_QUERIES = BC, TOGETHER = BY_LANE == 2 ? 2 : 1;   // TOGETHER: queries that an invocation draws for at once
 #else
 const uint DRAW_KEYS = BC, DRAW_QUERIES = BR, TOGETHER = 1;
+const uint LANE_GROUPS = BC > 64 ? BC / 64 : 1;
+uint kept_keys[LANE_GROUPS * RM * SLOTS];   // BITS: of 64 keys and a row of the lane each
+// Whether lanes hold odd columns without the even ones before them.
+bool odd_columns() {
+  bool odd = false;
+  [[unroll]] for (uint b = 0; b < 7; ++b) odd = odd || WEIGHT(COL_LANE, b) == 1u;
+  return odd;
+}
 #endif
 const uint KEY_GROUPS = (DRAW_KEYS % 64) * (64 % DRAW_KEYS) == 0 ? (DRAW_KEYS + 63) / 64 : DRAW_KEYS / 64 + 2;
 const uint DRAWN_PITCH = DRAW_QUERIES + 8, DRAWS = DRAW_QUERIES / TOGETHER * KEY_GROUPS * 4, DRAW_EACH = (DRAWS + WG - 1) / WG;
@@ -29,22 +37,36 @@ bool is_drawn() {
 #else
 #define DRAWS_NOW DROPOUT
 #endif
+// Draws are shared by the workgroup, which has to meet between them and their use.
+#ifdef KV
+#define DRAWS_SHARED DROPOUT
+#else
+#define DRAWS_SHARED (DROPOUT && !BITS)
+#endif
 
 // Draws for the tile: DRAW_QUERIES queries of a head from first_query, groups of keys from first_key on.
 void draw_tile(uint head) {
+#ifndef KV
+  if (BITS) {
+    if (DRAWS_NOW) [[unroll]] for (uint x = 0; x < kept_keys.length(); ++x) {
+      const uint slot = x % (RM * SLOTS), query = row0 + slot / SLOTS * FM + row_lane + TABLE(ROW_OF_SLOT, slot % SLOTS);
+      const uint bits = kept_bits(draw(4 * (first_key / 64 + x / (RM * SLOTS)) + col_lane / 2 % 4, query, head));
+      kept_keys[x] = odd_columns() ? bits >> 8 * (col_lane % 2) : bits;   // where an even column's are
+    }
+    return;
+  }
+#endif
   if (DRAWS_NOW) EACH(DRAWS, DRAW_EACH, u, x) {
     const uint pair = x % (DRAW_QUERIES / TOGETHER), g = x / (DRAW_QUERIES / TOGETHER) / 4, q = x / (DRAW_QUERIES / TOGETHER) % 4;
     const uint of_query = pair * TOGETHER, keys = 4 * (first_key / 64 + g) + q, at = (g * 4 + q) * DRAWN_PITCH + of_query;
     const uvec4 y = draw(keys, first_query + of_query, head);
-    if (BITS) {
-      const uint mine = kept_bits(y);
 #ifdef KV
-      const uint next = kept_bits(draw(keys, first_query + of_query + 1, head));
+    if (BITS) {
+      const uint mine = kept_bits(y), next = kept_bits(draw(keys, first_query + of_query + 1, head));
       drawn[at] = mine & 0xffffu | next << 16; drawn[at + 1] = mine >> 16 | next & 0xffff0000u;
-#else
-      drawn[at] = mine;
+    } else
 #endif
-    } else [[unroll]] for (uint t = 0; t < 4; ++t) drawn[((g * 4 + t) * 4 + q) * DRAWN_PITCH + of_query] = y[t];
+    [[unroll]] for (uint t = 0; t < 4; ++t) drawn[((g * 4 + t) * 4 + q) * DRAWN_PITCH + of_query] = y[t];
   }
 }
 
@@ -86,11 +108,17 @@ float by_bits(float x, float dl, uint c, uint r, uint n, uint e) {
 uint word_by_lane(uint query, uint c, uint r, uint n) { return drawn_word(query, first_key + c * CK + n * FN, col_lane / 2 % 4); }
 uint byte_by_lane(uint n, uint e) { return byte_of(n * FN + COL_OF(e)); }
 
-// A look at a query's word for 64 keys; x has delta already.
+// A look at a row's bits for 64 keys; x has delta already.
 float by_bits(float x, float dl, uint c, uint r, uint n, uint e) {
-  const uint key = first_key % 64 + c * CK + n * FN;
-  const uint word = drawn[(key / 64 * 4 + col_lane / 2 % 4) * DRAWN_PITCH + sub0 + r * FM + row_lane + ROW_OF(e)];
-  return (word & 0x80u << 8 * byte_by_lane(n, e) >> key / 16 % 4) != 0u ? x : -dl;
+  const uint column = c * CK + n * FN, key = DRAW_KEYS % 64 == 0 ? column : first_key % 64 + column;
+  const uint slot = r * SLOTS + SLOT_OF(e), byte = byte_of((CK % 16 == 0 ? n * FN : column) + COL_OF(e));
+  uint bits = kept_keys[slot];   // indices are constants, and a chunk's place is not one
+  [[unroll]] for (uint g = 1; g < LANE_GROUPS; ++g) bits = column / 64 == g ? kept_keys[g * RM * SLOTS + slot] : bits;
+  const bool is = (bits & 0x80u << 8 * byte >> key / 16 % 4) != 0u;
+#ifdef TO_MEMORY
+  S[r * NS + n][e] = is ? S[r * NS + n][e] : -S[r * NS + n][e];   // P is done with dS, and leaves
+#endif
+  return is ? x : -dl;
 }
 #endif
 

@@ -105,7 +105,7 @@ uvec4 add8(uvec4 a, uvec4 b) {
   return uvec4(pack2(unpack2(a.x) + unpack2(b.x)), pack2(unpack2(a.y) + unpack2(b.y)),
     pack2(unpack2(a.z) + unpack2(b.z)), pack2(unpack2(a.w) + unpack2(b.w)));
 }
-// Eight weights without those that are dropped.
+// Eight weights without those that are dropped. Done on their way from registers into shared memory: at the load it would wait for memory.
 uvec4 kept8(uvec4 x) { return DROPOUT ? x & ~((x >> 15 & 0x10001u) * 0xffffu) : x; }
 
 // Turn u of this invocation takes unit x of UNITS; what lies past their end is nobody's. (A macro: a function cannot be a loop's header.)

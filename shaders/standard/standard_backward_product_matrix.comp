@@ -75,7 +75,7 @@ uvec4 load_w(uint first, uint r, uint key) {
     w8[((first + min(r, last_row())) * pitch + min(key, pitch - UNIT)) / UNIT]);
   Span keys = keys_of(row0 + r);
   if (r >= row_count()) keys.last = -1;
-  return kept8(x) & (mix(uvec4(0), uvec4(0xffffu), has(keys, key + uvec4(0, 2, 4, 6))) |
+  return x & (mix(uvec4(0), uvec4(0xffffu), has(keys, key + uvec4(0, 2, 4, 6))) |
     mix(uvec4(0), uvec4(0xffff0000u), has(keys, key + uvec4(1, 3, 5, 7))));
 }
 // A unit of a row of G; zeros beyond the last and from column D on.
@@ -105,7 +105,7 @@ void fetch() {
   const uint g_origin = v_off() + g_row_of(head) + row0 * v_sn;
   if (ALIGNED && is_plain() && key0 + BR <= key_count()) {
     const uint w_step = (row_of(head) + r0) * (pitch / UNIT), g_step = (g_origin + r0 * v_sn) / UNIT;
-    EACH(W_TURNS, BK * WU, u, x) w_next[u] = kept8(LOADED(scores, 16, w8[w_at[u] + w_step]));
+    EACH(W_TURNS, BK * WU, u, x) w_next[u] = LOADED(scores, 16, w8[w_at[u] + w_step]);
     EACH(G_TURNS, BK * GU, u, x) g_next[u] = LOADED_IF(g, 16, ALL_COLUMNS || col0 + x % GU * UNIT < D, g8[g_at[u] + g_step]);
   } else {
     EACH(W_TURNS, BK * WU, u, x) w_next[u] = load_w(row_of(head), r0 + x / WU, key0 + x % WU * UNIT);
@@ -164,7 +164,7 @@ void main() {
   fetch();
   [[dont_unroll]] do {
     barrier();
-    EACH(W_TURNS, BK * WU, u, x) tile[x / WU * W_PITCH + x % WU] = w_next[u];
+    EACH(W_TURNS, BK * WU, u, x) tile[x / WU * W_PITCH + x % WU] = kept8(w_next[u]);
     EACH(G_TURNS, BK * GU, u, x) tile[G_AT + x / GU * G_PITCH + x % GU] = g_next[u];
     barrier();
     r0 += BK;

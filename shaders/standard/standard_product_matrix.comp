@@ -63,7 +63,7 @@ uint width() { return PADDED ? (key_count() + UNIT - 1) / UNIT * UNIT : pitch; }
 uvec4 load_p(uint first, uint r, uint key) {
   const uvec4 x = LOADED_IF(scores, 16, r < row_count() && key < width(),
     p8[((first + min(r, last_row())) * pitch + min(key, pitch - UNIT)) / UNIT]);
-  return key < width() ? kept8(x) : uvec4(0);
+  return key < width() ? x : uvec4(0);
 }
 // A unit of a row of V; zeros beyond the last key and from column D on.
 uvec4 load_v(uint origin, uint key, uint c) {
@@ -83,7 +83,7 @@ uvec4 p_next[P_TURNS], v_next[V_TURNS];
 // The slice that begins at key0. Columns from D on are not written: inside, it does not matter what is there.
 void fetch() {
   if (ALIGNED && key0 + BK <= key_count()) {
-    EACH(P_TURNS, BR * PU, u, x) p_next[u] = kept8(LOADED_IF(scores, 16, r0 + x / PU < row_count(), p8[p_at[u] + key0 / UNIT]));
+    EACH(P_TURNS, BR * PU, u, x) p_next[u] = LOADED_IF(scores, 16, r0 + x / PU < row_count(), p8[p_at[u] + key0 / UNIT]);
     EACH(V_TURNS, BK * VU, u, x) v_next[u] = LOADED_IF(v, 16, ALL_COLUMNS || col0 + x % VU * UNIT < D, v8[v_at[u] + key0 * v_sn / UNIT]);
   } else {
     EACH(P_TURNS, BR * PU, u, x) p_next[u] = load_p(first_row, r0 + x / PU, key0 + x % PU * UNIT);
@@ -141,7 +141,7 @@ void main() {
   fetch();
   [[dont_unroll]] do {
     barrier();
-    EACH(P_TURNS, BR * PU, u, x) tile[x / PU * P_PITCH + x % PU] = p_next[u];
+    EACH(P_TURNS, BR * PU, u, x) tile[x / PU * P_PITCH + x % PU] = kept8(p_next[u]);
     EACH(V_TURNS, BK * VU, u, x) tile[V_AT + x / VU * V_PITCH + x % VU] = v_next[u];
     barrier();
     key0 += BK;

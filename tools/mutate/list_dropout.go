@@ -2,7 +2,10 @@ package main
 
 // Which weights dropout drops, and what becomes of the others.
 
-const dropoutShader = "shaders/include/dropout.glsl"
+const (
+	dropoutShader         = "shaders/include/dropout.glsl"
+	matrixBackwardDropout = "shaders/include/matrix_backward_dropout.glsl"
+)
 
 var (
 	dropoutMask = in("./flash", "TestDropoutMask")
@@ -71,10 +74,21 @@ var dropoutMutants = []Mutant{
 		Kill:   []Killer{conformance("dropout/p0.100-70x90-d8/f32", "standard/scalar")},
 	},
 	{
-		ID: "dropout-bits", File: "shaders/include/dropout_bits.glsl", Modules: "matrix_backward",
+		ID: "dropout-bits", File: "shaders/include/dropout_bits.glsl", Modules: "matrix_backward_weights.f16",
 		Old: "drop_k() < 128u ? ~0u : 0u", New: "drop_k() < 128u ? 0u : ~0u",
 		Breaks: "the 16 bits of a draw compare bytes with the threshold wrongly where their first bits differ",
-		Kill:   []Killer{matrixGradientDropout},
-		OnlyOn: "devices whose lanes hold two queries side by side (NVIDIA's), where TestMatrixBackward finds it",
+		Kill:   []Killer{in("./flash", "TestBackwardBySlabs")},
+	},
+	{
+		ID: "dropout-lane-gradients", File: matrixBackwardDropout, Modules: "matrix_backward_weights.f16",
+		Old: "key = DRAW_KEYS % 64 == 0 ? column : first_key % 64 + column;", New: "key = column;",
+		Breaks: "every tile takes the bits of the first one of a group of 64 keys, in gradients by way of memory",
+		Kill:   []Killer{in("./flash", "TestBackwardBySlabs")},
+	},
+	{
+		ID: "dropout-memory-sign", File: matrixBackwardDropout, Modules: "matrix_backward_weights.f16",
+		Old: "is ? S[r * NS + n][e] : -S[r * NS + n][e];", New: "S[r * NS + n][e];",
+		Breaks: "weights in memory have no sign that says they are dropped",
+		Kill:   []Killer{in("./flash", "TestBackwardBySlabs")},
 	},
 }

@@ -63,8 +63,8 @@ var backwardHeads = kernel.Fields[BackwardTile]{
 const (
 	DrawEach  = 0  // each its word
 	DrawWords = 1  // one word for all that a lane has of a query and 16 keys
-	DrawBits  = 2  // the same, of 16 bits a draw
-	bitsDim   = 64 // dimensions up to which bits are faster than words: beyond, registers are scarcer than shared memory
+	DrawBits  = 2  // the same, of 16 bits a draw; where columns are keys, of the lane's own draws
+	bitsDim   = 64 // dimensions up to which bits are faster than words, where sums take registers: beyond, these are scarcer
 )
 
 // LaneOfDraws is the best way that the layout and the tile allow.
@@ -72,15 +72,17 @@ func (t *BackwardTile) LaneOfDraws(p *attn.Problem, l *kernel.FragmentLayout) in
 	switch {
 	case p.DropThreshold() == 0 || t.rows() < 1 || t.BC < 1: // Check says what is wrong with such a tile
 		return DrawEach
+	case !t.Keys && l.OwnDraws(t.Form) && kernel.SharesDraws(t.BC) && !t.Tangents &&
+		(max(p.HeadDim, p.ValueDim) <= bitsDim || t.ToMemory && t.Slice == 0): // of wide heads not timed
+		return DrawBits
 	case t.Keys && !(t.Fragment.M%16 == 0 && l.RowsOfDraws(t.Form) && kernel.SharesDraws(t.rows())):
 		return DrawEach
 	case !t.Keys && !(t.CK%16 == 0 && l.ColumnsOfDraws(t.Form) && kernel.SharesDraws(t.BC)):
 		return DrawEach
-	case max(p.HeadDim, p.ValueDim) > bitsDim || t.ToMemory || t.Tangents ||
-		t.Keys && !(t.Fragment.M == 16 && 4%t.RM == 0 && l.PairsOfQueries()):
-		return DrawWords
+	case t.Keys && max(p.HeadDim, p.ValueDim) <= bitsDim && t.Fragment.M == 16 && 4%t.RM == 0 && l.PairsOfQueries():
+		return DrawBits
 	}
-	return DrawBits
+	return DrawWords
 }
 
 func (t *BackwardTile) rows() int { return t.W * t.RM * t.Fragment.M }
@@ -218,8 +220,11 @@ func (t *BackwardTile) Shared(p *attn.Problem) matrixBackwardShared {
 			keys, queries = queries, keys
 		}
 		words := 16
-		if t.ByLane == DrawBits {
+		switch {
+		case t.ByLane == DrawBits && t.Keys:
 			words = 4
+		case t.ByLane == DrawBits: // in registers
+			words = 0
 		}
 		s.Drop = max(leastDrop, words*drawGroups(keys)*(queries+8))
 	}

@@ -53,7 +53,8 @@ func TestMatrixBackwardTiles(t *testing.T) {
 	}
 }
 
-// TestDrawsByLane: weights look for what dropout draws as the layout and the tile allow, and in bits for narrow heads.
+// TestDrawsByLane: weights look for what dropout draws as the layout and the tile allow, in bits for narrow heads and where no sums take
+// registers.
 func TestDrawsByLane(t *testing.T) {
 	nvidia := kerneltest.LayoutOf(t, "NVIDIA 16x16x16")
 	base := func(keys bool) BackwardTile {
@@ -66,7 +67,11 @@ func TestDrawsByLane(t *testing.T) {
 		require.Equal(t, DrawBits, tile.LaneOfDraws(&p, nvidia))
 		words := tile.Shared(&p).Drop
 		tile.ByLane = DrawBits
-		require.Equal(t, words, 4*tile.Shared(&p).Drop)
+		if keys {
+			require.Equal(t, words, 4*tile.Shared(&p).Drop)
+		} else {
+			require.Equal(t, leastDrop, tile.Shared(&p).Drop, "bits of a lane's own draws are in registers")
+		}
 
 		for want, change := range map[int]func(*BackwardTile, *attn.Problem){
 			DrawWords: func(_ *BackwardTile, p *attn.Problem) { p.ValueDim = 65 },
@@ -84,13 +89,24 @@ func TestDrawsByLane(t *testing.T) {
 		require.Equal(t, DrawEach, tile.LaneOfDraws(&p, nvidia))
 		tile = base(keys)
 		tile.Fragment, tile.CK = kernel.Fragment{M: 8, N: 8, K: 8, Lanes: 8}, 8
-		require.Equal(t, DrawEach, tile.LaneOfDraws(&p, kerneltest.LayoutOf(t, "lavapipe")))
+		own := DrawBits // of a row a lane has columns 8 apart
+		if keys {
+			own = DrawEach
+		}
+		require.Equal(t, own, tile.LaneOfDraws(&p, kerneltest.LayoutOf(t, "lavapipe")))
 		tile = base(keys)
 		tile.Fragment, tile.CK = kernel.Fragment{M: 8, N: 8, K: 8, Lanes: 32}, 8
-		require.Equal(t, DrawEach, tile.LaneOfDraws(&p, nvidia), "a lane has 16 keys of no row")
+		require.Equal(t, own, tile.LaneOfDraws(&p, nvidia), "a lane has 16 keys of no row, and its draws of rows")
 	}
-	p := attn.Problem{Batch: 1, Heads: 1, QueryLen: 512, KeyLen: 512, HeadDim: 64, ValueDim: 64, DType: attn.F16, Dropout: 0.1}
-	tile := base(true)
+	p := attn.Problem{Batch: 1, Heads: 1, QueryLen: 512, KeyLen: 512, HeadDim: 256, ValueDim: 256, DType: attn.F16, Dropout: 0.1}
+	tile := base(false)
+	require.Equal(t, DrawWords, tile.LaneOfDraws(&p, nvidia), "sums take registers")
+	tile.ToMemory = true
+	require.Equal(t, DrawBits, tile.LaneOfDraws(&p, nvidia))
+	tile.Slice = 64
+	require.Equal(t, DrawWords, tile.LaneOfDraws(&p, nvidia))
+	p.HeadDim, p.ValueDim = 64, 64
+	tile = base(true)
 	tile.W, tile.RM = 4, 3 // 48 keys of a subgroup pass from one group of 64 to another
 	require.Equal(t, DrawWords, tile.LaneOfDraws(&p, nvidia))
 	tile = base(true)
