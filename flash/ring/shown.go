@@ -1,6 +1,7 @@
 package ring
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -38,15 +39,11 @@ func (w *pass) show(name string, mine [slots]*hostmem.Memory) ([]shared, error) 
 	if all, known := w.peers[name]; known {
 		return all, nil
 	}
-	own := shared{memory: mine, direct: true}
-	for _, m := range mine {
-		own.direct = own.direct && (m == nil || w.mover.Imports(m))
-	}
 	showTo := w.showProcesses
 	if s, together := w.ring.comm.(Sharer); together {
-		showTo = func(own shared) ([]shared, error) { return w.showGoroutines(s, own) }
+		showTo = func(mine [slots]*hostmem.Memory) ([]shared, error) { return w.showGoroutines(s, mine) }
 	}
-	all, err := showTo(own)
+	all, err := showTo(mine)
 	if err != nil {
 		return nil, err
 	}
@@ -55,7 +52,11 @@ func (w *pass) show(name string, mine [slots]*hostmem.Memory) ([]shared, error) 
 }
 
 // showGoroutines shows memory to ranks of this process.
-func (w *pass) showGoroutines(s Sharer, own shared) ([]shared, error) {
+func (w *pass) showGoroutines(s Sharer, mine [slots]*hostmem.Memory) ([]shared, error) {
+	own := shared{memory: mine, direct: true}
+	for _, m := range mine {
+		own.direct = own.direct && (m == nil || w.mover.Imports(m))
+	}
 	values, err := s.Share(w.ctx, own)
 	if err != nil {
 		return nil, err
@@ -72,6 +73,136 @@ func (w *pass) showGoroutines(s Sharer, own shared) ([]shared, error) {
 	return all, nil
 }
 
+// showProcesses shows memory to ranks that are processes.
+func (w *pass) showProcesses(mine [slots]*hostmem.Memory) ([]shared, error) {
+	if !mapsMemory {
+		return nil, nil
+	}
+	var those []*hostmem.Memory
+	for _, m := range mine {
+		if m != nil {
+			those = append(those, m)
+		}
+	}
+	theirs, err := ShowMemory(w.ctx, w.ring.comm, w.mover.Mover, those...)
+	if theirs == nil || err != nil {
+		return nil, err
+	}
+	all := make([]shared, len(theirs))
+	for rank, x := range theirs {
+		copy(all[rank].memory[:], x)
+		if all[rank].direct = true; rank != w.ring.Rank() {
+			w.opened = append(w.opened, x...)
+		}
+	}
+	return all, nil
+}
+
+// announcement is what a rank tells other processes of its memory.
+type announcement struct {
+	Direct bool // its device imports it, and others can map it
+	Memory []hostmem.Descriptor
+}
+
+// ShowMemory maps memory of [hostmem.NewShared] that ranks show one another, in processes of one host or in one: every rank calls it with as
+// many, in the same order, and gets those of all, by rank, its own among them. Those of others are the caller's to close.
+//
+// The result is nil for every rank where one of them is on another host, maps none, has a device that cannot import its own memory or
+// another's (hostmem.Mover.Imports), or is a [Recorder]. All gather twice, whatever they find: what each has, and whether each can copy
+// from all of it.
+func ShowMemory(ctx context.Context, c Comm, by *hostmem.Mover, mine ...*hostmem.Memory) ([][]*hostmem.Memory, error) {
+	own := announcement{Direct: !records(c)}
+	for _, m := range mine {
+		d := m.Descriptor()
+		if d == nil || !by.Imports(m) {
+			own = announcement{}
+			break
+		}
+		own.Memory = append(own.Memory, *d)
+	}
+	raw, err := json.Marshal(own)
+	if err != nil {
+		return nil, err
+	}
+	gathered, err := c.AllGather(ctx, raw)
+	if err != nil {
+		return nil, err
+	}
+	theirs := make([]announcement, len(gathered))
+	for rank, raw := range gathered {
+		if err := json.Unmarshal(raw, &theirs[rank]); err != nil {
+			return nil, &RankError{Rank: (&Ring{comm: c}).name(rank), Err: fmt.Errorf("it shows no memory where others do: %w", err)}
+		}
+	}
+	all := make([][]*hostmem.Memory, len(theirs))
+	good := alike(theirs, len(mine))
+	for rank := range theirs {
+		if rank == c.Rank() {
+			all[rank] = mine
+		} else if good {
+			all[rank], good = openAll(by, theirs[rank].Memory)
+		}
+	}
+	good, err = allHave(ctx, c, good)
+	if err == nil && good {
+		return all, nil
+	}
+	for rank, x := range all {
+		for _, m := range x {
+			if rank != c.Rank() {
+				err = errors.Join(err, m.Close())
+			}
+		}
+	}
+	return nil, err
+}
+
+// alike says whether all ranks show n memories, on one host.
+func alike(theirs []announcement, n int) bool {
+	host := ""
+	for _, x := range theirs {
+		if !x.Direct || len(x.Memory) != n {
+			return false
+		}
+		for _, d := range x.Memory {
+			if host == "" {
+				host = d.Host
+			}
+			if d.Host != host {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// openAll opens what a rank shows, up to the first that cannot be opened, or not be copied from.
+func openAll(by *hostmem.Mover, theirs []hostmem.Descriptor) (opened []*hostmem.Memory, good bool) {
+	for _, d := range theirs {
+		m, err := hostmem.Open(d)
+		if err != nil {
+			return opened, false
+		}
+		if opened = append(opened, m); !by.Imports(m) {
+			return opened, false
+		}
+	}
+	return opened, true
+}
+
+// allHave says whether all ranks have something.
+func allHave(ctx context.Context, c Comm, mine bool) (bool, error) {
+	said := []byte{0}
+	if mine {
+		said[0] = 1
+	}
+	all, err := c.AllGather(ctx, said)
+	for _, x := range all {
+		mine = mine && len(x) == 1 && x[0] == 1
+	}
+	return mine, err
+}
+
 // records says whether a communicator writes down what is sent: then it is sent.
 func records(c Comm) bool {
 	switch c := c.(type) {
@@ -81,101 +212,4 @@ func records(c Comm) bool {
 		return records(c.of)
 	}
 	return false
-}
-
-// announcement is what a rank tells other processes of its memory.
-type announcement struct {
-	Direct bool // its device imports it, and others can map it
-	Memory []hostmem.Descriptor
-}
-
-// showProcesses shows memory to ranks that are processes. All gather twice, whatever they find: what each has, and whether each can copy
-// from all of it. Where one cannot, nobody does, so that senders and receivers agree.
-func (w *pass) showProcesses(own shared) ([]shared, error) {
-	if !mapsMemory {
-		return nil, nil
-	}
-	mine := announcement{Direct: own.direct && !records(w.ring.comm)}
-	for _, m := range own.memory {
-		if m == nil {
-			continue
-		}
-		d := m.Descriptor()
-		if d == nil {
-			mine = announcement{}
-			break
-		}
-		mine.Memory = append(mine.Memory, *d)
-	}
-	raw, err := json.Marshal(mine)
-	if err != nil {
-		return nil, err
-	}
-	gathered, err := w.ring.comm.AllGather(w.ctx, raw)
-	if err != nil {
-		return nil, err
-	}
-	theirs := make([]announcement, len(gathered))
-	for rank, raw := range gathered {
-		if err := json.Unmarshal(raw, &theirs[rank]); err != nil {
-			return nil, &RankError{Rank: w.ring.name(rank), Err: fmt.Errorf("it shows no memory where others do: %w", err)}
-		}
-	}
-	all, opened := w.openAll(theirs, own, len(mine.Memory))
-	good, err := w.allHave(all != nil)
-	if err == nil && good {
-		w.opened = append(w.opened, opened...)
-		return all, nil
-	}
-	for _, m := range opened {
-		err = errors.Join(err, m.Close())
-	}
-	return nil, err
-}
-
-// openAll opens what ranks have announced, n each; all is nil where one cannot be opened, or not be copied from.
-func (w *pass) openAll(theirs []announcement, own shared, n int) (all []shared, opened []*hostmem.Memory) {
-	for _, x := range theirs {
-		if !x.Direct || len(x.Memory) != n {
-			return nil, nil
-		}
-		for i, d := range x.Memory { // before any is mapped
-			if d.Host != theirs[w.ring.Rank()].Memory[i].Host {
-				return nil, nil
-			}
-		}
-	}
-	all = make([]shared, len(theirs))
-	for rank, x := range theirs {
-		if rank == w.ring.Rank() {
-			all[rank] = own
-			continue
-		}
-		for i, d := range x.Memory {
-			m, err := hostmem.Open(d)
-			if err != nil {
-				return nil, opened
-			}
-			opened = append(opened, m)
-			if !w.mover.Imports(m) {
-				return nil, opened
-			}
-			all[rank].memory[i] = m
-		}
-		all[rank].direct = true
-	}
-	return all, opened
-}
-
-// allHave says whether all ranks have something.
-func (w *pass) allHave(mine bool) (bool, error) {
-	said := []byte{0}
-	if mine {
-		said[0] = 1
-	}
-	all, err := w.ring.comm.AllGather(w.ctx, said)
-	for _, x := range all {
-		mine = mine && len(x) == 1 && x[0] == 1
-	}
-	return mine, err
 }
