@@ -70,9 +70,9 @@ func (m *Memory) Bytes() []byte {
 	return m.bytes
 }
 
-// Close ends the imports by devices, so that the memory can be collected; what processes share is unmapped, here alone. It waits for moves under way first (for a [Move], until its
-// Wait); later ones fail. Memory that a copy may still use, because waiting for it failed, is kept for good, and the error says so. Closing
-// again, or nil, does nothing.
+// Close ends the imports by devices, so that the memory can be collected; what processes share is unmapped, here alone. It waits for moves
+// under way first (for a [Move], until its Wait); later ones fail. Memory that a copy may still use, because waiting for it failed, is kept
+// for good, and the error says so. Closing again, or nil, does nothing.
 func (m *Memory) Close() error {
 	if m == nil {
 		return nil

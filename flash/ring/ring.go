@@ -264,7 +264,8 @@ func (p *Plan) Waited() time.Duration {
 	return p.waited
 }
 
-// Direct says whether ranks copy from one another's memory, which their devices import. Before the first pass it is false.
+// Direct says whether ranks copy from one another's memory, which their devices import: ranks of one process, or on Linux of several of one
+// host. Otherwise its Comm moves bytes. Before the first pass it is false.
 func (p *Plan) Direct() bool {
 	for _, shown := range p.peers {
 		if shown != nil {

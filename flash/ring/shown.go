@@ -104,8 +104,9 @@ type announcement struct {
 	Memory []hostmem.Descriptor
 }
 
-// ShowMemory maps memory of [hostmem.NewShared] that ranks show one another, in processes of one host or in one: every rank calls it with as
-// many, in the same order, and gets those of all, by rank, its own among them. Those of others are the caller's to close.
+// ShowMemory maps memory of [hostmem.NewShared] that ranks show one another, in processes of one host or in one. Every rank calls it with
+// as many, in the same order, and gets those of all, by rank, its own among them; those of others are the caller's to close. Errors are the
+// communicator's, and a [*RankError] for a rank that makes another call.
 //
 // The result is nil for every rank where one of them is on another host, maps none, has a device that cannot import its own memory or
 // another's (hostmem.Mover.Imports), or is a [Recorder]. All gather twice, whatever they find: what each has, and whether each can copy

@@ -62,8 +62,8 @@ func send(t *testing.T) {
 	t.Cleanup(func() { mapsMemory = true })
 }
 
-// TestProcessesShow: ranks whose Comm only carries messages, as those of processes do, map one another's memory, and no bytes are sent; where
-// one rank cannot, all send them. Results are the same bits, those of ranks that share a process.
+// TestProcessesShow: ranks whose Comm only carries messages, as those of processes do, map one another's memory, and no bytes are sent;
+// where one rank cannot, all send them. Results are the same bits, those of ranks that share a process.
 func TestProcessesShow(t *testing.T) {
 	old := pieceBytes
 	pieceBytes = 512

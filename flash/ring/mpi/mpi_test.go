@@ -62,7 +62,8 @@ func play(role string) (err error) {
 		}
 	}()
 	return map[string]func(context.Context, Comm) error{
-		"messages": messages, "ring": compute, "elsewhere": elsewhere, "abort": abort, "leaves": leaves, "lengths": lengths, "missing": missing, "dies": dies,
+		"messages": messages, "ring": compute, "elsewhere": elsewhere,
+		"abort": abort, "leaves": leaves, "lengths": lengths, "missing": missing, "dies": dies,
 		"killed": killed,
 	}[role](ctx, c)
 }
