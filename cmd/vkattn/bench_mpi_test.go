@@ -15,6 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/ranks"
+	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/flash/hostmem"
 )
 
 // TestBenchMPI: of two processes on one device the first writes the row of both; flags that do not go together are refused before MPI
@@ -55,9 +57,25 @@ func TestBenchMPI(t *testing.T) {
 	require.Positive(t, r.Fwd.Ranks)
 	require.Positive(t, r.Bwd.Speed)
 	require.Positive(t, r.MemoryRank)
+	require.Equal(t, mapsMemory(t), r.Direct, "processes of one host copy from one another's memory")
 
 	stdout, stderr, err = bench("3", "--ranks", "2")
 	require.Error(t, err)
 	require.Empty(t, stdout)
 	require.Contains(t, stderr, "it does not go with --ranks")
+}
+
+// mapsMemory says whether a device imports memory that processes share.
+func mapsMemory(t *testing.T) bool {
+	t.Helper()
+	d, err := flash.Open()
+	require.NoError(t, err)
+	defer d.Close()
+	m, err := hostmem.NewMover(d)
+	require.NoError(t, err)
+	defer m.Close()
+	h, err := hostmem.NewShared(1)
+	require.NoError(t, err)
+	defer h.Close()
+	return h.Descriptor() != nil && m.Imports(h)
 }

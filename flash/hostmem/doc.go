@@ -3,6 +3,7 @@
 // are all that others need.
 //
 // A [Memory] is what devices copy from and to directly, a [Mover] copies. Copies and kernels wait for one another on the device ([Point]).
+// Memory of [NewShared] is mapped by other processes of the host too ([Open]), whose devices copy from and to it as well.
 package hostmem
 
 import (

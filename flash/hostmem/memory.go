@@ -24,6 +24,10 @@ type Memory struct {
 	stuck    error                        // a wait failed: a device may be copying still
 	imported map[*flash.Device]*vk.Buffer // nil where the device cannot
 	pin      *runtime.Pinner              // once a device keeps the address
+
+	// Of memory that processes share:
+	unmap      func() error // nil: the memory is Go's
+	descriptor *Descriptor  // nil: no other process can open it
 }
 
 // importedMemory keeps what devices have imported until it is closed: memory that its owner has forgotten must not be collected under a
@@ -38,7 +42,7 @@ func New(bytes int) (*Memory, error) {
 	if bytes < 1 {
 		return nil, badArgument("bytes", bytes, "must be at least 1")
 	}
-	n := (bytes + hostAlignment - 1) / hostAlignment * hostAlignment
+	n := aligned(bytes)
 	raw := make([]byte, n+hostAlignment)
 	m := &Memory{imported: map[*flash.Device]*vk.Buffer{}}
 	skip := -int(uintptr(unsafe.Pointer(&raw[0]))) & (hostAlignment - 1)
@@ -47,17 +51,28 @@ func New(bytes int) (*Memory, error) {
 	return m, nil
 }
 
-// Bytes is the memory. What a device copies to or from it meanwhile must be left alone.
+// aligned is the bytes that imports want for so many.
+func aligned(bytes int) int { return (bytes + hostAlignment - 1) / hostAlignment * hostAlignment }
+
+// Bytes is the memory. What a device copies to or from it meanwhile must be left alone. Those of memory that processes share ([NewShared],
+// [Open]) are nil after Close, and what was got before must not be touched any more.
 func (m *Memory) Bytes() []byte {
 	if m == nil {
 		return nil
 	}
+	if m.unmap != nil {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if m.closed {
+			return nil
+		}
+	}
 	return m.bytes
 }
 
-// Close ends the imports by devices, so that the memory can be collected. It waits for moves under way first (for a [Move], until its
-// Wait); later ones fail. Memory that a copy may still use, because waiting for it failed, is kept for good, and the error says so. Closing
-// again, or nil, does nothing.
+// Close ends the imports by devices, so that the memory can be collected; what processes share is unmapped, here alone. It waits for moves
+// under way first (for a [Move], until its Wait); later ones fail. Memory that a copy may still use, because waiting for it failed, is kept
+// for good, and the error says so. Closing again, or nil, does nothing.
 func (m *Memory) Close() error {
 	if m == nil {
 		return nil
@@ -83,6 +98,9 @@ func (m *Memory) Close() error {
 	if m.pin != nil {
 		m.pin.Unpin()
 		importedMemory.Delete(m)
+	}
+	if m.unmap != nil && err == nil {
+		err = m.unmap()
 	}
 	return err
 }
@@ -117,7 +135,7 @@ func (m *Memory) on(d *flash.Device, dev *vk.Device) (*vk.Buffer, error) {
 	}
 	var b *vk.Buffer
 	if dev.Enabled().ExternalMemoryHost {
-		if m.pin == nil {
+		if m.pin == nil && m.unmap == nil {
 			m.pin = new(runtime.Pinner)
 			m.pin.Pin(&m.all[0])
 			importedMemory.Store(m, nil)

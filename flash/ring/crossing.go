@@ -68,7 +68,7 @@ type outgoing struct {
 // cross exchanges a crossing's tensors. When it returns, what others gave is under way to where it belongs, on the device's queue.
 func (w *pass) cross(c *crossing) error {
 	rank, ranks := w.ring.Rank(), w.ring.Size()
-	mem, err := w.memoryOf(c.name, int(c.at(w.sched, rank, ranks)))
+	mem, err := w.memoryShown(c.name, int(c.at(w.sched, rank, ranks)))
 	if err != nil {
 		return err
 	}

@@ -100,19 +100,21 @@ func (w *pass) pair(name string, dtype flash.DType, rows int) pair {
 		w.tensor(name+".v", dtype, [4]int{n, g.KeyHeads, rows, g.ValueDim}, most)}
 }
 
-// memory is memory of the host, of a name, for a pair of as many keys and values as any rank has. It is kept for the next pass.
-func (p *Plan) memory(name string) (*hostmem.Memory, error) {
-	return p.memoryOf(name, p.blockBytes()+128) // keys, and values from a multiple of 64 on
+// pairBytes is the bytes of memory of the host for a pair of as many keys and values as any rank has.
+func (p *Plan) pairBytes() int { return p.blockBytes() + 128 } // values begin at a multiple of 64
+
+// memoryOf is memory of the host, of a name, which has as many bytes in each pass. It is kept for the next.
+func (p *Plan) memoryOf(name string, bytes int) (*hostmem.Memory, error) {
+	return p.memoryBy(hostmem.New, name, bytes)
 }
 
-// memoryOf is memory of the host, of a name, which has as many bytes in each pass.
-func (p *Plan) memoryOf(name string, bytes int) (*hostmem.Memory, error) {
+func (p *Plan) memoryBy(alloc func(int) (*hostmem.Memory, error), name string, bytes int) (*hostmem.Memory, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if m := p.host[name]; m != nil {
 		return m, nil
 	}
-	m, err := hostmem.New(bytes)
+	m, err := alloc(bytes)
 	if err == nil {
 		p.host[name] = m
 	}
@@ -123,48 +125,6 @@ func (p *Plan) memoryOf(name string, bytes int) (*hostmem.Memory, error) {
 func (p *Plan) blockBytes() int {
 	g := &p.problem
 	return p.sched.entries() * g.KeyHeads * p.sched.keys.most() * (g.HeadDim + g.ValueDim) * g.DType.Size()
-}
-
-// shared is what ranks of one process show one another: memory of the host that the others copy from.
-type shared struct {
-	memory [slots]*hostmem.Memory // those that there are
-	direct bool                   // the rank's device imports it
-}
-
-// show shows this rank's memory of a name to the others, where all are in one process and all devices import it; nil otherwise: bytes are
-// sent then. It is called by every rank.
-func (w *pass) show(name string, mine [slots]*hostmem.Memory) ([]shared, error) {
-	if w.err != nil {
-		return nil, w.err
-	}
-	if all, known := w.peers[name]; known {
-		return all, nil
-	}
-	s, ok := w.ring.comm.(Sharer)
-	if !ok {
-		w.peers[name] = nil
-		return nil, nil
-	}
-	own := shared{memory: mine, direct: true}
-	for _, m := range mine {
-		own.direct = own.direct && (m == nil || w.mover.Imports(m))
-	}
-	values, err := s.Share(w.ctx, own)
-	if err != nil {
-		return nil, err
-	}
-	all := make([]shared, len(values))
-	for i, v := range values {
-		all[i] = v.(shared)
-	}
-	for _, x := range all {
-		if !x.direct {
-			all = nil
-			break
-		}
-	}
-	w.peers[name] = all
-	return all, nil
 }
 
 // send tells a rank of each piece in memory of the host as it gets there, or sends it, and waits until all were taken.
@@ -296,7 +256,7 @@ func newExchange(steps, groups int) *exchange {
 // publish sends this rank's block to those who need it, and brings theirs.
 func (w *pass) publish(own pair) (*exchange, error) {
 	rank := w.ring.Rank()
-	mem, err := w.memory("own")
+	mem, err := w.memoryShown("own", w.pairBytes())
 	if err != nil {
 		return nil, err
 	}
@@ -340,7 +300,7 @@ func (w *pass) inbox(name string, peers []shared, messages int) (*hostmem.Memory
 	if peers != nil || messages == 0 {
 		return nil, nil
 	}
-	return w.memory("in." + name)
+	return w.memoryOf("in."+name, w.pairBytes())
 }
 
 // arrival waits for something of another rank's, and counts how long. What is submitted from now on has it.

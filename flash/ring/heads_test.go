@@ -90,6 +90,7 @@ func TestHeadsMoved(t *testing.T) {
 		require.NoError(t, err)
 		comms, err := Local(ranks)
 		require.NoError(t, err)
+		send(t)
 		recorders, wrapped := make([]*Recorder, ranks), make([]Comm, ranks)
 		for i := range comms {
 			recorders[i] = Record(comms[i])

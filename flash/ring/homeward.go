@@ -44,7 +44,7 @@ func (w *pass) deliver(remote []step) (*delivery, []shared, error) {
 	var mem [slots]*hostmem.Memory
 	for i := range mem {
 		var err error
-		if mem[i], err = w.memory(fmt.Sprint("give", i)); err != nil {
+		if mem[i], err = w.memoryShown(fmt.Sprint("give", i), w.pairBytes()); err != nil {
 			return nil, nil, err
 		}
 	}

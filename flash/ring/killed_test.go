@@ -172,7 +172,8 @@ type killed struct {
 	name   string
 	ranks  int
 	shard  Shard
-	shares bool // ranks show one another memory
+	shares bool // ranks are goroutines that show one another memory
+	maps   bool // others map it
 	sample *sample
 
 	clean  results
@@ -192,6 +193,11 @@ func killedOnes(t *testing.T) []*killed {
 	}
 	all := []*killed{one("ring", 3, Shard{}, true), one("ring of messages", 3, Shard{}, false), one("heads", 2, Shard{Over: Heads}, true),
 		one("both", 4, Shard{Over: Both, PerHost: 2}, true), one("both by messages", 4, Shard{Over: Both, PerHost: 2}, false)}
+	for _, x := range []*killed{one("ring of processes", 2, Shard{}, false),
+		one("both by processes", 4, Shard{Over: Both, PerHost: 2}, false)} {
+		x.maps = true
+		all = append(all, x)
+	}
 	packed := one("packed ring", 2, Shard{}, true)
 	p := everything
 	p.Batch, p.QueryLen, p.Bias, p.Packed = 2, 60, flash.PerScore{}, flash.Packed{Queries: 96, Keys: 96}
@@ -202,6 +208,7 @@ func killedOnes(t *testing.T) []*killed {
 
 // comms are those of the ranks, all mortal.
 func (k *killed) comms(t *testing.T) ([]Comm, []*mortal) {
+	mapsMemory = k.maps
 	comms, err := Local(k.ranks)
 	require.NoError(t, err)
 	all := make([]*mortal, k.ranks)
@@ -404,7 +411,7 @@ func kills() int {
 func TestKilledRanks(t *testing.T) {
 	old := pieceBytes
 	pieceBytes = 512 // several pieces of each block
-	t.Cleanup(func() { pieceBytes = old })
+	t.Cleanup(func() { pieceBytes, mapsMemory = old, true })
 	type way struct {
 		*killed
 		by    ending

@@ -51,6 +51,7 @@ func (s *sample) model(t *testing.T, shard Shard, ranks int) *Model {
 // recorded are ranks over messages, and what counts those of each.
 func recorded(t *testing.T, ranks int) ([]*Recorder, []Comm) {
 	t.Helper()
+	send(t)
 	comms, err := Local(ranks)
 	require.NoError(t, err)
 	recorders, wrapped := make([]*Recorder, ranks), make([]Comm, ranks)

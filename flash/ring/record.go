@@ -14,7 +14,7 @@ type Transfer struct {
 }
 
 // Recorder is a communicator that writes down what a rank sends and receives, and passes it on. It is what tests and the model of bytes
-// compare with.
+// compare with. With one of them all ranks send bytes, and copy from no memory that they share.
 type Recorder struct {
 	Comm
 	mu       sync.Mutex

@@ -58,7 +58,8 @@ type Plan struct {
 	sums     map[flash.AccumulateProblem]*summer
 	buffers  map[string]*flash.Tensor
 	host     map[string]*hostmem.Memory
-	peers    map[string][]shared // what other ranks of this process show, by name; nil where they are not in it
+	peers    map[string][]shared // what other ranks of this host show, by name; nil where bytes are sent
+	opened   []*hostmem.Memory   // of other processes, among these
 	mover    *hostmem.Mover
 	passes   int // how many there were
 	seen     seen
@@ -263,7 +264,8 @@ func (p *Plan) Waited() time.Duration {
 	return p.waited
 }
 
-// Direct says whether ranks copy from one another's memory, which their devices import. Before the first pass it is false.
+// Direct says whether ranks copy from one another's memory, which their devices import: ranks of one process, or on Linux of several of one
+// host. Otherwise its Comm moves bytes. Before the first pass it is false.
 func (p *Plan) Direct() bool {
 	for _, shown := range p.peers {
 		if shown != nil {
@@ -283,6 +285,7 @@ func (p *Plan) BlockBytes() int {
 
 // Close frees the plan's buffers. Passes must have ended. It waits for no message; where ranks of one process copy from one another's
 // memory, it waits until copies from this rank's are over: after a pass that failed, until that of the rank which copies has failed too.
+// Another process that copies has mapped the memory itself, and keeps it.
 func (p *Plan) Close() (err error) {
 	if p.hosts != nil {
 		err = p.hosts.Close()
@@ -298,11 +301,14 @@ func (p *Plan) Close() (err error) {
 	for _, b := range p.buffers {
 		err = errors.Join(err, b.Close())
 	}
+	for _, m := range p.opened {
+		err = errors.Join(err, m.Close())
+	}
 	for _, m := range p.host {
 		err = errors.Join(err, m.Close())
 	}
 	err = errors.Join(err, p.seen.tensor.Close(), p.seen.blocks.close(), p.mover.Close())
-	p.launches, p.sums, p.buffers, p.host = nil, nil, nil, nil
+	p.launches, p.sums, p.buffers, p.host, p.opened = nil, nil, nil, nil, nil
 	if p.broken == nil {
 		p.broken = fmt.Errorf("%w: ring.Plan", flash.ErrClosed)
 	}

@@ -4,6 +4,24 @@ package main
 
 var ringMutants = []Mutant{
 	{
+		ID: "ring-maps-alone", File: "flash/ring/shown.go",
+		Old: "good, err = allHave(ctx, c, good)", New: "_, err = allHave(ctx, c, good)",
+		Breaks: "a process that maps the others' memory copies from it, whatever these can",
+		Kill:   []Killer{in("./flash/ring", "TestProcessesShow")},
+	},
+	{
+		ID: "hostmem-any-memory", File: "flash/hostmem/shared_linux.go",
+		Old: "if s.Ino != d.Inode {", New: "if s.Ino == 0 {",
+		Breaks: "memory that has the number of some that was closed is opened in its place",
+		Kill:   []Killer{in("./flash/hostmem", "TestSharedHostile")},
+	},
+	{
+		ID: "hostmem-unsealed", File: "flash/hostmem/shared_linux.go",
+		Old: "err != nil || has&seals != seals {", New: "err != nil || has < 0 {",
+		Breaks: "memory is mapped that another process can make shorter",
+		Kill:   []Killer{in("./flash/hostmem", "TestSharedHostile")},
+	},
+	{
 		ID: "ring-hides-first", File: "flash/ring/operands.go",
 		Old: "shape[3] = l.pad\n", New: "shape[3] = 1\n",
 		Breaks: "of rows of zeros before the keys of a launch that has a bias and a mask one alone is hidden",

@@ -195,7 +195,7 @@ func killed(ctx context.Context, c Comm) (err error) {
 	if err != nil {
 		return err
 	}
-	return killedVariant.compute(ctx, alone[0], one)
+	return killedVariant.compute(ctx, alone[0], one, ring.Shard{}, func(*ring.Plan) error { return nil })
 }
 
 // killOne runs a world of a way in which a rank is killed.

@@ -62,7 +62,8 @@ func play(role string) (err error) {
 		}
 	}()
 	return map[string]func(context.Context, Comm) error{
-		"messages": messages, "ring": compute, "abort": abort, "leaves": leaves, "lengths": lengths, "missing": missing, "dies": dies,
+		"messages": messages, "ring": compute, "elsewhere": elsewhere,
+		"abort": abort, "leaves": leaves, "lengths": lengths, "missing": missing, "dies": dies,
 		"killed": killed,
 	}[role](ctx, c)
 }
@@ -94,7 +95,10 @@ func start(t *testing.T, role string, n int, flags ...string) (string, error) {
 
 func TestWorlds(t *testing.T) {
 	for n := 1; n <= 4; n++ {
-		for _, role := range []string{"messages", "ring"} {
+		for _, role := range []string{"messages", "ring", "elsewhere"} {
+			if role == "elsewhere" && n == 1 {
+				continue
+			}
 			t.Run(fmt.Sprintf("%s/%d", role, n), func(t *testing.T) {
 				out, err := start(t, role, n)
 				require.NoError(t, err, out)

@@ -3,15 +3,21 @@
 package mpi
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"runtime"
 	"sync"
+	"sync/atomic"
 
 	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/flash/hostmem"
 	"github.com/vkattn/vkattn/flash/ring"
 	"github.com/vkattn/vkattn/internal/ref"
 	"github.com/vkattn/vkattn/internal/vktest"
@@ -32,10 +38,63 @@ var variants = []variant{
 		Packed: flash.Packed{Queries: 151, Keys: 151}}, []int32{0, 20, 21, 108, 151}},
 	{flash.Problem{Batch: 1, Heads: 2, QueryLen: 61, HeadDim: 16, DType: flash.F32, Bias: flash.PerScore{DType: flash.F32, Batch: 1,
 		Heads: 2, Queries: 61, Keys: 61}}, nil},
+	killedVariant,
 }
 
 // compute: forward and backward passes over the ranks against float64. All ranks make the same inputs, and what they compute is gathered.
-func compute(ctx context.Context, c Comm) (err error) {
+func compute(ctx context.Context, c Comm) error { return computeBy(ctx, &watched{Comm: c}, true) }
+
+// elsewhere is compute of ranks of which the last says that it is on another host: all send bytes.
+func elsewhere(ctx context.Context, c Comm) error {
+	m, err := hostmem.NewShared(1)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	w := &watched{Comm: c}
+	if d := m.Descriptor(); d != nil && c.Rank() == c.Size()-1 {
+		w.host = d.Host
+	}
+	return computeBy(ctx, w, false)
+}
+
+// watched counts the bytes that a rank sends, and may have it say that it is not on a host.
+type watched struct {
+	ring.Comm
+	host string // that it hides; "": none
+	sent atomic.Int64
+}
+
+func (w *watched) Send(ctx context.Context, to int, tag ring.Tag, data []byte) error {
+	w.sent.Add(int64(len(data)))
+	return w.Comm.Send(ctx, to, tag, data)
+}
+
+func (w *watched) AllGather(ctx context.Context, mine []byte) ([][]byte, error) {
+	if w.host != "" {
+		mine = bytes.ReplaceAll(mine, []byte(w.host), []byte("another"))
+	}
+	return w.Comm.AllGather(ctx, mine)
+}
+
+// imports says whether a device copies from memory that processes share.
+func imports(d *flash.Device) (yes bool, err error) {
+	m, err := hostmem.NewMover(d)
+	if err != nil {
+		return false, err
+	}
+	h, err := hostmem.NewShared(1)
+	if err == nil {
+		yes = h.Descriptor() != nil && m.Imports(h)
+	}
+	return yes, errors.Join(err, h.Close(), m.Close())
+}
+
+// spreads are how ranks are spread, where their number allows it.
+var spreads = []ring.Shard{{}, {Over: ring.Heads}, {Over: ring.Both, PerHost: 2}}
+
+// computeBy is compute, of ranks that map one another's memory where their devices import it, or of ranks that send.
+func computeBy(ctx context.Context, c *watched, maps bool) (err error) {
 	var mu sync.Mutex
 	var messages []string
 	d, err := flash.Open(flash.WithoutDiskCache(), flash.WithValidation(func(m flash.Message) {
@@ -61,17 +120,46 @@ func compute(ctx context.Context, c Comm) (err error) {
 	if err != nil {
 		return err
 	}
-	for _, v := range variants {
-		if err := v.compute(ctx, c, r); err != nil {
-			return fmt.Errorf("%v: %w", v.problem, err)
+	can, err := imports(d)
+	if err != nil {
+		return err
+	}
+	if os.Getenv("VKATTN_REQUIRE_DEVICE") == "1" && !can && runtime.GOOS == "linux" {
+		return errors.New("the device imports no memory that processes share")
+	}
+	many := c.Size() > 1
+	for _, shard := range spreads {
+		for _, v := range variants {
+			heads := cmp.Or(v.problem.KeyHeads, v.problem.Heads)
+			switch {
+			case shard.Over == ring.Heads && (heads%c.Size() != 0 || c.Size() == 1),
+				shard.Over == ring.Both && (heads%2 != 0 || c.Size() != 4),
+				shard.Over != ring.Keys && shard.Over != ring.Either && v.problem.Bias != flash.PerScore{}: // ranks have its heads
+				continue
+			}
+			before := c.sent.Load()
+			err := v.compute(ctx, c, r, shard, func(p *ring.Plan) error {
+				// Of ranks of hosts some may show memory where the last does not.
+				if direct := p.Direct(); direct != (can && many && maps) && (maps || shard.Over != ring.Both) {
+					return fmt.Errorf("memory of others is used: %v", direct)
+				}
+				return nil
+			})
+			if err != nil {
+				return fmt.Errorf("%v, %v: %w", shard, v.problem, err)
+			}
+			last := c.Rank() == c.Size()-1
+			if sent := c.sent.Load() - before; maps && can && sent != 0 || !maps && many && last && sent == 0 {
+				return fmt.Errorf("%v, %v: %d bytes were sent", shard, v.problem, sent)
+			}
 		}
 	}
 	return nil
 }
 
-// compute runs both passes of a variant on this rank.
-func (v *variant) compute(ctx context.Context, c ring.Comm, r *ring.Ring) (err error) {
-	plan, err := r.Plan(ctx, v.problem, ring.Shard{})
+// compute runs both passes of a variant on this rank. look sees the plan after them.
+func (v *variant) compute(ctx context.Context, c ring.Comm, r *ring.Ring, shard ring.Shard, look func(*ring.Plan) error) (err error) {
+	plan, err := r.Plan(ctx, v.problem, shard)
 	if err != nil {
 		return err
 	}
@@ -82,6 +170,9 @@ func (v *variant) compute(ctx context.Context, c ring.Comm, r *ring.Ring) (err e
 	}
 	defer func() { err = errors.Join(err, x.close()) }()
 	if err := x.run(ctx, plan); err != nil {
+		return err
+	}
+	if err := look(plan); err != nil {
 		return err
 	}
 	mine := share{Queries: plan.Queries(), Keys: plan.Keys()}

@@ -1,9 +1,12 @@
 package ranks
 
 import (
+	"context"
 	"errors"
 	"os"
+	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -11,6 +14,7 @@ import (
 
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/flash/hostmem"
 	"github.com/vkattn/vkattn/flash/ring"
 )
 
@@ -195,22 +199,50 @@ func TestMerged(t *testing.T) {
 	require.Equal(t, lane.Spans[len(lane.Spans)-1].End, out[0].Spans[len(out[0].Spans)-1].End)
 }
 
-// TestMeasureExchange: ranks that send to one another have one link.
+// sending counts the bytes of messages.
+type sending struct {
+	ring.Comm
+	bytes *atomic.Int64
+}
+
+func (s sending) Send(ctx context.Context, to int, tag ring.Tag, data []byte) error {
+	s.bytes.Add(int64(len(data)))
+	return s.Comm.Send(ctx, to, tag, data)
+}
+
+// TestMeasureExchange: ranks that map one another's memory have one link, and those that send.
 func TestMeasureExchange(t *testing.T) {
 	all := devices(t, 2)
-	comms, err := ring.Local(2)
-	require.NoError(t, err)
-	var links [2]Link
-	var errs [2]error
-	var wait sync.WaitGroup
-	for rank := range all {
-		wait.Go(func() { links[rank], errs[rank] = MeasureExchange(t.Context(), comms[rank], all[rank], 1<<18) })
+	imports := runtime.GOOS == "linux"
+	for _, d := range all {
+		m, err := hostmem.NewMover(d)
+		require.NoError(t, err)
+		h, err := hostmem.NewShared(1)
+		require.NoError(t, err)
+		imports = imports && m.Imports(h)
+		require.NoError(t, errors.Join(h.Close(), m.Close()))
 	}
-	wait.Wait()
-	require.NoError(t, errors.Join(errs[:]...))
-	require.Equal(t, links[0].GBps, links[1].GBps)
-	require.Positive(t, links[0].GBps)
-	require.Positive(t, links[0].Us)
+	for _, maps := range []bool{true, false} {
+		comms, err := ring.Local(2)
+		require.NoError(t, err)
+		var links [2]Link
+		var errs [2]error
+		var bytes atomic.Int64
+		var wait sync.WaitGroup
+		for rank := range all {
+			var c ring.Comm = sending{comms[rank], &bytes}
+			if !maps {
+				c = ring.Record(c)
+			}
+			wait.Go(func() { links[rank], errs[rank] = MeasureExchange(t.Context(), c, all[rank], 1<<18) })
+		}
+		wait.Wait()
+		require.NoError(t, errors.Join(errs[:]...))
+		require.Equal(t, links[0].GBps, links[1].GBps)
+		require.Positive(t, links[0].GBps)
+		require.Positive(t, links[0].Us)
+		require.Equal(t, maps && imports, bytes.Load() == 0, "%d bytes were sent", bytes.Load())
+	}
 	one, err := ring.Local(1)
 	require.NoError(t, err)
 	alone, err := MeasureExchange(t.Context(), one[0], all[0], 1<<18)
