@@ -13,17 +13,21 @@ import (
 	"github.com/vkattn/vkattn/internal/vktest"
 )
 
-// TestMatrixRescalesInTime: where the maximum is looked at first, a row's reference follows before a weight passes the largest fp16,
-// however fast scores grow from tile to tile. (Where it is not, the conformance suite's cases called threshold do this.) In form 2 weights
-// pass through memory as halves; in form 1 a driver may leave them as they are, as lavapipe does.
+// TestMatrixRescalesInTime: where chunks are looked at, by the maximum or by the sum, a row's reference follows before a weight passes the
+// largest fp16, however fast scores grow from tile to tile. In form 2 weights pass through memory as halves; in form 1 a driver may leave
+// them as they are, as lavapipe does.
 func TestMatrixRescalesInTime(t *testing.T) {
 	d := matrixDevice(t)
 	step := stepOf(matrixFragment(d))
 	p := Problem{Batch: 1, Heads: 1, QueryLen: 9, KeyLen: 6 * step, HeadDim: 8, DType: F16, Scale: math.Ln2}
-	plan := mustPlan(t, d, p, WithTier(TierMatrix),
-		WithTuning(forwardTile(t, d, Flash, p, map[string]int{"w": 1, "rm": 1, "bc": 1, "ck": 1, "max_first": 1, "form": kernel.FormRows})))
-	testRescaling(t, d, plan, step, 13, 17, 25)
-	require.NoError(t, plan.Close())
+	for _, first := range []int{0, 1} {
+		t.Run(fmt.Sprintf("max_first=%d", first), func(t *testing.T) {
+			plan := mustPlan(t, d, p, WithTier(TierMatrix), WithTuning(forwardTile(t, d, Flash, p, map[string]int{"w": 1, "rm": 1, "bc": 1,
+				"ck": 1, "late": 0, "max_first": first, "form": kernel.FormRows})))
+			testRescaling(t, d, plan, step, 13, 17, 25)
+			require.NoError(t, plan.Close())
+		})
+	}
 }
 
 // TestMatrixLate: with late=1 growth is looked for behind the loop without masks, which then runs again with a look at each chunk. Here
