@@ -15,17 +15,18 @@ import (
 )
 
 // noise is normally distributed numbers that rows of any tensor are cut from, each at a place of its own: so a row is known wherever it
-// lies, and none of a long sequence's gigabytes have to be kept.
+// lies, and none of a long sequence's gigabytes have to be kept. Tensors have numbers of their own: a query that is also a key would have a
+// score of √D with it, as random rows have not.
 type noise struct {
 	dtype  attn.DType
 	values []float32 // as the type has them
 	raw    []byte
 }
 
-const noiseLength = 1<<20 + 7
+const noiseLength = 1<<20 + 7 // of a tensor
 
 func newNoise(dtype flash.DType) *noise {
-	n := &noise{dtype: attn.DType(dtype), values: make([]float32, noiseLength)}
+	n := &noise{dtype: attn.DType(dtype), values: make([]float32, tensors*noiseLength)}
 	rng := rand.New(rand.NewPCG(20260101, 17))
 	for i := range n.values {
 		n.values[i] = float32(rng.NormFloat64())
@@ -41,7 +42,7 @@ func (n *noise) at(tensor, head, row, columns int) int {
 	x := uint64(tensor)<<56 ^ uint64(head)<<40 ^ uint64(row)
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
 	x = (x ^ x>>27) * 0x94d049bb133111eb
-	return int((x ^ x>>31) % uint64(noiseLength-columns))
+	return tensor*noiseLength + int((x^x>>31)%uint64(noiseLength-columns))
 }
 
 // row is the row as numbers.
@@ -56,6 +57,7 @@ const (
 	ofK
 	ofV
 	ofDO
+	tensors
 )
 
 // tensor makes one of shape [1, heads, rows of the spans, columns].
