@@ -60,7 +60,7 @@
 //                 keys: form 1; kv: lanes hold rows q and q + 8 of every 16, q < 8, and FM is a multiple of 16; q: columns 2 q, 2 q + 1,
 //                 2 q + 8, 2 q + 9, q < 4, and CK is a multiple of 16; keys of a tile divide 64, or 64 divides them. 2: bits for words.
 //                 kv: the same, FM is 16, RM 1, 2 or 4, and components e and e + 1, e even, are columns 2 n and 2 n + 1 of a row. q: form
-//                 1, lanes hold all of these columns or one and that 8 further on; keys of a tile divide 64
+//                 1, lanes hold all of these columns or one and that 8 further on; keys of a tile are 16, 32 or a multiple of 64
 //  27..39         include/matrix_layout.glsl     63..66 include/score.glsl: bindings from 8 on
 //  68 SLOPES      the score functions' derivative is not 1 everywhere: it is kept beside the weights (SCORE_FUNCTIONS)
 

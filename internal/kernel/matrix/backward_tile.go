@@ -72,7 +72,7 @@ func (t *BackwardTile) LaneOfDraws(p *attn.Problem, l *kernel.FragmentLayout) in
 	switch {
 	case p.DropThreshold() == 0 || t.rows() < 1 || t.BC < 1: // Check says what is wrong with such a tile
 		return DrawEach
-	case !t.Keys && l.OwnDraws(t.Form) && kernel.SharesDraws(t.BC) && !t.Tangents &&
+	case !t.Keys && l.OwnDraws(t.Form) && kernel.SharesDraws(t.BC) && t.BC%16 == 0 && !t.Tangents &&
 		(max(p.HeadDim, p.ValueDim) <= bitsDim || t.ToMemory && t.Slice == 0): // of wide heads not timed
 		return DrawBits
 	case t.Keys && !(t.Fragment.M%16 == 0 && l.RowsOfDraws(t.Form) && kernel.SharesDraws(t.rows())):

@@ -94,6 +94,11 @@ func TestDrawsByLane(t *testing.T) {
 			own = DrawEach
 		}
 		require.Equal(t, own, tile.LaneOfDraws(&p, kerneltest.LayoutOf(t, "lavapipe")))
+		half := tile
+		half.BC = 8 // a byte of a draw is for a key by its place among 16
+		if !keys {
+			require.Equal(t, DrawEach, half.LaneOfDraws(&p, kerneltest.LayoutOf(t, "lavapipe")))
+		}
 		tile = base(keys)
 		tile.Fragment, tile.CK = kernel.Fragment{M: 8, N: 8, K: 8, Lanes: 32}, 8
 		require.Equal(t, own, tile.LaneOfDraws(&p, nvidia), "a lane has 16 keys of no row, and its draws of rows")
