@@ -108,3 +108,31 @@ func (s *sample) answer(t *testing.T) {
 	require.NoError(t, err)
 	s.o, s.lse, s.plain, s.plainLSE = o.Data, lse.Data, plain.Data, plainLSE.Data
 }
+
+// TestLateRefused: growth that cannot be looked for behind the loop is a named error where it is asked for, and no row's choice.
+func TestLateRefused(t *testing.T) {
+	d := matrixDevice(t)
+	base := Problem{Batch: 1, Heads: 2, QueryLen: 64, KeyLen: 64, HeadDim: 8, DType: F16}
+	logits, blocks := base, base
+	logits.MaxLogit = true
+	blocks.Blocks = Blocks{Queries: 32, Keys: 32}
+	for name, x := range map[string]struct {
+		p      Problem
+		of     Implementation
+		tuning map[string]int
+	}{
+		"largest score": {logits, Flash, nil},
+		"form 3":        {base, Flash, map[string]int{"form": kernel.FormShared}},
+		"blocks":        {blocks, Flash, nil},
+		"keys outside":  {base, Flash1, nil},
+	} {
+		opts := []PlanOption{WithImplementation(x.of), WithTier(TierMatrix)}
+		plan := mustPlan(t, d, x.p, append(opts, WithTuning(x.tuning))...)
+		require.Zero(t, plan.ForwardInfo().Tuning["late"], name)
+		tuning := map[string]int{"late": 1}
+		maps.Copy(tuning, x.tuning)
+		_, err := d.Plan(x.p, append(opts, WithTuning(tuning))...)
+		require.ErrorIs(t, err, ErrArgument, name)
+		require.ErrorContains(t, err, "late", name)
+	}
+}

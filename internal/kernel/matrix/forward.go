@@ -16,7 +16,7 @@ var Forward = &kernel.Kernel{
 		MostDim:        kernel.PlainDims,
 		Can: attn.WithDropout | attn.WithPartsOfWholes | attn.OfScores | attn.WithSinks | attn.WithLengths | attn.WithPacked |
 			attn.WithPages | attn.WithQuantised | attn.WithMaxLogit,
-		Parameters: tileRanges.And(headRanges, kernel.IndirectRange, kernel.Parameters{kernel.DecodeParameter: kernel.OnOff,
+		Parameters: tileRanges.And(headRanges, lateRange, kernel.IndirectRange, kernel.Parameters{kernel.DecodeParameter: kernel.OnOff,
 			keyTermsParameter: kernel.Between(0, 2)}),
 		Reserved:    kernel.ReservedOnCPU,
 		Unsupported: kernel.MatrixLacks,
@@ -40,6 +40,9 @@ func fitForward(name, module string, operands attn.DType, e *kernel.Env, p *attn
 	tile, err := choose(&e.Caps, p, fragment, form, t)
 	if err != nil {
 		return nil, err
+	}
+	if tile.Late > 0 && (!canBeLate(p, form) || tile.readsBiasAhead(p, &layout)) {
+		return nil, t.Bad("late", "form 3, block masks, the largest score and a bias that is read ahead look at each chunk: it must be 0")
 	}
 	return tile.fused(name, module, operands, p, &layout).Forward(e, p, t)
 }
@@ -146,14 +149,19 @@ func smallForward(p *attn.Problem, rows, keys, fragment int, pack, masks bool) a
 
 // ForwardCandidates are the rows that suit the device, whatever problem they are for, and some neighbours.
 func ForwardCandidates(c *kernel.Capabilities, _ *attn.Problem) []map[string]int {
-	return candidatesOf(c, "matrix_forward")
+	return candidatesOf(c, "matrix_forward", false)
 }
 
-// candidatesOf are tunings for the rows of a kernel that suit the device, and for neighbours, with growth noticed either way.
-func candidatesOf(c *kernel.Capabilities, name string) []map[string]int {
+// candidatesOf are tunings for the rows of a kernel that suit the device, and for neighbours, with growth noticed in every way that a
+// kernel has.
+func candidatesOf(c *kernel.Capabilities, name string, keysOutside bool) []map[string]int {
 	var out tunings
 	add := func(t Tile) {
-		out.add(c, t.W, t.RM, tileFields.Values(&t))
+		values := tileFields.Values(&t)
+		if keysOutside {
+			delete(values, "late")
+		}
+		out.add(c, t.W, t.RM, values)
 	}
 	f, lanes := c.Family(), int(c.Facts.Subgroup.Size)
 	for _, row := range f.Rows(name) {
@@ -167,8 +175,9 @@ func candidatesOf(c *kernel.Capabilities, name string) []map[string]int {
 			add(t)
 			t.MaxFirst = 1
 			add(t)
-			t.Late = 2
-			add(t)
+			if t.Late = 2; !keysOutside {
+				add(t)
+			}
 		}
 	}
 	return out

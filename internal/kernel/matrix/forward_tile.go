@@ -177,6 +177,12 @@ func (t *Tile) readsBiasAhead(p *attn.Problem, l *kernel.FragmentLayout) bool {
 		!t.Drop && t.Parts <= 1 && t.Terms == 0 && p.Blocks.None() && !p.Cached()
 }
 
+// canBeLate says whether growth can be looked for behind the loop: in form 3 references are in shared memory, the largest score wants a
+// look at each chunk, and block masks walk over tiles of their own.
+func canBeLate(p *attn.Problem, form int) bool {
+	return form != kernel.FormShared && !p.MaxLogit && p.Blocks.None()
+}
+
 // masks says whether any tile of keys needs the loop with masks; a pipeline without it has registers to spare.
 func (t *Tile) masks(p *attn.Problem) bool {
 	return t.KeepMasks || p.Masked() || p.Padded() || p.KeyLen%t.BC != 0
@@ -265,7 +271,7 @@ func firstTile(rows []*tiles.Row, c *kernel.Capabilities, p *attn.Problem, t *ke
 			return tile, nil
 		}
 	}
-	for name := range numberRanges.And(headRanges) {
+	for name := range numberRanges.And(headRanges, lateRange) {
 		if _, given := t.Given[name]; given {
 			return Tile{}, t.NoTile(why)
 		}
@@ -298,6 +304,9 @@ func (t *Tile) cut(p *attn.Problem, s kernel.Fragment, form int) {
 	whole := max(s.N, s.K) // one divides the other
 	t.CK = attn.CeilDiv(t.CK, whole) * whole
 	t.BC = attn.CeilDiv(t.BC, t.CK) * t.CK
+	if !canBeLate(p, form) {
+		t.Late = 0
+	}
 	if t.QReg == 0 {
 		t.QReg = attn.CeilDiv(p.HeadDim, s.K)
 	}
@@ -469,10 +478,10 @@ func (t *Tile) override(o *kernel.Tuning) {
 	if _, given := o.Given["bc"]; !given && t.CK > 0 && t.BC%t.CK != 0 {
 		t.BC = attn.CeilDiv(t.BC, t.CK) * t.CK
 	}
-	tileFields.Take(t, o, "", "bc", "prefetch", "pipe", "max_first", "late", "q_reg", "keep_masks", "steps", "whole")
+	tileFields.Take(t, o, "", "bc", "prefetch", "pipe", "max_first", "q_reg", "keep_masks", "steps", "whole")
 	if t.KeysOutside { // a workgroup is a head
 		return
 	}
-	tileFields.Take(t, o, "", "heads_together")
+	tileFields.Take(t, o, "", "late", "heads_together")
 	cutFields.Take(t, o, "")
 }

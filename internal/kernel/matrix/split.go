@@ -25,8 +25,9 @@ var ForwardSplit = &kernel.Kernel{
 		MostDim:        kernel.PlainDims,
 		Can: attn.WithDropout | attn.WithPartsOfWholes | attn.OfScores | attn.WithSinks | attn.WithLengths | attn.WithPacked |
 			attn.WithMaxLogit,
-		Parameters: tileRanges.And(headRanges, kernel.IndirectRange, kernel.Parameters{"terms": kernel.Between(2, 3), "bf16": kernel.OnOff,
-			kernel.DecodeParameter: kernel.OnOff}),
+		Parameters: tileRanges.And(headRanges, lateRange, kernel.IndirectRange,
+			kernel.Parameters{"terms": kernel.Between(2, 3), "bf16": kernel.OnOff,
+				kernel.DecodeParameter: kernel.OnOff}),
 		Reserved:    splitReserved,
 		Unsupported: splitLacks,
 	},
@@ -135,5 +136,5 @@ func (t *Tile) splitConstants(s *tileShared) kernel.Constants {
 }
 
 func splitCandidates(c *kernel.Capabilities, _ *attn.Problem) []map[string]int {
-	return candidatesOf(c, "matrix_forward_split")
+	return candidatesOf(c, "matrix_forward_split", false)
 }
