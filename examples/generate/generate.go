@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/vkattn/vkattn/examples/internal/draw"
 	"github.com/vkattn/vkattn/flash/kvcache"
 )
 
@@ -23,7 +24,7 @@ type text struct {
 	index  int   // of the request
 	given  []int // the prompt
 	said   []int // that, and what came after it
-	draw   *sampler
+	draw   *draw.Sampler
 	cached sequence
 	had    int // characters in the cache when it gave way to others, and began to wait again
 }
@@ -50,7 +51,7 @@ type prompt struct {
 type generator struct {
 	*model
 	cache   *cache
-	by      sampling
+	by      draw.By
 	queue   []*text
 	running []*text // the one that began first comes first
 	prompt  *prompt // the latest
@@ -61,7 +62,7 @@ type generator struct {
 }
 
 // generate continues all texts and gives them in the order of the requests.
-func (m *model) generate(ctx context.Context, c *cache, by sampling, requests []request) (*generator, error) {
+func (m *model) generate(ctx context.Context, c *cache, by draw.By, requests []request) (*generator, error) {
 	g := &generator{model: m, cache: c, by: by, texts: make([]string, len(requests))}
 	for i, r := range requests {
 		tokens, err := m.encode(r.prompt)
@@ -142,7 +143,7 @@ func (g *generator) begin(t *text) (err error) {
 	if t.cached, err = g.cache.fork(g.prompt.cached); err != nil {
 		return err
 	}
-	t.said, t.draw = slices.Clone(t.given), newSampler(g.by, t.seed)
+	t.said, t.draw = slices.Clone(t.given), draw.NewSampler(g.by, t.seed)
 	g.running = append(g.running, t)
 	return g.say(t, g.prompt.logits)
 }
@@ -150,7 +151,7 @@ func (g *generator) begin(t *text) (err error) {
 // say draws the next character of a text, and ends it where that was the last.
 func (g *generator) say(t *text, logits []float32) error {
 	if len(t.said) < len(t.given)+t.tokens {
-		t.said = append(t.said, t.draw.token(logits))
+		t.said = append(t.said, t.draw.Token(logits))
 	}
 	if len(t.said) < len(t.given)+t.tokens && !strings.HasSuffix(g.decode(t.said[max(len(t.said)-2, 0):]), "\n\n") {
 		return nil

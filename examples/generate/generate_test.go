@@ -6,11 +6,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/vkattn/vkattn/examples/internal/draw"
 	"github.com/vkattn/vkattn/flash/kvcache"
 )
 
 var (
-	drawn = sampling{temperature: 0.8, topK: 20}
+	drawn = draw.By{Temperature: 0.8, TopK: 20}
 	queue = []request{
 		{"Shall I compare thee to a summer's day?\nThou art", 40, 1}, // more than a chunk
 		{"Shall I compare thee to a summer's day?\nThou art", 40, 2}, // from one prompt

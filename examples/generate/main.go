@@ -39,6 +39,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/vkattn/vkattn/examples/internal/draw"
 	"github.com/vkattn/vkattn/flash"
 )
 
@@ -57,7 +58,7 @@ type options struct {
 	samples int // texts that go on from each prompt
 	tokens  int
 	seed    uint64
-	by      sampling
+	by      draw.By
 	cache   cacheOptions // but for types
 	kind    string
 	file    string
@@ -85,8 +86,8 @@ func main() {
 	flag.IntVar(&o.samples, "samples", 1, "texts that go on from each prompt, which is taken in once and whose pages they share")
 	flag.IntVar(&o.tokens, "tokens", 200, "characters to add to each prompt, at most; a blank line ends a text sooner")
 	flag.Uint64Var(&o.seed, "seed", 1, "of what is drawn: the same seed gives the same texts")
-	flag.Float64Var(&o.by.temperature, "temperature", 0.8, "how far from the likeliest character it strays; 0: not at all")
-	flag.IntVar(&o.by.topK, "top-k", 0, "draw from the likeliest k characters only; 0: from all")
+	o.by.Temperature = 0.8
+	o.by.Flags("characters")
 	flag.IntVar(&o.cache.batch, "batch", 4, "texts that are written at the same time; the others wait in a queue")
 	flag.IntVar(&o.cache.room, "room", 512, "characters of the longest text that there can be, prompt and all; takes next to no memory "+
 		"by itself")
@@ -199,10 +200,8 @@ func (o *options) check() error {
 		return errors.New("no -prompt")
 	case o.tokens < 0:
 		return fmt.Errorf("-tokens %d: must be at least 0", o.tokens)
-	case !(o.by.temperature >= 0):
-		return fmt.Errorf("-temperature %g: must be at least 0", o.by.temperature)
-	case o.by.topK < 0:
-		return fmt.Errorf("-top-k %d: must be at least 0", o.by.topK)
+	case o.by.Check() != nil:
+		return o.by.Check()
 	case o.cache.keep < 0:
 		return fmt.Errorf("-keep %d: must be at least 0", o.cache.keep)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/vkattn/vkattn/examples/internal/draw"
 	"github.com/vkattn/vkattn/flash"
 )
 
@@ -39,7 +40,7 @@ func saved(t *testing.T) *model {
 // TestCommand runs what the command runs, and what it refuses.
 func TestCommand(t *testing.T) {
 	dev, ctx := open(t), context.Background()
-	good := options{prompts: []string{"Love", "O no"}, samples: 2, tokens: 5, by: sampling{temperature: 0.8}, kind: "q8_0",
+	good := options{prompts: []string{"Love", "O no"}, samples: 2, tokens: 5, by: draw.By{Temperature: 0.8}, kind: "q8_0",
 		cache: cacheOptions{batch: 2, room: 64, page: 16, pages: 8}}
 	var out bytes.Buffer
 	require.NoError(t, run(ctx, &out, dev, good))
@@ -64,9 +65,9 @@ func TestCommand(t *testing.T) {
 	for want, set := range map[string]func(o *options){
 		"no -prompt":   func(o *options) { o.prompts = nil },
 		"-tokens":      func(o *options) { o.tokens = -1 },
-		"-temperature": func(o *options) { o.by.temperature = math.NaN() },
+		"-temperature": func(o *options) { o.by.Temperature = math.NaN() },
 		"-keep":        func(o *options) { o.cache.keep = -1 },
-		"-top-k":       func(o *options) { o.by.topK = -1 },
+		"-top-k":       func(o *options) { o.by.TopK = -1 },
 		"-samples":     func(o *options) { o.samples = 0 },
 		"-batch":       func(o *options) { o.cache.batch = 0 },
 		"-room 0":      func(o *options) { o.cache.room = 0 },
@@ -85,20 +86,6 @@ func TestCommand(t *testing.T) {
 		bad.prompts = append([]string(nil), good.prompts...)
 		set(&bad)
 		require.ErrorContains(t, run(ctx, &out, dev, bad), want)
-	}
-}
-
-func TestSampler(t *testing.T) {
-	logits := []float32{1, 3, 2, -50}
-	require.Equal(t, 1, newSampler(sampling{}, 9).token(logits), "temperature 0")
-	require.Equal(t, 1, newSampler(sampling{temperature: 5, topK: 1}, 9).token(logits))
-	const n = 20000
-	for k, want := range map[int][]float64{0: {0.09, 0.665, 0.245, 0}, 2: {0, 0.731, 0.269, 0}} { // softmax
-		s, drawn := newSampler(sampling{temperature: 1, topK: k}, 9), make([]float64, len(logits))
-		for range n {
-			drawn[s.token(logits)] += 1.0 / n
-		}
-		require.InDeltaSlice(t, want, drawn, 0.02)
 	}
 }
 

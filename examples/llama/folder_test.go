@@ -15,6 +15,7 @@ import (
 
 	"github.com/vkattn/vkattn/examples/llama/internal/folder"
 	"github.com/vkattn/vkattn/examples/llama/internal/gguf"
+	"github.com/vkattn/vkattn/internal/flashtest"
 )
 
 // theirs are names in folders, by those in GGUF files.
@@ -88,7 +89,7 @@ func (t *tiny) folder(tb *testing.T, config map[string]any, files int) string {
 // TestFolder: logits of a folder's model are those of the reference, which reads the same numbers from a GGUF file and turns and scales as
 // folders have it.
 func TestFolder(t *testing.T) {
-	dev, ctx, tokens := open(t), context.Background(), someTokens(20)
+	dev, ctx, tokens := flashtest.Own(t), context.Background(), someTokens(20)
 	for files, arch := range map[int]string{1: "llama", 2: "qwen3"} {
 		tiny := tinyModelOf(arch, tinyDim)
 		want := (&reference{T: t, f: tiny.file(t), arch: arch, folder: true}).logits(tokens)

@@ -50,6 +50,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/vkattn/vkattn/examples/internal/draw"
 	"github.com/vkattn/vkattn/examples/llama/internal/folder"
 	"github.com/vkattn/vkattn/examples/llama/internal/gguf"
 	"github.com/vkattn/vkattn/flash"
@@ -61,7 +62,7 @@ type options struct {
 	prompt string
 	ids    string // tokens in place of a prompt
 	tokens int
-	by     sampling
+	by     draw.By
 	seed   uint64
 	cache  cacheOptions
 	heads  string
@@ -73,8 +74,8 @@ func main() {
 	flag.StringVar(&o.prompt, "prompt", "Once upon a time", "a text to continue; special tokens may stand in it, and \\n for a new line")
 	flag.StringVar(&o.ids, "ids", "", "numbers of tokens in place of -prompt, with commas")
 	flag.IntVar(&o.tokens, "tokens", 64, "tokens to add at most; the model's end of text ends it sooner")
-	flag.Float64Var(&o.by.temperature, "temperature", 0, "how far from the likeliest token it strays; 0: not at all")
-	flag.IntVar(&o.by.topK, "top-k", 40, "draw from the likeliest k tokens only; 0: from all")
+	o.by.TopK = 40
+	o.by.Flags("tokens")
 	flag.Uint64Var(&o.seed, "seed", 1, "of what is drawn: the same seed gives the same text")
 	flag.StringVar(&o.cache.as, "cache", "f16", "type of keys and values in the cache: "+storeNames())
 	flag.IntVar(&o.cache.room, "room", 0, "tokens of the text, prompt and all, that there is room for; 0: those of prompt and -tokens")
@@ -119,10 +120,8 @@ func (o *options) check() error {
 		return errors.New("no -model: a GGUF file or a folder; -tiny writes one to try")
 	case o.tokens < 0 || o.tokens > most:
 		return fmt.Errorf("-tokens %d: must be from 0 to %d", o.tokens, most)
-	case !(o.by.temperature >= 0):
-		return fmt.Errorf("-temperature %g: must be at least 0", o.by.temperature)
-	case o.by.topK < 0:
-		return fmt.Errorf("-top-k %d: must be at least 0", o.by.topK)
+	case o.by.Check() != nil:
+		return o.by.Check()
 	case o.cache.room < 0:
 		return fmt.Errorf("-room %d: must be at least 0", o.cache.room)
 	case o.cache.page < 1:
@@ -174,7 +173,7 @@ func run(ctx context.Context, out io.Writer, dev *flash.Device, o options) (err 
 		}
 		return nil
 	}
-	return s.continued(ctx, out, prompt, o.tokens, newSampler(o.by, o.seed))
+	return s.continued(ctx, out, prompt, o.tokens, draw.NewSampler(o.by, o.seed))
 }
 
 // openFile opens a GGUF file, or a folder of Hugging Face's.
@@ -259,9 +258,9 @@ func (s *session) takeIn(ctx context.Context, a attention, tokens []int, all boo
 }
 
 // generate continues tokens, and says each new one.
-func (s *session) generate(ctx context.Context, logits []float32, n int, draw *sampler, say func(id int)) error {
+func (s *session) generate(ctx context.Context, logits []float32, n int, by *draw.Sampler, say func(id int)) error {
 	for range n {
-		id := draw.token(logits)
+		id := by.Token(logits)
 		if s.vocabulary.last(id) {
 			return nil
 		}
@@ -275,7 +274,7 @@ func (s *session) generate(ctx context.Context, logits []float32, n int, draw *s
 }
 
 // continued prints a prompt, what follows, and how long it took.
-func (s *session) continued(ctx context.Context, out io.Writer, prompt []int, n int, draw *sampler) error {
+func (s *session) continued(ctx context.Context, out io.Writer, prompt []int, n int, by *draw.Sampler) error {
 	start := time.Now()
 	logits, err := s.takeIn(ctx, s.cache, prompt, false)
 	if err != nil {
@@ -287,7 +286,7 @@ func (s *session) continued(ctx context.Context, out io.Writer, prompt []int, n 
 	}
 	said := 0
 	start = time.Now()
-	err = s.generate(ctx, logits, n, draw, func(id int) {
+	err = s.generate(ctx, logits, n, by, func(id int) {
 		said++
 		io.WriteString(out, s.vocabulary.decode(id))
 	})

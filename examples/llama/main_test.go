@@ -13,7 +13,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/vkattn/vkattn/examples/internal/draw"
 	"github.com/vkattn/vkattn/examples/llama/internal/gguf"
+	"github.com/vkattn/vkattn/internal/flashtest"
 )
 
 func (t *tiny) saved(tb testing.TB) string {
@@ -27,9 +29,9 @@ func (t *tiny) saved(tb testing.TB) string {
 
 // TestCommand runs what the command runs, and what it refuses.
 func TestCommand(t *testing.T) {
-	dev, ctx := open(t), context.Background()
+	dev, ctx := flashtest.Own(t), context.Background()
 	good := options{model: filepath.Join(t.TempDir(), "tiny.gguf"), prompt: "The sea is", tokens: 5,
-		by:    sampling{temperature: 0.8, topK: 9},
+		by:    draw.By{Temperature: 0.8, TopK: 9},
 		cache: cacheOptions{page: 16, chunk: 8, as: "q8_0"}}
 	require.NoError(t, writeTiny(good.model))
 	file, err := os.ReadFile(good.model)
@@ -69,8 +71,8 @@ func TestCommand(t *testing.T) {
 		"shorter":         func(o *options) { o.model = broken },
 		"-tokens -1":      func(o *options) { o.tokens = -1 },
 		"-tokens 9223":    func(o *options) { o.tokens = math.MaxInt },
-		"-temperature":    func(o *options) { o.by.temperature = math.NaN() },
-		"-top-k":          func(o *options) { o.by.topK = -1 },
+		"-temperature":    func(o *options) { o.by.Temperature = math.NaN() },
+		"-top-k":          func(o *options) { o.by.TopK = -1 },
 		"-room -1":        func(o *options) { o.cache.room = -1 },
 		"-room is 3":      func(o *options) { o.cache.room = 3 },
 		"-page 0":         func(o *options) { o.cache.page = 0 },
@@ -144,7 +146,7 @@ func TestBadModel(t *testing.T) {
 
 // TestHeads: the file of -heads holds turned queries and keys of all layers, from which the reference's attention follows, and windows.
 func TestHeads(t *testing.T) {
-	dev := open(t)
+	dev := flashtest.Own(t)
 	tiny := tinyModel("gemma2")
 	file := filepath.Join(t.TempDir(), "heads.safetensors")
 	o := options{model: tiny.saved(t), prompt: "Once upon a time", heads: file, cache: cacheOptions{page: 16, chunk: 5, as: "f32"}}
@@ -202,19 +204,5 @@ func TestHeads(t *testing.T) {
 				}
 			}
 		}
-	}
-}
-
-func TestSampler(t *testing.T) {
-	logits := []float32{1, 3, 2, -50}
-	require.Equal(t, 1, newSampler(sampling{}, 9).token(logits), "temperature 0")
-	require.Equal(t, 1, newSampler(sampling{temperature: 5, topK: 1}, 9).token(logits))
-	const n = 20000
-	for k, want := range map[int][]float64{0: {0.09, 0.665, 0.245, 0}, 2: {0, 0.731, 0.269, 0}} { // softmax
-		s, drawn := newSampler(sampling{temperature: 1, topK: k}, 9), make([]float64, len(logits))
-		for range n {
-			drawn[s.token(logits)] += 1.0 / n
-		}
-		require.InDeltaSlice(t, want, drawn, 0.02)
 	}
 }

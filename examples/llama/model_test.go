@@ -3,11 +3,9 @@ package main
 import (
 	"bytes"
 	"context"
-	"errors"
 	"maps"
 	"math"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,21 +13,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/vkattn/vkattn/examples/internal/draw"
 	"github.com/vkattn/vkattn/examples/llama/internal/gguf"
 	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/internal/attn"
+	"github.com/vkattn/vkattn/internal/flashtest"
 )
-
-func open(t *testing.T) *flash.Device {
-	t.Helper()
-	dev, err := flash.Open(flash.WithoutDiskCache())
-	if errors.Is(err, flash.ErrNoDevice) && os.Getenv("VKATTN_REQUIRE_DEVICE") != "1" {
-		t.Skip(err)
-	}
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, dev.Close()) })
-	return dev
-}
 
 // file is the tiny model's file as it is read.
 func (t *tiny) file(tb testing.TB) *gguf.File {
@@ -118,7 +107,7 @@ func rounding(as string) func(what byte, row []float64) {
 // TestLogits: logits after each token are those of the reference, over a prompt taken in at once, in chunks, and token by token. A cache of
 // fp32 differs by what fp32 sums do; others by no more than twice what their rounding alone does to the reference.
 func TestLogits(t *testing.T) {
-	dev, ctx := open(t), context.Background()
+	dev, ctx := flashtest.Own(t), context.Background()
 	tokens := someTokens(40)
 	for name, tiny := range variants() {
 		t.Run(name, func(t *testing.T) {
@@ -159,7 +148,7 @@ func TestLogits(t *testing.T) {
 
 // TestGreedy: what is generated is what the reference says, taking its whole text in again for each token.
 func TestGreedy(t *testing.T) {
-	dev, ctx := open(t), context.Background()
+	dev, ctx := flashtest.Own(t), context.Background()
 	for _, as := range []string{"f32", "f16"} {
 		f := tinyModel("llama").file(t)
 		s := newSession(t, dev, f, cacheOptions{room: 32, page: 8, chunk: 8, as: as})
@@ -183,7 +172,7 @@ func TestGreedy(t *testing.T) {
 		}
 		logits, err := s.takeIn(ctx, s.cache, prompt, false)
 		require.NoError(t, err)
-		require.NoError(t, s.generate(ctx, logits, 12, newSampler(sampling{}, 1), func(id int) { got = append(got, id) }))
+		require.NoError(t, s.generate(ctx, logits, 12, draw.NewSampler(draw.By{}, 1), func(id int) { got = append(got, id) }))
 		require.Equal(t, want, got, as)
 		require.Equal(t, len(text), s.cache.length())
 	}
