@@ -326,6 +326,9 @@ func backwardMoves(t *testing.T, c *counts, plan *Plan, call traffic.Call, mask 
 	model, fused := plan.gradient.is.program.Model().(traffic.BackwardFused)
 	if !fused {
 		kernels := 5
+		if _, keeping := plan.gradient.is.program.Model().(traffic.BackwardKeeping); keeping {
+			kernels = 3
+		}
 		if !plan.problem.ScoreFunction.UnitSlope() {
 			kernels++
 		}
@@ -405,6 +408,7 @@ func TestBackwardMovesWhatTheModelSays(t *testing.T) {
 		{"two tiles", TierMatrix, true, map[string]int{"kv_prefetch": 2, "q_prefetch": 2, "kv_bc": 2, "kv_ck": 2, "q_bc": 2, "q_ck": 2}},
 		{"apart", TierMatrix, false, map[string]int{"kv_split": 1, "form": 3}},
 		{"by slabs", TierMatrix, true, map[string]int{"slabs": 1, "max_slab": 2 * 67 * 72 * 2}},
+		{"dS in memory", TierMatrix, true, map[string]int{"keep_ds": 1}},
 	} {
 		names := []string{"grouped", "unaligned"}
 		if slowCompiler(d) {
@@ -424,7 +428,10 @@ func TestBackwardMovesWhatTheModelSays(t *testing.T) {
 					p = sums
 				}
 				tile := v.tune
-				if v.tier == TierMatrix {
+				switch {
+				case tile["keep_ds"] != 0: // which other GPUs may not have
+					tile = inFragments(&d.env.Caps, tile)
+				case v.tier == TierMatrix:
 					tile = backwardTile(t, d, Flash, p, tile)
 				}
 				var opts []PlanOption

@@ -70,9 +70,16 @@ func TestMatrixBackward(t *testing.T) {
 
 // compareGradients compares the matrix tier's gradients, with a tuning, with the scalar tier's; added up too if adds.
 func compareGradients(t *testing.T, d *Device, p Problem, tuning map[string]int, adds bool) {
+	t.Helper()
+	compareTuned(t, d, p, backwardTile(t, d, Flash, p, tuning), adds)
+}
+
+// compareTuned is the same with parameters that this device alone need have.
+func compareTuned(t *testing.T, d *Device, p Problem, tuning map[string]int, adds bool) {
+	t.Helper()
 	scalar := mustPlan(t, d, p, WithTier(TierScalar))
 	_, b := newBackwardSample(t, d, scalar, F16)
-	plan := planGradients(t, d, p, TierMatrix, WithBackwardTuning(backwardTile(t, d, Flash, p, tuning)))
+	plan := planGradients(t, d, p, TierMatrix, WithBackwardTuning(tuning))
 	require.Equal(t, TierMatrix, backwardInfo(t, plan).Tier)
 	for _, b.Accumulate = range []bool{false, adds} {
 		var got [2][3][]float32

@@ -128,6 +128,9 @@ func TestKernelParameters(t *testing.T) {
 		}
 		if _, ok := known["max_slab"]; ok && k.kernel.Implementation == kernel.Flash {
 			given[kernel.SlabsParameter] = 1
+			if _, ok := known[kernel.KeepDSParameter]; ok {
+				given = map[string]int{kernel.KeepDSParameter: 1}
+			}
 		}
 		tn := kernel.NewTuning(given)
 		require.ErrorIs(t, k.fit(d, tn), errPlanned, k.kernel.Name)

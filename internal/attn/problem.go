@@ -35,6 +35,8 @@ type Problem struct {
 	KeyLengths, QueryLengths bool   // each batch entry has its own number of keys, or queries, of KeyLen and QueryLen at most
 	Packed                   Packed // rows of packed sequences, which Batch counts; KeyLen and QueryLen are the longest then
 	Within                   Within // of a longer problem; zero: it is the whole
+
+	turned bool // queries and keys have changed places: positions are those of another problem, the other way round
 }
 
 // MostDim is the largest HeadDim and ValueDim that any kernel takes: those of multi-head latent attention, where a key is 512 latent
@@ -205,7 +207,19 @@ func (p Problem) Mask() Mask {
 	if p.Within.Queries > 0 {
 		return p.Within.mask(p)
 	}
+	if p.turned {
+		m := p.Band(p.KeyLen, p.QueryLen)
+		return Mask{Queries: p.QueryLen, Keys: p.KeyLen, Low: -m.High, High: -m.Low}
+	}
 	return p.Band(p.QueryLen, p.KeyLen)
+}
+
+// Turned is the problem of the matrix of scores turned over, for products of it: its queries are the keys of p, and which see which is as
+// it was. Nothing becomes of scores.
+func (p Problem) Turned() Problem {
+	t := p.MasksAlone()
+	t.QueryLen, t.KeyLen, t.turned = p.KeyLen, p.QueryLen, !p.turned
+	return t
 }
 
 // ClassMask is the mask of the pairs that blocks are classed by: where entries have lengths of their own, which move the bounds, that of

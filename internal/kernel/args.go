@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"math/bits"
 	"slices"
 	"strings"
 	"sync"
@@ -289,6 +290,12 @@ func (p *Pushes) Backward(pr *attn.Problem, g *Gradients, delta, x, y *Operand) 
 	p.Strides(argX, x)
 	p.Strides(argY, y)
 	return baseAt
+}
+
+// SlabOfDS puts the key heads of a slab of dSᵀ, rounded up to a power of two, among the bytes of a backward kernel.
+func (p *Pushes) SlabOfDS(keyHeads int) {
+	at := p.layout.at[argBytes]
+	p.Set(at, binary.NativeEndian.Uint32(p.data[at:])|uint32(bits.Len(uint(max(keyHeads, 1)-1)))<<8)
 }
 
 // Delta fills in the arguments of backward_delta: x is o, and lse is dlse.

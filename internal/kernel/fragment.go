@@ -221,3 +221,14 @@ func LaneNibbles(weights []int) int {
 	}
 	return int(w)
 }
+
+// PairsOfOperands says whether what a lane holds of accumulators it holds, by twos, side by side in an operand A, and an operand holds
+// nothing else: so words of operands are made of pairs of components.
+func (l *FragmentLayout) PairsOfOperands() bool {
+	for e := 0; e+1 < len(l.AOfComp); e += 2 {
+		if l.AOfComp[e]%2 != 0 || l.AOfComp[e+1] != l.AOfComp[e]+1 {
+			return false
+		}
+	}
+	return len(l.AOfComp) > 0 && len(l.AOfComp)%2 == 0
+}

@@ -89,6 +89,10 @@ func (t *Tuning) Decodes(o *Offer) error {
 // SlabsParameter is the tuning parameter that turns the backward pass by way of P and dS in memory off (0) or insists on it (1).
 const SlabsParameter = "slabs"
 
+// KeepDSParameter is the one that turns the backward pass off (0) in which the kernel of keys leaves dS in memory for dq, or insists on it
+// (1).
+const KeepDSParameter = "keep_ds"
+
 func SameTuning(a, b map[string]int) bool {
 	if len(a) != len(b) {
 		return false

@@ -15,6 +15,7 @@ var kinds = map[string]func(data []byte) (Model, error){
 	Standard{}.Kind():           read[Standard],
 	BackwardFused{}.Kind():      read[BackwardFused],
 	BackwardSlabs{}.Kind():      read[BackwardSlabs],
+	BackwardKeeping{}.Kind():    read[BackwardKeeping],
 	BackwardLists{}.Kind():      read[BackwardLists],
 	BackwardStandard{}.Kind():   read[BackwardStandard],
 	Tangents{}.Kind():           read[Tangents],

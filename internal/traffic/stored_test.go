@@ -22,6 +22,8 @@ var every = []Model{
 		Behind: 160, DBias: true,
 		Values:  Product{Label: "v", Rows: 8, Columns: 8, Across: 3},
 		Queries: Product{Label: "q", Rows: 8, Columns: 8}, Keys: Product{Label: "k", Rows: 8, Columns: 8}},
+	BackwardKeeping{Delta: "d", Keys: BackwardTile{Label: "k", Rows: 64, Columns: 32, Masked: true, Ahead: true},
+		Queries: Product{Label: "q", Rows: 8, Columns: 8}, OperandKeys: 16, OperandQueries: 8},
 	BackwardLists{Delta: "d", Invert: "i", Keys: "k", Queries: "q", Rows: 3},
 	BackwardStandard{Again: Product{Label: "s", Rows: 32, Columns: 32, Run: 1, Unit: 4},
 		Weights: Product{Label: "w", Rows: 64, Columns: 32, Run: 2, Unit: 8}, Scores: Rows{"s", true, 4},

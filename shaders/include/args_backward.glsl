@@ -9,7 +9,7 @@ layout(push_constant) uniform Args {
   uint heads_large;        // args_common.glsl
   uint offsets;            // of q | k << 8 | v << 16 | g << 24
   uint more_offsets;       // of lse | delta << 8 | x << 16 | y << 24
-  uint bytes;              // drop_k | smaller of two numbers of heads << 16
+  uint bytes;              // drop_k | log2 of the key heads of a slab of dS << 8 | smaller of two numbers of heads << 16
   uint q_sb, q_sh, q_sn;   // strides of batch, head, row
   uint k_sb, k_sh, k_sn;
   uint v_sb, v_sh, v_sn;

@@ -140,6 +140,12 @@ const uint A_PASSES = (DF * FK / 8 + PATCH - 1) / PATCH, B_PASSES = (EF * FK / 8
 const uint ROW_EACH = (FM * PATCH + SG - 1) / SG;               // pieces a lane and pass
 
 #include "matrix_types.glsl"
+// Two operands in a word, as HALVES makes them.
+#ifdef DTYPE_BF16
+#define HALVES_OF(a, b) (floatBitsToUint(a) >> 16 | floatBitsToUint(b) & 0xffff0000u)
+#else
+#define HALVES_OF PAIR
+#endif
 #define P_UNIT (FORM == 1 ? CUT : 1.0)   // how much smaller operands P and dS are than what they stand for, on average
 #include "count.glsl"
 
@@ -196,6 +202,9 @@ uint patch_at, e_at, h_at, ra_at, rb_at;
 // What is worked on: block i of head `matrix` (kv: key head), batch included, and the first row of the subgroup in the block and in all.
 uint matrix, i, sub0, row0;
 uint bh, first_query, first_key;         // head of queries; first of the workgroup or of the tile
+#ifdef KV
+uint member_of_tile;                     // the query head of the group
+#endif
 uint tile, tile_at;                      // which of the tiles in shared memory, and where it begins in T
 uint a_rows, b_rows, x_base;             // where A, B and the first gradient begin for this head
 uint a_columns, b_columns, a_member, b_member;   // where a and b begin for the first head of the group; from head to head
@@ -392,6 +401,9 @@ void walk(uint first, uint n, bool masked) {
       if (PREFETCH == 0) fetch(member, col0);
       store(0, 0, col0);
     }
+#ifdef KV
+    member_of_tile = member;
+#endif
     if (KEYS_ARE_ROWS) first_query = col0; else first_key = col0;
     scores_of(KEYS_ARE_ROWS ? bh + member : bh);
     draw_tile(KEYS_ARE_ROWS ? bh + member : bh);

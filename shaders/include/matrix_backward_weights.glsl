@@ -75,12 +75,6 @@ void to_operands() {
     if (!DBIAS) HALVES(dP[x][e] * unit, dP[x][e + 1] * unit, COMPONENT(dS, r, n, e), COMPONENT(dS, r, n, e + 1))
   }
 }
-// Two operands, as HALVES makes them.
-#ifdef DTYPE_BF16
-#define HALVES_OF(a, b) (floatBitsToUint(a) >> 16 | floatBitsToUint(b) & 0xffff0000u)
-#else
-#define HALVES_OF PAIR
-#endif
 void put_operands(uint c) {
   const uint at = gl_SubgroupID * H_EACH, ds_at = at + FM * H_PITCH;
   const float unit = scale * keep_scale * P_UNIT;

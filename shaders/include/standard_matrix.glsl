@@ -34,6 +34,7 @@
 #if DTYPE == 2
 #extension GL_EXT_bfloat16 : require
 #define ELEM bfloat16_t
+#define ELEMENT_OF(bits) uintBitsToBFloat16EXT(bits)
 #ifndef WIDE
 #define WIDE
 #endif
@@ -43,6 +44,7 @@ uint pack2(vec2 x) { return bf16_bits(x.x) | bf16_bits(x.y) << 16; }
 vec2 unpack2(uint u) { return uintBitsToFloat(uvec2(u << 16, u & 0xffff0000u)); }
 #else
 #define ELEM float16_t
+#define ELEMENT_OF(bits) uint16BitsToFloat16(bits)
 uint pack2(vec2 x) { return packFloat2x16(f16vec2(x)); }
 vec2 unpack2(uint u) { return unpackHalf2x16(u); }
 #endif

@@ -8,12 +8,21 @@
 // fixed order and written once; matrix_backward_q.comp does dQ, recomputing P a second time. S and P are transposed: rows are keys.
 // With dropout Z (0 or 256/(256 - k) by place): dV = (P o Z)^T dO, dS = P o (dP o Z - delta).
 //
+// dS^T may be left in memory (KEEP_DS) for dQ = scale dS K, a plain product then (standard_backward_product_matrix.comp): a fifth product
+// in place of three, for memory of a slab, of some heads. It is there where a query sees a key, as operands that are summed here:
+// without scale, and of bf16 cut off.
+//
 // Tiling, forms and specialization constants: include/matrix_backward.glsl.
 //
-// Bindings: 0 Q, 1 K, 2 V, 3 dO, 4 lse, 5 delta (backward_delta.comp), 6 dK, 7 dV, 8.. scores, 11 block mask, 12 and 13 lengths.
+// Bindings: 0 Q, 1 K, 2 V, 3 dO, 4 lse, 5 delta (backward_delta.comp), 6 dK, 7 dV, 8.. scores, 11 block mask, 12 and 13 lengths, 14 dS^T
+// [query head of the slab][ceil(nk/FM)][ceil(nq/FK)] operands, each [A_UNITS][lane] 16 bytes; slabs begin at multiples of group() <<
+// slab_of_ds().
 // Push constants: include/args_backward.glsl (x is dK, y is dV). Workgroups: ceil(nk/BR) B Hk; with a
 // causal mask the key blocks that most queries see first, HEADS_TOGETHER heads at a time.
 // Variants: fp16; DTYPE_BF16. Full subgroups of SG required.
+//
+// Specialization constants, besides those of matrix_backward.glsl:
+//   55 KEEP_DS   dS is wanted: form 1, components e and e + 1 of an accumulator, e even, are such components of an operand
 
 #extension GL_GOOGLE_include_directive : require
 #define KV
@@ -22,6 +31,9 @@
 layout(constant_id = 43) const uint PARTS = 3;
 const bool MAKE_DK = (PARTS & 1u) != 0u, MAKE_DV = (PARTS & 2u) != 0u;
 VIEWS(Y, y, 7, )
+
+layout(constant_id = 55) const bool KEEP_DS = false;
+layout(binding = 14) writeonly buffer DS_ { uvec4 ds4[]; };
 
 const uint STAT_EACH = (PART + WG - 1) / WG;
 float lr[STAT_EACH], dr[STAT_EACH];   // lse and delta on their way
@@ -67,6 +79,26 @@ void add_dk(uint c) {
   }
 }
 
+// dS of chunk c into memory, as lanes hold it: nothing passes through shared memory, and a subgroup writes a fragment in one piece. It is
+// converted once more, by pairs: taken out of operands it would be one number after the other, at a quarter of the pace.
+const uint A_UNITS = FM * FK / SG / 8;   // of 16 bytes, that a lane has of an operand
+uint slab_of_ds() { return bytes >> 8 & 255u; }   // log2 of its key heads
+uint ds_rows() { return (ROWS + FM - 1) / FM; }
+uint ds_columns() { return (nq + FK - 1) / FK; }
+uint ds_at;   // the first of the subgroup's, of the first query head
+void put_ds(uint c) {
+  const uint rows = ds_rows(), columns = ds_columns(), row = row0 / FM, column = (first_query + c * CK) / FK;
+  const uint at = ds_at + member_of_tile * rows * columns + column;
+  [[unroll]] for (uint r = 0; r < RM; ++r) [[unroll]] for (uint n = 0; n < NP; ++n) {
+    uint words[4 * A_UNITS];
+    [[unroll]] for (uint f = 0; f < FK / FN; ++f) [[unroll]] for (uint e = 0; e < S[0].length(); e += 2)
+      words[A_OF(f, e) / 2] = HALVES_OF(dP[r * NS + n * FK / FN + f][e], dP[r * NS + n * FK / FN + f][e + 1]);
+    if (row + r < rows && column + n < columns) [[unroll]] for (uint u = 0; u < A_UNITS; ++u)
+      STORED(scores, 16, ds4[((at + r * columns + n) * A_UNITS + u) * SG + lane] =
+        uvec4(words[4 * u], words[4 * u + 1], words[4 * u + 2], words[4 * u + 3]));
+  }
+}
+
 // Chunk c of the staged tile of queries: what the inner loop of algorithm 2 does for dV and dK, transposed.
 void chunk(uint c, bool masked) {
   scores(c);                            // S = K Q^T
@@ -78,6 +110,7 @@ void chunk(uint c, bool masked) {
       weight_gradients(c);
       score_gradients(c);               // dS = P o (dP - delta)
       gradients_to_operand();
+      if (KEEP_DS) put_ds(c);
       add_dk(c);
     }
   } else {
@@ -135,6 +168,8 @@ void main() {
   b_columns = g_off() + query_origin(b, g_sb, g_sn) + h * group() * g_sh; b_member = g_sh;
   x_base = x_off() + key_origin(b, x_sb, x_sn) + h * x_sh; y_base = y_off() + key_origin(b, y_sb, y_sn) + h * y_sh;
 
+  // A slab begins at a multiple of so many heads, and has whole groups.
+  if (KEEP_DS) ds_at = (bh % (group() << slab_of_ds()) * ds_rows() + row0 / FM) * ds_columns();
   load_a();                // K
   if (MAKE_DK) load_b();   // V
   [[unroll]] for (uint x = 0; x < dK.length(); ++x) dK[x] = ACC(0.0);

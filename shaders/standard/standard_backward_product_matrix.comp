@@ -8,6 +8,10 @@
 // staged as it lies in memory, queries by keys, and turned over by the fragments' loads: column by column. What lies beyond a row's last
 // key is replaced by 0 on the way into shared memory.
 //
+// The matrix may be turned (TURNED): dS^T, keys by queries, as matrix_backward_kv.comp writes it: left operands, without scale, which
+// hold anything where no query sees a key. Then this is dQ = scale dS K, head by head: in all that is said here, and among the
+// arguments, keys and queries have changed places, but for heads, which share K; the blocks that see most are the last.
+//
 // With lengths (include/lengths.glsl; slabs are of whole heads then) queries beyond the last are not read, and keys beyond the last get 0.
 // Of packed sequences (include/rows.glsl) a slab has whole key heads of all of them, a matrix rows for those of the queries' tensor, and
 // columns count from the first key of the row's sequence; blocks are those of the table.
@@ -24,6 +28,8 @@
 //   11 ALIGNED  every row of g and y begins 16-byte aligned and D is a multiple of 8
 //   16 PLAIN_EDGES   a row of W is 0 from BR + BK columns before its first key on, and up to as many behind its last, but for the weights:
 //                    slices of which queries see some of the block's keys need no look at positions then
+//   17 TURNED    sums are multiplied by score_scale, and by what dropout multiplies by; M divides BK and K divides BR, and a lane has
+//                M K/SG elements of an operand, a multiple of 8
 //   12 SHARED  the larger of BK odd(BR/8) + BK odd(BC/8) and WR WC STRIP
 //   90..92, 100, 101  include/lengths.glsl, rows.glsl
 
@@ -34,6 +40,7 @@ layout(constant_id = 8) const uint D = 64;
 layout(constant_id = 9) const uint BK = 64;
 layout(constant_id = 15) const uint ACROSS = 1;
 layout(constant_id = 16) const bool PLAIN_EDGES = false;
+layout(constant_id = 17) const bool TURNED = false;
 
 #define SLABS
 #include "args.glsl"
@@ -66,17 +73,21 @@ uint b, sequence_row;   // batch entry or sequence, of packed ones; the first ro
 // The row of the slab with which that of a query head begins, and the same in G.
 uint row_of(uint head) { return PACKED ? (head - bh0) * rows + sequence_row : (head - bh0) * rows; }
 uint g_row_of(uint head) {
-  return PACKED ? query_origin(b, v_sb, v_sn) + head * v_sh : head / heads() * v_sb + head % heads() * v_sh;
+  return PACKED ? query_origin(b, v_sb, v_sn) + head * v_sh : head / heads() * v_sb + head % heads() / (TURNED ? group() : 1) * v_sh;
 }
 
+// Which elements of a unit of row r count.
+uvec4 seen(uint r, uint key) {
+  Span keys = keys_of(row0 + r);
+  if (r >= row_count()) keys.last = -1;
+  return mix(uvec4(0), uvec4(0xffffu), has(keys, key + uvec4(0, 2, 4, 6))) |
+    mix(uvec4(0), uvec4(0xffff0000u), has(keys, key + uvec4(1, 3, 5, 7)));
+}
 // A unit of row r behind row `first` of the slab, zeros beyond the row's last key and beyond the last row.
 uvec4 load_w(uint first, uint r, uint key) {
   const uvec4 x = LOADED_IF(scores, 16, r < row_count() && key < pitch,
     w8[((first + min(r, last_row())) * pitch + min(key, pitch - UNIT)) / UNIT]);
-  Span keys = keys_of(row0 + r);
-  if (r >= row_count()) keys.last = -1;
-  return x & (mix(uvec4(0), uvec4(0xffffu), has(keys, key + uvec4(0, 2, 4, 6))) |
-    mix(uvec4(0), uvec4(0xffff0000u), has(keys, key + uvec4(1, 3, 5, 7))));
+  return x & seen(r, key);
 }
 // A unit of a row of G; zeros beyond the last and from column D on.
 uvec4 load_g(uint origin, uint r, uint c) {
@@ -92,6 +103,36 @@ uint head, r0;                      // of the slice: query head, and first row o
 Walk queries;                       // slices of BK queries of the slab that see one of its keys
 uint w_at[W_TURNS], g_at[G_TURNS];  // places of the slab's first slice's, in units
 uvec4 w_next[W_TURNS], g_next[G_TURNS];
+// TURNED: operands of a slice, which subgroups share out; of the slab, how many there are down and across, and the first of this head;
+// whether the slice that was fetched last is taken as it is.
+const uint UNITS_OF_LANE = M * K / SG / UNIT, ACROSS_SLICE = BR / K, OPERANDS = BK / M * ACROSS_SLICE;
+const uint SUBGROUPS = WR * WC, OPERAND_TURNS = (OPERANDS + SUBGROUPS - 1) / SUBGROUPS;
+uvec4 operands[TURNED ? OPERAND_TURNS * UNITS_OF_LANE : 1];
+uint operands_down, operands_across, first_operand, operand_at[TURNED ? OPERAND_TURNS : 1];
+bool plain;
+#define EACH_OPERAND(t, x) \
+  [[unroll]] for (uint t = 0, x = gl_SubgroupID; t < OPERAND_TURNS; ++t, x += SUBGROUPS) if (OPERANDS % SUBGROUPS == 0 || x < OPERANDS)
+void fetch_operands() {
+  EACH_OPERAND(t, x) {
+    const uint down = r0 / M + x / ACROSS_SLICE, across = key0 / K + x % ACROSS_SLICE;
+    const uint at = first_operand + min(down, operands_down - 1) * operands_across + min(across, operands_across - 1);
+    [[unroll]] for (uint u = 0; u < UNITS_OF_LANE; ++u)
+      operands[t * UNITS_OF_LANE + u] = LOADED_IF(scores, 16, down < operands_down && across < operands_across,
+        w8[(at * UNITS_OF_LANE + u) * SG + gl_SubgroupInvocationID]);
+  }
+}
+void store_operands() {
+  EACH_OPERAND(t, x) {
+    LEFT w;
+    [[unroll]] for (uint e = 0; e < UNITS_OF_LANE * UNIT; ++e)
+      w[e] = ELEMENT_OF(uint16_t(operands[t * UNITS_OF_LANE + e / UNIT][e % UNIT / 2] >> e % 2 * 16));
+    coopMatStore(w, tile, x / ACROSS_SLICE * M * W_PITCH + x % ACROSS_SLICE * K / UNIT, W_PITCH, ROW_MAJOR);
+  }
+}
+// In shared memory: what no query of the block sees becomes 0.
+void leave_out(uint slice) {
+  EACH(W_TURNS, BK * WU, u, x) tile[x / WU * W_PITCH + x % WU] &= seen(slice + x / WU, key0 + x % WU * UNIT);
+}
 
 // Whether W of the slice that begins at r0 is taken as it is: every query of it sees all keys of the block, or W is 0 where not.
 bool is_plain() {
@@ -103,12 +144,18 @@ bool is_plain() {
 // what is there.
 void fetch() {
   const uint g_origin = v_off() + g_row_of(head) + row0 * v_sn;
-  if (ALIGNED && is_plain() && key0 + BR <= key_count()) {
+  plain = is_plain() && key0 + BR <= key_count();
+  if (ALIGNED && plain) {
     const uint w_step = (row_of(head) + r0) * (pitch / UNIT), g_step = (g_origin + r0 * v_sn) / UNIT;
-    EACH(W_TURNS, BK * WU, u, x) w_next[u] = LOADED(scores, 16, w8[w_at[u] + w_step]);
+    if (TURNED) {
+      const uint step = r0 / M * operands_across * UNITS_OF_LANE * SG;
+      EACH_OPERAND(t, x) [[unroll]] for (uint u = 0; u < UNITS_OF_LANE; ++u)
+        operands[t * UNITS_OF_LANE + u] = LOADED(scores, 16, w8[operand_at[t] + u * SG + step]);
+    } else EACH(W_TURNS, BK * WU, u, x) w_next[u] = LOADED(scores, 16, w8[w_at[u] + w_step]);
     EACH(G_TURNS, BK * GU, u, x) g_next[u] = LOADED_IF(g, 16, ALL_COLUMNS || col0 + x % GU * UNIT < D, g8[g_at[u] + g_step]);
   } else {
-    EACH(W_TURNS, BK * WU, u, x) w_next[u] = load_w(row_of(head), r0 + x / WU, key0 + x % WU * UNIT);
+    if (TURNED) fetch_operands();
+    else EACH(W_TURNS, BK * WU, u, x) w_next[u] = load_w(row_of(head), r0 + x / WU, key0 + x % WU * UNIT);
     EACH(G_TURNS, BK * GU, u, x) g_next[u] = load_g(g_origin, r0 + x / GU, col0 + x % GU * UNIT);
   }
 }
@@ -143,14 +190,16 @@ void main() {
   const uint blocks = (nk + BR - 1) / BR, matrices = total / (blocks * ACROSS);
   Place place;
   if (PACKED) place = place_of_item(id / ACROSS, slab_heads / group()); else place = place_of_keys(id / ACROSS, blocks, matrices);
+  if (TURNED && LOWER_BOUND) place = Place(id / ACROSS % matrices, blocks - 1 - id / ACROSS / matrices);
   col0 = id % ACROSS * BC;
   if (PACKED) { b = place.matrix / (slab_heads / group()); place.matrix %= slab_heads / group(); }
   const uint key_head = bh0 / group() + place.matrix;  // batch included, but of packed sequences
   key0 = place.block * BR;
-  const uint first = max(key_head * group(), bh0), end = min((key_head + 1) * group(), bh0 + slab_heads);  // its heads in the slab
+  const uint first = TURNED ? bh0 + place.matrix : max(key_head * group(), bh0);  // of its heads in the slab
+  const uint end = TURNED ? first + 1 : min((key_head + 1) * group(), bh0 + slab_heads);
   my_row = gl_SubgroupID / WC * FR * M;
   my_col = gl_SubgroupID % WC * FC * N;
-  if (!PACKED) b = key_head / key_heads();
+  if (!PACKED) b = TURNED ? first / heads() : key_head / key_heads();
   take_lengths(b);
   sequence_row = query_origin(b, nq, 1);
   queries = query_tiles(key0, key0 + BR - 1, BK, row0, row_count());
@@ -159,14 +208,22 @@ void main() {
   EACH(W_TURNS, BK * WU, u, x) w_at[u] = (x / WU * pitch + key0) / UNIT + x % WU;
   EACH(G_TURNS, BK * GU, u, x) g_at[u] = (x / GU * v_sn + min(col0 + x % GU * UNIT, D - UNIT)) / UNIT;
   [[unroll]] for (uint f = 0; f < FR * FC; ++f) acc[f] = ACCUMULATOR(0.0);
+  if (TURNED) {
+    operands_down = (rows + M - 1) / M; operands_across = (nk + K - 1) / K;
+    first_operand = (first - bh0) * operands_down * operands_across;
+    EACH_OPERAND(t, x) operand_at[t] = gl_SubgroupInvocationID +
+      (first_operand + x / ACROSS_SLICE * operands_across + key0 / K + x % ACROSS_SLICE) * UNITS_OF_LANE * SG;
+  }
   head = first;
   r0 = start;
   fetch();
   [[dont_unroll]] do {
     barrier();
-    EACH(W_TURNS, BK * WU, u, x) tile[x / WU * W_PITCH + x % WU] = kept8(w_next[u]);
+    if (TURNED) store_operands();
+    else EACH(W_TURNS, BK * WU, u, x) tile[x / WU * W_PITCH + x % WU] = kept8(w_next[u]);
     EACH(G_TURNS, BK * GU, u, x) tile[G_AT + x / GU * G_PITCH + x % GU] = g_next[u];
     barrier();
+    if (TURNED && !plain) { leave_out(r0); barrier(); }
     r0 += BK;
     if (r0 >= queries.end * BK) {
       r0 = start;
@@ -185,10 +242,11 @@ void main() {
   } while (head < end);
 
   if (DROPOUT) [[unroll]] for (uint f = 0; f < FR * FC; ++f) acc[f] *= drop_scale();
-  y_origin = o_off() + key_origin(b, o_sb, o_sn) + key_head % key_heads() * o_sh + key0 * o_sn;
+  if (TURNED) [[unroll]] for (uint f = 0; f < FR * FC; ++f) acc[f] *= score_scale * drop_scale();
+  y_origin = o_off() + key_origin(b, o_sb, o_sn) + (TURNED ? first % heads() : key_head % key_heads()) * o_sh + key0 * o_sn;
   keys_left = key_slots() - key0;
   keys_made = max(key_count(), key0) - key0;
-  add = ACCUMULATE || row0 > 0 || first > key_head * group();
+  add = ACCUMULATE || !TURNED && (row0 > 0 || first > key_head * group());
   barrier();  // the strips lie where the slices lay
   strip = gl_SubgroupID * STRIP;
   out_by_strips();

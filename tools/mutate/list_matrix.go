@@ -271,6 +271,26 @@ var matrixMutants = []Mutant{
 		Kill:   []Killer{in("./flash", "TestMatrixBackwardIsTrusted"), matrixGradient},
 	},
 	{
+		ID: "matrix-keep-slab", File: "shaders/matrix/matrix_backward_kv.comp", Modules: "matrix_backward_kv.f16",
+		Old: "ds_at = (bh % (group() << slab_of_ds())", New: "ds_at = (bh % group()",
+		Breaks: "every key head of a slab leaves dS where the first one has",
+		Kill:   []Killer{in("./flash", "TestBackwardKeeping")},
+	},
+	{
+		ID: "matrix-keep-unseen", File: "shaders/standard/standard_backward_product_matrix.comp",
+		Modules: "standard_backward_product_matrix.f16",
+		Old:     "if (TURNED && !plain) { leave_out(r0); barrier(); }", New: "",
+		Breaks: "dQ is made of what lies in memory where a query sees no key",
+		Kill:   []Killer{in("./flash", "TestKeepingReadsWhatIsWritten")},
+	},
+	{
+		ID: "matrix-keep-scale", File: "shaders/standard/standard_backward_product_matrix.comp",
+		Modules: "standard_backward_product_matrix.f16",
+		Old:     "acc[f] *= score_scale * drop_scale();", New: "acc[f] *= score_scale;",
+		Breaks: "dQ as a product of dS lacks what dropout multiplies by",
+		Kill:   []Killer{in("./flash", "TestBackwardKeeping")},
+	},
+	{
 		ID: "matrix-dq-mask", File: matrixBackwardChunk, Modules: "matrix_backward_q",
 		Old: "    if (!KEYS_ARE_ROWS && key >= key_count()) p = 0;\n", New: "",
 		Breaks: "dQ on matrices has parts of keys beyond the last",

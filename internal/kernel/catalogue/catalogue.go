@@ -30,6 +30,7 @@ var Forward = []*kernel.Kernel{
 var Backward = []*kernel.BackwardKernel{
 	scalar.BackwardLists,
 	slabs.Backward,
+	slabs.BackwardKeeping,
 	matrix.Backward,
 	scalar.Backward,
 	standard.MatrixBackward,

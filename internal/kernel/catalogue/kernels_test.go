@@ -151,6 +151,17 @@ func choosers() (all []chooser) {
 		tn.Get(kernel.SlabsParameter, kernel.BoolInt(taken))
 		return checked(&w.Tile, nil, func() string { return w.Tile.Check("weights_", p, at.c) })
 	})
+	add("matrix_backward_keeping", matrices, 1, func(p *attn.Problem) bool {
+		return stored(p) && max(p.HeadDim, p.ValueDim) <= 128 && p.Bias.None() &&
+			p.Features()&^(attn.WithDropout|attn.OfScores|attn.WithSinks) == 0
+	}, func(at *place, p *attn.Problem, tn *kernel.Tuning) chosen {
+		k, taken, err := matrix.ChooseKeys(at.c, p, at.layout, at.fragment, at.form, tn)
+		if err != nil {
+			return chosen{err: err}
+		}
+		tn.Get(kernel.KeepDSParameter, kernel.BoolInt(taken))
+		return checked(&k.Tile, nil, func() string { return k.Tile.Check("kv_", p, at.c) })
+	})
 	add("standard_matrix", matrices, 2, halves, func(at *place, p *attn.Problem, tn *kernel.Tuning) chosen {
 		t, err := standard.ChooseMatrixTile(at.c, p, at.fragment, tn)
 		return checked(&t, err, func() string { return t.Check(p, at.c) })
@@ -323,12 +334,13 @@ func hostConstants(t *testing.T) map[string]kernel.Constants {
 		"standard_softmax": inThree.Softmax(p, true).Constants,
 		"accumulate": kernel.AccumulateConstants(&kernel.Accumulate{Rule: kernel.AccumulateJoin, Shape: [4]int{1, 1, 1, 64}},
 			true),
-		"standard_product":                   inThree.Product(p, true).Constants,
-		"standard_backward_product":          inThree.Sums("", p, 64, true, false, true).Constants,
-		"standard_scores_matrix":             standardMatrix.Scores(p, true).Constants,
-		"standard_softmax_subgroup":          standardMatrix.Softmax(p, true).Constants,
-		"standard_product_matrix":            product("standard_product_matrix"),
-		"standard_backward_product_matrix":   product("standard_backward_product_matrix").And(kernel.Constants{"PLAIN_EDGES": 0}),
+		"standard_product":          inThree.Product(p, true).Constants,
+		"standard_backward_product": inThree.Sums("", p, 64, true, false, true).Constants,
+		"standard_scores_matrix":    standardMatrix.Scores(p, true).Constants,
+		"standard_softmax_subgroup": standardMatrix.Softmax(p, true).Constants,
+		"standard_product_matrix":   product("standard_product_matrix"),
+		"standard_backward_product_matrix": product("standard_backward_product_matrix").And(
+			kernel.Constants{"PLAIN_EDGES": 0, "TURNED": 0}),
 		"standard_backward_softmax":          standard.BackwardSoftmaxSpec(p, kernel.GradientVariant{}, 32, 1, 64, 0),
 		"standard_backward_softmax_subgroup": standard.BackwardSoftmaxSpec(p, kernel.GradientVariant{}, 32, 1, 64, 32),
 		"matrix_probe":                       kernel.ProbeConstants(fragment),

@@ -22,7 +22,8 @@ var Backward = &kernel.BackwardKernel{
 			attn.WithPacked,
 		Parameters: kernel.FormRanges.And(kernel.GroupBound, backwardMatrixRanges.And(kernel.IndirectRange).Of("kv_"),
 			backwardMatrixRanges.And(kernel.IndirectRange).Of("q_"),
-			kernel.Parameters{"kv_split": kernel.OnOff, dBiasParameter: kernel.OnOff, kernel.SlabsParameter: kernel.OnOff}),
+			kernel.Parameters{"kv_split": kernel.OnOff, dBiasParameter: kernel.OnOff, kernel.SlabsParameter: kernel.OnOff,
+				kernel.KeepDSParameter: kernel.OnOff}),
 		Reserved:    kernel.ReservedOnCPU,
 		Unsupported: BackwardLacks,
 	},
@@ -163,7 +164,8 @@ func (t *BackwardTile) rowReaders(l *kernel.FragmentLayout) int {
 // Constants are the specialization constants of the kernel of keys, which makes these sums, or of that of queries.
 func (t BackwardTile) Constants(p *attn.Problem, l *kernel.FragmentLayout, v pass.Variant, sums int) kernel.Constants {
 	if t.Keys {
-		return t.constants(p, t.Shared(p), l, v.Aligned, v.Accumulate).And(ofEither(p, &t), kernel.Constants{"PARTS": sums})
+		return t.constants(p, t.Shared(p), l, v.Aligned, v.Accumulate).And(ofEither(p, &t),
+			kernel.Constants{"PARTS": sums, "KEEP_DS": kernel.BoolInt(t.KeepsDS)})
 	}
 	t.DBias = v.DBias
 	return t.constants(p, t.Shared(p), l, v.Aligned, v.Accumulate).And(ofEither(p, &t), t.ofBias(p, l, v))

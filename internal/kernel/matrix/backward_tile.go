@@ -35,6 +35,7 @@ type BackwardTile struct {
 	Tangents bool // of forward mode: rows are queries and their tangents, and a tile has keys, values and the tangents of both
 	ToMemory bool // P and dS go to memory, and nothing is summed: Weights
 	Slice    int  // then, of wide heads: columns of all operands that are staged together; 0: whole rows are
+	KeepsDS  bool // of the kernel of keys: dSᵀ goes to memory: Keys
 	DBias    bool // then, and in the kernel of queries: dS leaves, where it is wanted, as the gradient with respect to the bias
 }
 
@@ -334,6 +335,7 @@ func chooseBackwardTile(c *kernel.Capabilities, p *attn.Problem, l *kernel.Fragm
 		var tile BackwardTile
 		backwardFields.Read(&tile, row)
 		tile.Tangents = rows == jvpLabel
+		tile.KeepsDS = rows == keepingLabel
 		tile.ToMemory = rows == weightsLabel || rows == wideWeightsLabel
 		if rows == wideWeightsLabel {
 			sliceFields.Read(&tile, row)
@@ -368,10 +370,10 @@ func chooseBackwardTile(c *kernel.Capabilities, p *attn.Problem, l *kernel.Fragm
 		} else {
 			backwardFields.Take(&tile, t, prefix)
 		}
-		if !tile.ToMemory { // those of a slab
+		if !tile.ToMemory && !tile.KeepsDS { // those of a slab
 			backwardHeads.Take(&tile, t, prefix)
 		}
-		if tile.Keys {
+		if tile.Keys && !tile.KeepsDS {
 			tile.split = t.Get("kv_split", kernel.BoolInt(tile.split)) != 0
 		}
 		tile.ByLane = tile.LaneOfDraws(p, l)
@@ -381,7 +383,7 @@ func chooseBackwardTile(c *kernel.Capabilities, p *attn.Problem, l *kernel.Fragm
 		}
 	}
 	aboutTiles := len(t.Given)
-	for _, name := range []string{kernel.SlabsParameter, dBiasParameter} { // are about none
+	for _, name := range []string{kernel.SlabsParameter, kernel.KeepDSParameter, dBiasParameter} { // are about none
 		if _, given := t.Given[name]; given {
 			aboutTiles--
 		}

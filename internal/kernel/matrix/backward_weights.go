@@ -66,10 +66,13 @@ func (w *Weights) Constants(p *attn.Problem, v pass.Variant, heads, zero int) ke
 // MakesBias says whether it writes the gradient with respect to the bias: in form 1, of a bias with an element for each score.
 func (w *Weights) MakesBias() bool { return w.Tile.DBias }
 
-// staysInRegisters notes that P and dS are not put into memory, and declines where the caller insists on that.
+// staysInRegisters notes that neither P nor dS is put into memory, and declines where the caller insists on that.
 func staysInRegisters(t *kernel.Tuning) error {
 	if t.Get(kernel.SlabsParameter, 0) != 0 {
 		return &kernel.Declined{Why: "WithBackwardTuning[" + kernel.SlabsParameter + "] asks for P and dS in memory"}
+	}
+	if t.Get(kernel.KeepDSParameter, 0) != 0 {
+		return &kernel.Declined{Why: "WithBackwardTuning[" + kernel.KeepDSParameter + "] asks for dS in memory"}
 	}
 	return nil
 }

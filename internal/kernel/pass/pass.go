@@ -77,9 +77,10 @@ const (
 type Args struct {
 	As      ArgsAs
 	Problem *attn.Problem
-	X, Y    string // operands that the arguments are of beside those of the pass, "" for none
-	Slab    Slab   // of AsScores, AsRows, AsProduct and AsWeights
-	Pitch   int    // elements from row to row of its matrices
+	X, Y    string  // operands that the arguments are of beside those of the pass, "" for none
+	Slab    Slab    // of AsScores, AsRows, AsProduct and AsWeights; of AsBackward the first of dSᵀ, where it is kept
+	Pitch   int     // elements from row to row of its matrices
+	Factor  float64 // of AsProduct: what sums are multiplied by where the module says so
 
 	Merge      *kernel.Merge      // of AsMerge,
 	Link       int                // a link of its chain

@@ -279,7 +279,9 @@ func (s *readyStage) push(to *kernel.Pushes, t *tensors) (baseAt int) {
 	}
 	switch s.Args.As {
 	case AsBackward:
-		return to.Backward(p, t.backward, &none, x, y)
+		baseAt = to.Backward(p, t.backward, &none, x, y)
+		to.SlabOfDS(s.Args.Slab.Heads / p.Group())
+		return baseAt
 	case AsWeights: // P and dS stand in x's place
 		b := &s.Args.Slab
 		x = &kernel.Operand{Strides: [3]uint32{uint32(b.Head0), uint32(b.Rows * s.Args.Pitch), uint32(s.Args.Pitch)}}

@@ -56,6 +56,7 @@ func (a *Args) OfSlab(to *kernel.Pushes, x, y *kernel.Operand, d *kernel.Draw) (
 		to.PutFloat(kernel.ArgScoreScale, a.Problem.Scale)
 		to.LSE(x)
 	case AsProduct:
+		to.PutFloat(kernel.ArgScoreScale, a.Factor)
 		to.Put(kernel.ArgOffsets, kernel.Offsets(&none, &none, x, y))
 		to.Strides(kernel.ArgV, x)
 		to.Strides(kernel.ArgO, y)

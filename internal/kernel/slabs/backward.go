@@ -162,27 +162,36 @@ func (s *fitted) over(slabs []standard.Slab, step uint32, t *kernel.Tuning) (err
 	return nil
 }
 
-// cut makes slabs of whole key heads, as even as can be.
+// cut makes slabs of P and dS of whole key heads, as even as can be.
 func cut(c *kernel.Capabilities, p *attn.Problem, t *kernel.Tuning) ([]standard.Slab, error) {
-	rowBytes := uint64(standard.PitchOf(p) * p.DType.Size())
 	share := uint64(memoryShare)
 	if kernel.IsWide(p) {
 		share = wideMemoryShare
 	}
-	most := min(c.Memory()/share/2, standard.LargestSlab(c, t))
 	all, rows := heads(p)
-	needed, ok := standard.ScoreBytes(p.Group(), rows, rowBytes)
+	rowBytes, most := uint64(standard.PitchOf(p)*p.DType.Size()), min(c.Memory()/share/2, standard.LargestSlab(c, t))
+	if _, err := fits("P", p.Group(), rows, rowBytes, most); err != nil {
+		return nil, err
+	}
+	group := p.Group()
+	slabs, err := standard.CutSlabs(all/group, group*rows, rowBytes, most)
+	for i, b := range slabs { // of key heads, whose rows are those of their query heads
+		slabs[i] = standard.Slab{Head0: b.Head0 * group, Heads: b.Heads * group, Rows: rows}
+	}
+	return slabs, err
+}
+
+// fits is the bytes of a matrix of the heads of a key head, group of them, each of rows rows of rowBytes bytes. The error says that they
+// are more than most.
+func fits(name string, group, rows int, rowBytes, most uint64) (uint64, error) {
+	needed, ok := standard.ScoreBytes(group, rows, rowBytes)
 	if !ok {
 		needed = math.MaxUint64
 	}
 	if needed > most {
-		return nil, fmt.Errorf("P of the heads of a key head takes %d bytes, and %d are left for it", needed, most)
+		return 0, fmt.Errorf("%s of the heads of a key head takes %d bytes, and %d are left for it", name, needed, most)
 	}
-	slabs, err := standard.CutSlabs(all/p.Group(), p.Group()*rows, rowBytes, most)
-	for i, b := range slabs { // of key heads, whose rows are those of their query heads
-		slabs[i] = standard.Slab{Head0: b.Head0 * p.Group(), Heads: b.Heads * p.Group(), Rows: rows}
-	}
-	return slabs, err
+	return needed, nil
 }
 
 func (s *fitted) model() traffic.Model {

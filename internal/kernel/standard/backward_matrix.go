@@ -81,40 +81,59 @@ func chooseMatrixGradients(c *kernel.Capabilities, p *attn.Problem, f kernel.Fra
 		}
 		x.p.HeadDim, x.p.ValueDim = x.dim, x.dim
 		var err error
-		own := kernel.NewTuning(map[string]int{"half": half})
-		if *x.to, err = ChooseMatrixTile(c, &x.p, f, own); err != nil {
-			var bad *attn.ArgumentError
-			if len(t.Given) == 0 && errors.As(err, &bad) { // half is not the caller's
-				err = &kernel.Declined{Why: bad.Rule}
-			}
+		if *x.to, err = tileOf(c, &x.p, f, half, t); err != nil {
 			return nil, err
-		}
-		for _, r := range own.Rows {
-			t.Took(r)
 		}
 		if x.to == &s.weights {
 			x.to.scoresTile.override(t, x.name)
 			why = x.to.scoresTile.check(x.name, x.to.scoresShared(), &f, c)
 			continue
 		}
-		block, shared := &x.to.ProductTile, x.to.productShared
-		if x.turn {
-			shared = x.to.turnedShared
-			for block.check("", shared(), &f, c) != "" && block.smaller(&f) {
-			}
-		}
-		block.override(t, x.name)
-		if rule := block.check(x.name, shared(), &f, c); rule != "" && why == "" {
+		if rule := x.to.finish(c, x.dim, x.turn, x.name, t); why == "" {
 			why = rule
-		}
-		if cols := block.across * block.cols(&f); cols < x.dim && why == "" {
-			why = fmt.Sprintf("%swc·%sfc·n = %d must be at least the dimension %d", x.name, x.name, cols, x.dim)
 		}
 	}
 	if why != "" {
 		return nil, t.NoTile(why)
 	}
 	return s, nil
+}
+
+// tileOf takes the tile aimed at for a product that is a problem's, with accumulators of fp16 for the way out or not.
+func tileOf(c *kernel.Capabilities, p *attn.Problem, f kernel.Fragment, half int, t *kernel.Tuning) (MatrixTile, error) {
+	own := kernel.NewTuning(map[string]int{"half": half})
+	tile, err := ChooseMatrixTile(c, p, f, own)
+	if err != nil {
+		var bad *attn.ArgumentError
+		if len(t.Given) == 0 && errors.As(err, &bad) { // half is not the caller's
+			err = &kernel.Declined{Why: bad.Rule}
+		}
+		return tile, err
+	}
+	for _, r := range own.Rows {
+		t.Took(r)
+	}
+	return tile, nil
+}
+
+// finish makes the block of a sum of dim columns smaller until it fits, if the matrix is turned over, which takes more shared memory, and
+// replaces single numbers by the caller's, whose names begin with name. It gives the rule that the block breaks then, "" when it breaks
+// none.
+func (t *MatrixTile) finish(c *kernel.Capabilities, dim int, turn bool, name string, tuning *kernel.Tuning) string {
+	f, block, shared := &t.fragment, &t.ProductTile, t.productShared
+	if turn {
+		shared = t.turnedShared
+		for block.check("", shared(), f, c) != "" && block.smaller(f) {
+		}
+	}
+	block.override(tuning, name)
+	if rule := block.check(name, shared(), f, c); rule != "" {
+		return rule
+	}
+	if cols := block.across * block.cols(f); cols < dim {
+		return fmt.Sprintf("%swc·%sfc·n = %d must be at least the dimension %d", name, name, cols, dim)
+	}
+	return ""
 }
 
 // override replaces the numbers of a block by those that the caller gave under the names with this prefix.
@@ -162,7 +181,12 @@ func (s *matrixGradients) Kernel(part gradient, p *attn.Problem, v kernel.Gradie
 // sum is the kernel of a sum over queries, of P if weights, else of dS.
 func (s *matrixGradients) sum(t *MatrixTile, dim int, p *attn.Problem, v kernel.GradientVariant, weights bool) pass.Stage {
 	k := t.Kernel("standard_backward_product_matrix", &t.ProductTile, dim, t.turnedShared(), p, v.Aligned, v.Accumulate, weights)
-	k.Constants = k.Constants.And(kernel.Constants{"PLAIN_EDGES": kernel.BoolInt(s.plainEdges)})
+	return ofSum(k, s.plainEdges, false)
+}
+
+// ofSum adds the constants that a sum over rows of a matrix has beside those of other products; turned says that the matrix is dSᵀ.
+func ofSum(k pass.Stage, plainEdges, turned bool) pass.Stage {
+	k.Constants = k.Constants.And(kernel.Constants{"PLAIN_EDGES": kernel.BoolInt(plainEdges), "TURNED": kernel.BoolInt(turned)})
 	return k
 }
 

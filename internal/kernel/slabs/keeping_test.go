@@ -1,0 +1,93 @@
+package slabs
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vkattn/vkattn/internal/attn"
+	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/internal/kernel/kerneltest"
+	"github.com/vkattn/vkattn/internal/kernel/pass"
+	"github.com/vkattn/vkattn/internal/kernel/standard"
+	"github.com/vkattn/vkattn/vk"
+)
+
+// A fragment, and a layout of it in which accumulators are operands by pairs of components.
+var (
+	inPairs       = kernel.Fragment{M: 16, N: 8, K: 16, Lanes: 32}
+	layoutOfPairs = kernel.FragmentLayout{AOfComp: []int{0, 1, 2, 3, 4, 5, 6, 7}}
+)
+
+// TestKeepingPasses: names are those of the modules; slabs begin at multiples of a power of two of key heads, the kernel of keys goes on
+// where it ended before, and stages over further slabs have the pipelines of the first.
+func TestKeepingPasses(t *testing.T) {
+	c := kerneltest.Hopper()
+	c.Facts.Limits.MaxStorageBufferRange = 1 << 30
+	c.Facts.Heaps = []vk.Heap{{Size: 1 << 34, DeviceLocal: true}}
+	for _, dtype := range []attn.DType{attn.F16, attn.BF16} {
+		for _, causal := range []attn.Causal{attn.CausalNone, attn.CausalBottomRight} {
+			p := kerneltest.Problem(attn.Problem{Batch: 2, Heads: 10, KeyHeads: 5, QueryLen: 100, KeyLen: 70, DType: dtype,
+				ByPosition: attn.ByPosition{Causal: causal}})
+			head := 80 * 112 * 2 // bytes, in operands of 16 by 16
+			s, err := fitKeeping(&kernel.Env{Caps: *c}, p, inPairs, &layoutOfPairs, kernel.FormRegisters,
+				kernel.NewBackwardTuning(map[string]int{kernel.KeepDSParameter: 1, "max_slab": 2*8*head - 1}))
+			require.NoError(t, err)
+			require.Len(t, s.slabs, 3)
+			for i, heads := range []int{8, 8, 4} {
+				require.Equal(t, standard.Slab{Head0: 8 * i, Heads: heads, Rows: 70}, s.slabs[i].Slab)
+			}
+			for _, v := range []pass.Variant{{}, {Aligned: true, Output: true, LSE: true, Accumulate: true}} {
+				made := s.pass(v)
+				require.NoError(t, made.Check())
+				require.Len(t, made.Scratch, 2)
+				require.Equal(t, uint64(8*head), made.Scratch[1].Bytes)
+				require.Len(t, made.Stages, 1+3*2)
+				next := uint32(0)
+				for i := 1; i < len(made.Stages); i += 2 {
+					keys := made.Stages[i]
+					require.Equal(t, next, keys.Grid.First)
+					require.Equal(t, 8, keys.Args.Slab.Heads, "of the first slab, for where each head's begins")
+					next = keys.Grid.Total
+					require.Equal(t, i > 1, keys.Again == 2)
+				}
+				require.Equal(t, uint32(s.keys.Groups(p)), next)
+				small, err := s.selfCheck(v)
+				require.NoError(t, err)
+				require.NoError(t, small.Check())
+				require.Len(t, small.Stages, 3)
+			}
+		}
+	}
+}
+
+// TestKeepingTakenByDefault: where nobody says otherwise, it is taken where it was measured to be faster, of problems that it can have.
+func TestKeepingTakenByDefault(t *testing.T) {
+	bias := attn.PerScore{In: true, DType: attn.F16, Own: [4]bool{true, true, true, true}}
+	apart := kernel.FragmentLayout{AOfComp: []int{0, 2, 1, 3, 4, 6, 5, 7}}
+	narrow := func(p *attn.Problem) { p.HeadDim, p.ValueDim = 64, 64 }
+	for name, x := range map[string]struct {
+		set    func(p *attn.Problem)
+		layout *kernel.FragmentLayout
+		taken  bool
+	}{
+		"plain":              {func(p *attn.Problem) {}, &layoutOfPairs, true},
+		"few heads":          {func(p *attn.Problem) { p.Batch = 1 }, &layoutOfPairs, false},
+		"short causal, D 64": {func(p *attn.Problem) { narrow(p); p.Causal = attn.CausalBottomRight }, &layoutOfPairs, false},
+		"a window, D 64":     {func(p *attn.Problem) { narrow(p); p.Window = attn.NewWindow(100, 0) }, &layoutOfPairs, false},
+		"a bias":             {func(p *attn.Problem) { p.Bias = bias }, &layoutOfPairs, false},
+		"not by pairs":       {func(p *attn.Problem) {}, &apart, false},
+	} {
+		p := kerneltest.Problem(attn.Problem{Batch: 20, Heads: 4, KeyHeads: 2, QueryLen: 600, KeyLen: 520, HeadDim: 128, DType: attn.F16})
+		x.set(p)
+		c := kerneltest.Hopper()
+		c.Facts.Limits.MaxStorageBufferRange, c.Facts.Heaps = 1<<32-1, []vk.Heap{{Size: 80 << 30, DeviceLocal: true}}
+		_, err := fitKeeping(&kernel.Env{Caps: *c}, p, inPairs, x.layout, kernel.FormRegisters, kernel.NewBackwardTuning(nil))
+		var declined *kernel.Declined
+		require.Equal(t, !x.taken, errors.As(err, &declined), "%s: %v", name, err)
+		if x.taken {
+			require.NoError(t, err)
+		}
+	}
+}
