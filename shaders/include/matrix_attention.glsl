@@ -54,6 +54,7 @@ layout(constant_id = 45) const bool BY_LANE = false;
 layout(constant_id = 46) const bool STEPS = false;
 layout(constant_id = 47) const bool RAGGED = true;
 layout(constant_id = 117) const uint LATE = 0;
+layout(constant_id = 118) const bool REPEAT = false;
 #ifdef BIAS_AHEAD
 layout(constant_id = 55) const bool BIAS_EIGHTS = false;   // include/matrix_bias_ahead.glsl
 #endif
@@ -160,6 +161,7 @@ FRAG_A Qm[RM * QR], P[RM * NP];
 ACC O[RM * VF], S[RM * NS];
 float m[RM * SLOTS], l[RM * SLOTS], top[RM * SLOTS], sum[RM * SLOTS];   // top, sum: of a chunk's scores and weights, this lane's columns
 uint late_first;                   // LATE: the tile whose first chunk gives the references
+uint repeats;                      // REPEAT: keys of the last tile that are the last key again
 // MAX_LOGIT: what a lane notes of its rows (matrix_max_logit.glsl), of form 3 those that it walks along.
 const uint NOTED_ROWS = (FM + SG - 1) / SG;
 float largest[MAX_LOGIT ? (FORM == 3 ? RM * NOTED_ROWS : RM * SLOTS) : 1];

@@ -104,7 +104,7 @@ void fetch_v(uint j) { FETCH(V, v, DV) }
     }                                                                                                                       \
   }
 void store_k() { STORE(K, k, KP, 0, 0, floatBitsToUint(power(e - 28))) }
-void store_v() { STORE(V, v, VP, V_AT, BC, e) }
+void store_v(uint j) { STORE(V, v, VP, V_AT, BC, e) }
 
 // Q, rows from first_row on, of rows in all.
 void ask_q(uint first_row, uint rows) {

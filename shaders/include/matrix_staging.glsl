@@ -4,8 +4,9 @@
 
 uint last_tile;
 // A key beyond the last is read as the last: its weight will be 0, and 0 times what is finite anyway stays 0. Without MASKS, or where keys
-// are not RAGGED, there is none in the tiles, and it is enough to fetch no tile beyond the last.
-#define CLAMPED (MASKS && RAGGED)
+// are not RAGGED, there is none in the tiles, and it is enough to fetch no tile beyond the last. With REPEAT its weight is that of the last
+// key, which divide_by_sum() takes off again, and its value is 0.
+#define CLAMPED ((MASKS || REPEAT) && RAGGED)
 #define IS_KEY (!CLAMPED || j * BC + x < key_count())
 #ifdef CACHE
 // In builds for caches rows may lie in pages, and quantised numbers become elements when they are stored, rounded to nearest where they are
@@ -149,7 +150,7 @@ void store_k() {
     if (KEY_TERMS == 0) { if (x % KU % 4 == 0) key_scales_of_tile[scales_at() + x % KU / 4 * BC + x / KU] = whole_scale; }
   }
 }
-void store_v() {
+void store_v(uint j) {
   EACH(V, u, x) {
     EIGHT(v, V_TYPE, 1, u, x % VU, eight)
     if (WHOLE_TURNS(VU)) KV[v_to + (at + V_AT + place_of(u * (WG / VU)) * V_PITCH)] = eight;
@@ -161,7 +162,9 @@ void store_k() {
   if (WHOLE_TURNS(KU)) { EACH(K, u, x) KV[k_to + (at + place_of(u * (WG / KU)) * K_PITCH)] = kr[u]; }
   else EACH(K, u, x) KV[at + place_of(x / KU) * K_PITCH + x % KU] = kr[u];
 }
-void store_v() {
+// j is the tile that was fetched.
+void store_v(uint j) {
+  if (REPEAT) { if (!whole_tile(j)) EACH(V, u, x) if (j * BC + x / VU >= key_count()) vr[u] = uvec4(0); }
   if (WHOLE_TURNS(VU)) { EACH(V, u, x) KV[v_to + (at + V_AT + place_of(u * (WG / VU)) * V_PITCH)] = vr[u]; }
   else EACH(V, u, x) KV[at + V_AT + place_of(x / VU) * V_PITCH + x % VU] = vr[u];
 }

@@ -173,7 +173,7 @@ void main() {
     if (PREFETCH != 0) ask_q(i * BR + gl_SubgroupID * RM * FM, query_count());
     // K, V and statistics of the block before have been read and written
     controlBarrier(gl_ScopeWorkgroup, gl_ScopeWorkgroup, gl_StorageSemanticsBuffer | gl_StorageSemanticsShared, gl_SemanticsAcquireRelease);
-    store_k(); store_v();
+    store_k(); store_v(j);
     barrier();
     if (MASKS) [[dont_unroll]] for (; i < whole; ++i) block(i, true);
     [[dont_unroll]] for (; i < full; ++i) block(i, false);

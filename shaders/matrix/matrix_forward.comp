@@ -24,6 +24,11 @@
 // begins anew, in a loop that looks at each chunk: right for every input, and slower, up to twice the time, for scores that grow so much.
 // Without the look the driver is free to put one chunk's exponentials beside another's products.
 //
+// Keys that end within a tile. With REPEAT no score is masked: the last key stands in for those that its tile lacks, with a value of 0. So
+// O is right, and l has the weight of the last key so many times too often. The last column of the tile ends with that very weight, and it
+// is taken off in the end. It is one of the row's own, whatever scores are, so that l loses log2(BC) of its 24 bits at most, where the last
+// key has nearly all the weight. Rows beyond an entry's last query are left out in the end, too.
+//
 // K and V are staged in shared memory 16 bytes at a time, rows padded to an odd pitch in 16-byte units (no bank conflicts). Keys before
 // the diagonal run in a loop without mask code. With a causal mask the longest query blocks go first, HEADS_TOGETHER heads at a time (long
 // blocks of many heads would thrash the cache, those of one head would leave a tail). PACK puts the query heads of one key head into one
@@ -61,19 +66,21 @@
 //  26 X_LEN       floats of exchange: form 1: 1; 2: W FM CK; 3: W (FM CK + FM FN + 3 RM FM)
 //  40 H_LEN       16 bytes of exchange: form 1: 1; 2 and 3: W FM CK/8
 //  41 PATCH       16-byte units a row of the patch through which Q enters and O leaves: a multiple of FK/8 and FN/4
-//  42 MASKS       0: not causal and nk is a multiple of BC, so the loop with masks is left out (fewer registers)
+//  42 MASKS       0: not causal and nk is a multiple of BC, or REPEAT, so the loop with masks is left out (fewer registers)
 //  43 DROPOUT     1: weights are dropped (include/dropout.glsl) after their sum is taken; each subgroup draws for its own rows, once a tile
 //  44 DROP_LEN    words: at least 64; with DROPOUT 16 W RM FM KEY_GROUPS, the groups of 64 keys that BC keys may touch: BC/64 where 64
 //                 divides BC, 1 where BC divides 64, else floor(BC/64) + 2
 //  45 BY_LANE     1: form 1, lanes hold columns 2 q, 2 q + 1, 2 q + 8, 2 q + 9 of every 16, q < 4; BC divides 64 or 64 divides BC
 //  46 STEPS       1: pieces of K and V by steps that all invocations share, where a turn of the workgroup is whole rows
 //                 (include/matrix_staging.glsl), and MAX_FIRST's growth by an fma: fewer instructions, but some shapes run at half the pace
+// 118 REPEAT      1: no masks at all, and the last key is there for keys that its tile lacks: neither bounds, blocks, dropout, functions, a
+//                 bias, a mask, MAX_LOGIT nor CACHE, and not form 3. MASKS is 0 and RAGGED 1 then.
 //  47 RAGGED      0: nk is a multiple of BC, so that no row of a tile is clamped (with MASKS 0 none is, whatever this says)
 //  27..39         include/matrix_layout.glsl
 //  63..67         include/score.glsl, sinks.glsl: bindings from 8 on
 //  59..62, 72, 81 the block mask, binding 5: include/mask.glsl. With BLOCK_MASK, PACK is 0; with BLOCK_CLASSES, MASKS is 1. (Not with
 //                 KEY_PARTS, nor with CACHE: a module of both is 700 KB.)
-//  90..92, 100, 101  include/lengths.glsl, rows.glsl: bindings 6 and 7. With lengths, MASKS and RAGGED are 1.
+//  90..92, 100, 101  include/lengths.glsl, rows.glsl: bindings 6 and 7. With lengths, RAGGED and MASKS or REPEAT are 1.
 //  110 WITHIN      include/dropout.glsl: at the binding of further arguments     112 MAX_LOGIT  include/max_logit.glsl: binding 12, or 15
 //  50, 104..107   with CACHE: include/matrix_attention.glsl, pages.glsl, quantised.glsl
 
@@ -147,14 +154,14 @@ void row_done(uint row, float reference, float row_sum) {
 // The staged tile j, and the next one on its way.
 void tile(bool masked, bool late) {
   if (PREFETCH == 3) {          // two tiles in shared memory: one barrier a tile
-    at = TILE - at; store_k(); store_v();
+    at = TILE - at; store_k(); store_v(next(1));
     at = TILE - at; fetch_k(next(2)); fetch_v(next(2));
   } else if (PREFETCH != 4) {   // with 4 the tile before has stored this one
     barrier();
     if (PREFETCH == 0) fetch_k(j);
     store_k();
     if (PREFETCH == 0 || PREFETCH == 2) fetch_v(j);
-    store_v();
+    store_v(j);
     barrier();
     if (PREFETCH == 1 || PREFETCH == 2) fetch_k(next(1));
     if (PREFETCH == 1) fetch_v(next(1));
@@ -165,7 +172,7 @@ void tile(bool masked, bool late) {
   attend(masked, late);
   if (TWO_TILES) {
     at = TILE - at;
-    if (PREFETCH == 4) { store_k(); store_v(); }
+    if (PREFETCH == 4) { store_k(); store_v(next(1)); }
     barrier();
   }
 }
@@ -196,7 +203,7 @@ void fetch_first(bool any) {
 void store_first(bool any) {
   if (TWO_TILES) {
     barrier();
-    store_k(); store_v();
+    store_k(); store_v(j);
     if (PREFETCH == 3 && any) { fetch_k(next(1)); fetch_v(next(1)); }
     barrier();
   }
@@ -271,6 +278,7 @@ void main() {
 #endif
   own_places();
   last_tile = end - 1;
+  if (REPEAT) repeats = end > first ? max(end * BC, key_count()) - key_count() : 0;
   if (BLOCK_MASK) take_blocks(b, q_head, i * BR);
   begin_walk();
   at = 0;
