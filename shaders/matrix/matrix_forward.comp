@@ -27,7 +27,8 @@
 // Keys that end within a tile. With REPEAT no score is masked: the last key stands in for those that its tile lacks, with a value of 0. So
 // O is right, and l has the weight of the last key so many times too often. The last column of the tile ends with that very weight, and it
 // is taken off in the end. It is one of the row's own, whatever scores are, so that l loses log2(BC) of its 24 bits at most, where the last
-// key has nearly all the weight. Rows beyond an entry's last query are left out in the end, too.
+// key has nearly all the weight. Rows beyond an entry's last query are left out in the end, too. The loop ends before it would fetch that
+// tile, and so looks nowhere whether a key is there; the rest is a loop of the same steps that does.
 //
 // K and V are staged in shared memory 16 bytes at a time, rows padded to an odd pitch in 16-byte units (no bank conflicts). Keys before
 // the diagonal run in a loop without mask code. With a causal mask the longest query blocks go first, HEADS_TOGETHER heads at a time (long
@@ -90,6 +91,9 @@
 #define BLOCKS 5
 #define ASKS_APART
 #endif
+#if !defined(SPLIT) && !defined(CACHE) && !defined(BIAS_AHEAD)
+#define REPEATS
+#endif
 #define LENGTHS 6
 #define PARTS_OF_WHOLES
 #ifdef CACHE
@@ -106,6 +110,7 @@ const bool IS_LATE = LATE > 0 && FORM != 3 && !BLOCK_MASK && !MAX_LOGIT;
 #endif
 const float LATE_LIMIT = 65504.0;
 const uint LATE_TILES = 32;
+const uint AHEAD = PREFETCH == 3 ? 2 : 1;   // tiles that are fetched before they are worked on
 shared uint grew;   // LATE: some lane's sum passed LATE_LIMIT
 
 // Tiles of keys that the workgroup takes, from first up to end; those from whole up to full need no look at single scores.
@@ -151,28 +156,28 @@ void row_done(uint row, float reference, float row_sum) {
 }
 #endif
 
-// The staged tile j, and the next one on its way.
-void tile(bool masked, bool late) {
+// The staged tile j, and the next one on its way. clamp: keys may end within either, or before (include/matrix_staging.glsl).
+void tile(bool masked, bool late, bool clamp) {
   if (PREFETCH == 3) {          // two tiles in shared memory: one barrier a tile
-    at = TILE - at; store_k(); store_v(next(1));
-    at = TILE - at; fetch_k(next(2)); fetch_v(next(2));
+    at = TILE - at; store_k(); store_v(next(1), clamp);
+    at = TILE - at; fetch_k(next(2), clamp); fetch_v(next(2), clamp);
   } else if (PREFETCH != 4) {   // with 4 the tile before has stored this one
     barrier();
-    if (PREFETCH == 0) fetch_k(j);
+    if (PREFETCH == 0) fetch_k(j, clamp);
     store_k();
-    if (PREFETCH == 0 || PREFETCH == 2) fetch_v(j);
-    store_v(j);
+    if (PREFETCH == 0 || PREFETCH == 2) fetch_v(j, clamp);
+    store_v(j, clamp);
     barrier();
-    if (PREFETCH == 1 || PREFETCH == 2) fetch_k(next(1));
-    if (PREFETCH == 1) fetch_v(next(1));
+    if (PREFETCH == 1 || PREFETCH == 2) fetch_k(next(1), clamp);
+    if (PREFETCH == 1) fetch_v(next(1), clamp);
   }
   // The branch keeps the loads here. Without it the driver moves them into the middle of the tile, where registers are free, and their
   // latency is waited for.
-  if (PREFETCH >= 4) { if (is_next()) { fetch_k(next(1)); fetch_v(next(1)); } }
+  if (PREFETCH >= 4) { if (is_next()) { fetch_k(next(1), clamp); fetch_v(next(1), clamp); } }
   attend(masked, late);
   if (TWO_TILES) {
     at = TILE - at;
-    if (PREFETCH == 4) { store_k(); store_v(next(1)); }
+    if (PREFETCH == 4) { store_k(); store_v(next(1), clamp); }
     barrier();
   }
 }
@@ -196,35 +201,45 @@ bool some_grew() {
 // The first tiles on their way into shared memory.
 void fetch_first(bool any) {
   if (any) {
-    if (PREFETCH != 0) fetch_k(j);
-    if (PREFETCH != 0 && PREFETCH != 2) fetch_v(j);
+    if (PREFETCH != 0) fetch_k(j, true);
+    if (PREFETCH != 0 && PREFETCH != 2) fetch_v(j, true);
   }
 }
 void store_first(bool any) {
   if (TWO_TILES) {
     barrier();
-    store_k(); store_v(j);
-    if (PREFETCH == 3 && any) { fetch_k(next(1)); fetch_v(next(1)); }
+    store_k(); store_v(j, true);
+    if (PREFETCH == 3 && any) { fetch_k(next(1), true); fetch_v(next(1), true); }
     barrier();
   }
 }
 
-// The loop without masks and without a look at each chunk; true if all must be done anew.
-bool late_loop() {
+// REPEAT: the tiles that the loop before would fetch the last one in. S is of the last chunk then, and so it is not kept from before.
+void rest() {
+  if (j < end) {
+    [[dont_unroll]] do { tile(false, IS_LATE, true); advance(); } while (j < end);
+  } else [[unroll]] for (uint x = 0; x < RM * NS; ++x) S[x] = ACC(0.0);
+}
+
+// The loop without masks and without a look at each chunk.
+void late_loop() {
   if (tid == 0) grew = 0;
   fits = true;
   [[unroll]] for (uint x = 0; x < RM * SLOTS; ++x) before[x] = 0.0;
   late_first = j;
-  if (LATE == 2 && j < full) {
-    if (!TWO_TILES) { barrier(); if (PREFETCH == 0) fetch_k(j); store_k(); barrier(); }
+  if (LATE == 2 && j < (REPEAT ? end : full)) {
+    if (!TWO_TILES) { barrier(); if (PREFETCH == 0) fetch_k(j, true); store_k(); barrier(); }
     scores(0);
     if (SCORED) score_pairs(0);
     first_references();
   }
   [[dont_unroll]] for (; j < full; advance()) {
-    tile(false, true);
-    if (j % LATE_TILES == LATE_TILES - 1) { look_at_sums(); if (some_grew()) break; }
+    tile(false, true, !REPEAT);
+    if (j % LATE_TILES == LATE_TILES - 1) { look_at_sums(); if (some_grew()) { if (REPEAT) j = end; break; } }
   }
+}
+// Whether all must be done anew.
+bool late_is_wrong() {
   look_at_sums();
   [[unroll]] for (uint x = 0; x < RM * SLOTS; ++x) l[x] = before[x];
   return some_grew();
@@ -273,6 +288,7 @@ void main() {
   first = keys.begin; end = keys.end;
   whole = max(first, min(keys.whole_begin, end));
   full = MASKS ? min(keys.whole_end, end) : end;
+  if (REPEAT) full = min(end, max(key_count() / BC, AHEAD) - AHEAD);
 #ifdef KEY_PARTS
   part_rows = part * statistics_rows(groups / blocks * (PACK ? group() : 1));
 #endif
@@ -296,19 +312,21 @@ void main() {
   store_first(any);
   // The driver merges two phases of one loop, which puts the mask code into the main loop; two loops it leaves alone.
   if (BLOCK_CLASSES) {
-    [[dont_unroll]] for (; n0 < end; advance()) { asked = !is_whole_block(j); tile(true, false); }
-    [[dont_unroll]] for (; n0 < last; advance()) tile(false, false);
+    [[dont_unroll]] for (; n0 < end; advance()) { asked = !is_whole_block(j); tile(true, false, true); }
+    [[dont_unroll]] for (; n0 < last; advance()) tile(false, false, true);
   } else {
-    if (LOWER_BOUND) [[dont_unroll]] for (; j < whole; advance()) tile(true, false);
+    if (LOWER_BOUND) [[dont_unroll]] for (; j < whole; advance()) tile(true, false, true);
+    if (IS_LATE) late_loop(); else [[dont_unroll]] for (; j < full; advance()) tile(false, false, !REPEAT);
+    if (REPEAT) rest();
     if (IS_LATE) {
-      if (late_loop()) {   // anew, all of it in the loop that follows
+      if (late_is_wrong()) {   // anew, all of it in the loop that follows
         nothing_seen();
         j = first; at = 0;
         fetch_first(true);
         store_first(true);
       }
-    } else [[dont_unroll]] for (; j < full; advance()) tile(false, false);
-    if (MASKS || IS_LATE) [[dont_unroll]] for (; j < end; advance()) tile(MASKS, false);
+    }
+    if (MASKS || IS_LATE) [[dont_unroll]] for (; j < end; advance()) tile(MASKS, false, true);
   }
 
   if (MAX_LOGIT) add_logits(PACK ? query_count() * group() : query_count());

@@ -96,6 +96,9 @@ func (t *Tile) Constants(p *attn.Problem, l *kernel.FragmentLayout, v kernel.Var
 	if p.Cached() {
 		c["KEY_TERMS"] = t.KeyTerms * kernel.BoolInt(!t.WholeKeys)
 	}
+	if t.Terms == 0 && !p.Cached() && !t.Ahead {
+		c["REPEAT"] = kernel.BoolInt(t.repeats(p))
+	}
 	beside := kernel.PartsOrBlocks(p, t.Parts)
 	if p.Cached() && t.Parts == 1 { // builds for caches have no block masks
 		beside = kernel.LengthConstants(p)
@@ -111,7 +114,6 @@ func (t *Tile) constants(p *attn.Problem, l *kernel.FragmentLayout, v kernel.Var
 		"PATCH": sh.Patch, "MASKS": kernel.BoolInt(t.masks(p)), "DROPOUT": kernel.BoolInt(t.Drop), "DROP_LEN": sh.Drop,
 		"BY_LANE":    kernel.BoolInt(t.Drop && l.ColumnsOfDraws(t.Form) && kernel.SharesDraws(t.BC)),
 		"RAGGED":     kernel.BoolInt(t.Ragged(p)),
-		"REPEAT":     kernel.BoolInt(t.repeats(p)),
 		"BIAS_PAIRS": kernel.BoolInt(v.Aligned && !t.Ahead && l.PairsOfBias(p, t.Form))}
 	if t.Ahead {
 		c["BIAS_EIGHTS"] = kernel.BoolInt(v.Aligned)
