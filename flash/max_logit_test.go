@@ -102,8 +102,9 @@ func TestMaxLogitIsExact(t *testing.T) {
 			without, g := p, s.forward(t, d)
 			without.MaxLogit, g.MaxLogit = false, nil
 			other := mustPlan(t, d, without, opts...)
-			if other.ForwardInfo().Tuning["late"] != 0 { // its references, and so its roundings, are others
-				other = mustPlan(t, d, without, append(opts, WithTuning(map[string]int{"late": 0}))...)
+			// References and sums with late or repeat, and so their roundings, are others.
+			if tuning := other.ForwardInfo().Tuning; tuning["late"] != 0 || tuning["repeat"] != 0 {
+				other = mustPlan(t, d, without, append(opts, WithTuning(map[string]int{"late": 0, "repeat": 0}))...)
 			}
 			require.NoError(t, other.Forward(bg, g))
 			require.Equal(t, s.download(t, g.O), s.download(t, f.O))

@@ -30,14 +30,14 @@ func Asked(p *attn.Problem, s Fragment) *tiles.Problem {
 	return &tiles.Problem{HeadDim: p.HeadDim, ValueDim: p.ValueDim, Queries: p.QueryLen, Keys: p.KeyLen,
 		Rows: RowsOf(p), DType: p.DType.Suffix(),
 		Causal: p.Masked(), Window: p.Local(), Dropout: p.DropThreshold() > 0, Blocks: !p.Blocks.None(), Scored: !p.Score.Identity(),
-		Bias: !p.Bias.None(), Bare: bare(p),
+		Bias: !p.Bias.None(), Bare: Bare(p),
 		Page: p.Pages.Size, KeyType: p.KeyType.InCache(), ValueType: p.ValueType.InCache(), Packed: !p.Packed.None(), Lanes: s.Lanes,
 		Fragment: [3]int{s.M, s.N, s.K}}
 }
 
-// bare says that scores are products of queries and keys alone, which nobody asks for, and that keys are rows of tensors which queries see
+// Bare says that scores are products of queries and keys alone, which nobody asks for, and that keys are rows of tensors which queries see
 // from the first on.
-func bare(p *attn.Problem) bool {
+func Bare(p *attn.Problem) bool {
 	return !HasFunctions(p) && !p.MaxLogit &&
 		p.Bias.None() && p.BoolMask.None() && p.Blocks.None() && p.Lists.None() && !p.Local() && !p.Cached()
 }

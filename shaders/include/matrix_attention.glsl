@@ -2,6 +2,7 @@
 // outside, queries inside). Specialization constants, tensors, shared memory, what a subgroup holds, and the steps of a tile; the header
 // of matrix_forward.comp tells how they work. A kernel
 //   defines SPLIT before it includes this, if tensors are fp32 and operands sums of terms (matrix_split.glsl)
+//   defines REPEATS before it includes this, if the last key may stand in for those that a tile lacks (REPEAT)
 //   defines OWN_PATCH before it includes this, if K and V stay in shared memory while Q and O pass through it
 //   defines row_done() after it: what becomes of a row's statistics in divide_by_sum()
 //
@@ -54,6 +55,11 @@ layout(constant_id = 45) const bool BY_LANE = false;
 layout(constant_id = 46) const bool STEPS = false;
 layout(constant_id = 47) const bool RAGGED = true;
 layout(constant_id = 117) const uint LATE = 0;
+#ifdef REPEATS
+layout(constant_id = 118) const bool REPEAT = false;
+#else
+const bool REPEAT = false;
+#endif
 #ifdef BIAS_AHEAD
 layout(constant_id = 55) const bool BIAS_EIGHTS = false;   // include/matrix_bias_ahead.glsl
 #endif
@@ -160,6 +166,7 @@ FRAG_A Qm[RM * QR], P[RM * NP];
 ACC O[RM * VF], S[RM * NS];
 float m[RM * SLOTS], l[RM * SLOTS], top[RM * SLOTS], sum[RM * SLOTS];   // top, sum: of a chunk's scores and weights, this lane's columns
 uint late_first;                   // LATE: the tile whose first chunk gives the references
+uint repeats;                      // REPEAT: keys of the last tile that are the last key again
 // MAX_LOGIT: what a lane notes of its rows (matrix_max_logit.glsl), of form 3 those that it walks along.
 const uint NOTED_ROWS = (FM + SG - 1) / SG;
 float largest[MAX_LOGIT ? (FORM == 3 ? RM * NOTED_ROWS : RM * SLOTS) : 1];

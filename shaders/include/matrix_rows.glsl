@@ -64,6 +64,31 @@ void zero_beyond_columns(uint tiles) {
 
 #endif
 
+// REPEAT: the weight of the last column of the last tile, which is the last key or one of its repeats, in the row of slot s.
+const uint LAST_LANES = WEIGHT(COL_LANE, 0) + WEIGHT(COL_LANE, 1) + WEIGHT(COL_LANE, 2) + WEIGHT(COL_LANE, 3) + WEIGHT(COL_LANE, 4) +
+  WEIGHT(COL_LANE, 5) + WEIGHT(COL_LANE, 6);   // the largest col_lane
+float last_weight(uint r, uint s) {
+  float w = 0.0;
+  [[unroll]] for (uint e = 0; e < S[0].length(); ++e)
+    if (SLOT_OF(e) == s && COL_OF(e) + LAST_LANES == FN - 1) w = col_lane == LAST_LANES ? S[r * NS + NS - 1][e] : 0.0;
+  return row_sum(w);
+}
+// REPEAT: rows beyond the entry's last query saw keys like all others. Nothing of that is left, not even NaN.
+void leave_out_rows() {
+  if (row0 + RM * FM > (PACK ? query_count() * group() : query_count())) {
+    [[unroll]] for (uint r = 0; r < RM; ++r) [[unroll]] for (uint s = 0; s < SLOTS; ++s) {
+      const uint x = r * SLOTS + s;
+      if (!query_exists(query_of(row_of_slot(x)))) {
+        l[x] = 0.0;
+        [[unroll]] for (uint n = 0; n < NS; ++n) [[unroll]] for (uint e = 0; e < S[0].length(); ++e)
+          if (SLOT_OF(e) == s) S[r * NS + n][e] = 0.0;
+        [[unroll]] for (uint d = 0; d < VF; ++d) [[unroll]] for (uint e = 0; e < O[0].length(); ++e)
+          if (SLOT_OF(e) == s) O[r * VF + d][e] = 0.0;
+      }
+    }
+  }
+}
+
 // O / l, with the factor of dropout if `dropped` and the sink if `sunk`; every row below rows is handed to row_done, if `wanted`.
 void divide_by_sum(bool dropped, bool sunk, bool wanted, uint rows) {
   if (FORM == 3) {
@@ -82,11 +107,13 @@ void divide_by_sum(bool dropped, bool sunk, bool wanted, uint rows) {
     MEET
     [[unroll]] for (uint r = 0; r < RM; ++r) { spread(r, 2); MEET scale_o(r); MEET }
   } else {
+    if (REPEAT && QUERY_LENGTHS) leave_out_rows();
     [[unroll]] for (uint r = 0; r < RM; ++r) {
       float inverse[SLOTS];
       [[unroll]] for (uint s = 0; s < SLOTS; ++s) {
         const uint x = r * SLOTS + s;
         l[x] = row_sum(l[x]);
+        if (REPEAT) l[x] = repeats > 0 ? fma(-float(repeats), last_weight(r, s), l[x]) : l[x];
         float factor = P_UNIT;
         if (sunk && query_exists(query_of(row_of_slot(x)))) factor *= join_sink(q_head + member_of(row_of_slot(x)), m[x], l[x]);
         inverse[s] = l[x] == 0.0 ? 0.0 : factor / l[x];

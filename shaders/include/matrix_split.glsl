@@ -78,8 +78,8 @@ void own_places() {}
     PIECE##r[(u * T##_UNITS + i) * 2] = FOUR(PIECE, row, c, WIDTH, real);                                                   \
     PIECE##r[(u * T##_UNITS + i) * 2 + 1] = FOUR(PIECE, row, c + 4, WIDTH, real);                                           \
   }
-void fetch_k(uint j) { FETCH(K, k, D) }
-void fetch_v(uint j) { FETCH(V, v, DV) }
+void fetch_k(uint j, bool clamp) { FETCH(K, k, D) }
+void fetch_v(uint j, bool clamp) { FETCH(V, v, DV) }
 
 // What was fetched becomes terms in shared memory. FACTOR is what becomes of a row's exponent e in E.
 #define STORE(T, PIECE, P_, BEGIN, E_AT, FACTOR)                                                                            \
@@ -104,7 +104,7 @@ void fetch_v(uint j) { FETCH(V, v, DV) }
     }                                                                                                                       \
   }
 void store_k() { STORE(K, k, KP, 0, 0, floatBitsToUint(power(e - 28))) }
-void store_v() { STORE(V, v, VP, V_AT, BC, e) }
+void store_v(uint j, bool clamp) { STORE(V, v, VP, V_AT, BC, e) }
 
 // Q, rows from first_row on, of rows in all.
 void ask_q(uint first_row, uint rows) {

@@ -4,8 +4,9 @@
 
 uint last_tile;
 // A key beyond the last is read as the last: its weight will be 0, and 0 times what is finite anyway stays 0. Without MASKS, or where keys
-// are not RAGGED, there is none in the tiles, and it is enough to fetch no tile beyond the last.
-#define CLAMPED (MASKS && RAGGED)
+// are not RAGGED, there is none in the tiles, and it is enough to fetch no tile beyond the last. With REPEAT its weight is that of the last
+// key, which divide_by_sum() takes off again, and its value is 0.
+#define CLAMPED ((MASKS || REPEAT) && RAGGED)
 #define IS_KEY (!CLAMPED || j * BC + x < key_count())
 #ifdef CACHE
 // In builds for caches rows may lie in pages, and quantised numbers become elements when they are stored, rounded to nearest where they are
@@ -36,15 +37,20 @@ bool together(uint type) { return (type | PAGE % BC) == 0; }
 #define STEPPED(UNITS, TYPE) WHOLE_TURNS(UNITS)
 #define TILE_AT(T, j) T##_base / 8 + tile_row(j) * (T##_sn / 8)
 #endif
-uvec4 load_k(uint j, uint x, uint c) {
-  IN_PAGE(CLAMPED ? min(j * BC + x, last_key()) : min(j, last_tile) * BC + x)
-  uint row = ROW_AT(k, (CLAMPED ? min(j * BC + x, last_key()) : min(j, last_tile) * BC + x));
+// Key x of tile j. Unless clamp, keys are known not to end within the tile.
+uint row_of_key(uint j, uint x, bool clamp) {
+  if (!CLAMPED) return min(j, last_tile) * BC + x;
+  return clamp ? min(j * BC + x, last_key()) : j * BC + x;
+}
+uvec4 load_k(uint j, uint x, uint c, bool clamp) {
+  IN_PAGE(row_of_key(j, x, clamp))
+  uint row = ROW_AT(k, row_of_key(j, x, clamp));
   if (ALIGNED) return FOUND(LOADED_IF(k, 16, IS_KEY, k4[row / 8 + c]));
   return FOUND(GATHER(k, row, c, D, IS_KEY));
 }
-uvec4 load_v(uint j, uint x, uint c) {
-  IN_PAGE(CLAMPED ? min(j * BC + x, last_key()) : min(j, last_tile) * BC + x)
-  uint row = ROW_AT(v, (CLAMPED ? min(j * BC + x, last_key()) : min(j, last_tile) * BC + x));
+uvec4 load_v(uint j, uint x, uint c, bool clamp) {
+  IN_PAGE(row_of_key(j, x, clamp))
+  uint row = ROW_AT(v, row_of_key(j, x, clamp));
   if (ALIGNED) return FOUND(LOADED_IF(v, 16, IS_KEY, v4[row / 8 + c]));
   return FOUND(GATHER(v, row, c, DV, IS_KEY));
 }
@@ -68,7 +74,7 @@ shared float key_scales_of_tile[SCALES * (PREFETCH == 3 || PREFETCH == 4 ? 2 : 1
 uint scales_at() { return at == 0 ? 0 : SCALES; }
 #define ASK_EIGHT(T, TYPE, j, u, x, c)                                                                    \
   {                                                                                                       \
-    const uint key = CLAMPED ? min(j * BC + x, last_key()) : min(j, last_tile) * BC + x;                  \
+    const uint key = row_of_key(j, x, clamp);                                                             \
     IN_PAGE(key)                                                                                          \
     const uint row = ROW_AT(T, key), bit = 1u << u % 32;                                                  \
     T##r[u] = T##_ask(row, c);                                                                            \
@@ -115,10 +121,10 @@ void own_places() {
   k_to = place_of(tid / KU) * K_PITCH + tid % KU; v_to = place_of(tid / VU) * V_PITCH + tid % VU;
 }
 uint tile_row(uint j) { return (CLAMPED ? j : min(j, last_tile)) * BC; }
-bool whole_tile(uint j) { return !CLAMPED || j * BC + BC <= key_count(); }
+bool whole_tile(uint j, bool clamp) { return !CLAMPED || !clamp || j * BC + BC <= key_count(); }
 
-void fetch_k(uint j) {
-  if (STEPPED(KU, K_TYPE) && whole_tile(j)) {
+void fetch_k(uint j, bool clamp) {
+  if (STEPPED(KU, K_TYPE) && whole_tile(j, clamp)) {
     IN_PAGE(tile_row(j))
     const uint tile = TILE_AT(k, j);
     EACH(K, u, x) kr[u] = FOUND(LOADED(k, 16, k4[k_from + (tile + u * (WG / KU) * (k_sn / 8))]));
@@ -126,10 +132,10 @@ void fetch_k(uint j) {
 #ifdef CACHE
   else if (K_TYPE != NATIVE) { EACH(K, u, x) ASK_EIGHT(k, K_TYPE, j, u, x / KU, x % KU) }
 #endif
-  else EACH(K, u, x) kr[u] = load_k(j, x / KU, x % KU);
+  else EACH(K, u, x) kr[u] = load_k(j, x / KU, x % KU, clamp);
 }
-void fetch_v(uint j) {
-  if (STEPPED(VU, V_TYPE) && whole_tile(j)) {
+void fetch_v(uint j, bool clamp) {
+  if (STEPPED(VU, V_TYPE) && whole_tile(j, clamp)) {
     IN_PAGE(tile_row(j))
     const uint tile = TILE_AT(v, j);
     EACH(V, u, x) vr[u] = FOUND(LOADED(v, 16, v4[v_from + (tile + u * (WG / VU) * (v_sn / 8))]));
@@ -137,7 +143,7 @@ void fetch_v(uint j) {
 #ifdef CACHE
   else if (V_TYPE != NATIVE) { EACH(V, u, x) ASK_EIGHT(v, V_TYPE, j, u, x / VU, x % VU) }
 #endif
-  else EACH(V, u, x) vr[u] = load_v(j, x / VU, x % VU);
+  else EACH(V, u, x) vr[u] = load_v(j, x / VU, x % VU, clamp);
 }
 #ifdef CACHE
 void store_k() {
@@ -149,7 +155,7 @@ void store_k() {
     if (KEY_TERMS == 0) { if (x % KU % 4 == 0) key_scales_of_tile[scales_at() + x % KU / 4 * BC + x / KU] = whole_scale; }
   }
 }
-void store_v() {
+void store_v(uint j, bool clamp) {
   EACH(V, u, x) {
     EIGHT(v, V_TYPE, 1, u, x % VU, eight)
     if (WHOLE_TURNS(VU)) KV[v_to + (at + V_AT + place_of(u * (WG / VU)) * V_PITCH)] = eight;
@@ -161,7 +167,9 @@ void store_k() {
   if (WHOLE_TURNS(KU)) { EACH(K, u, x) KV[k_to + (at + place_of(u * (WG / KU)) * K_PITCH)] = kr[u]; }
   else EACH(K, u, x) KV[at + place_of(x / KU) * K_PITCH + x % KU] = kr[u];
 }
-void store_v() {
+// j is the tile that was fetched.
+void store_v(uint j, bool clamp) {
+  if (REPEAT) { if (!whole_tile(j, clamp)) EACH(V, u, x) if (j * BC + x / VU >= key_count()) vr[u] = uvec4(0); }
   if (WHOLE_TURNS(VU)) { EACH(V, u, x) KV[v_to + (at + V_AT + place_of(u * (WG / VU)) * V_PITCH)] = vr[u]; }
   else EACH(V, u, x) KV[at + V_AT + place_of(x / VU) * V_PITCH + x % VU] = vr[u];
 }

@@ -161,7 +161,7 @@ void main() {
     uint i = j > 0 ? queries.begin : 0;
     const uint end_i = j > 0 ? queries.end : query_blocks;
     if (LOWER_BOUND) { if (i >= end_i) continue; }   // before every window
-    fetch_k(j); fetch_v(j);
+    fetch_k(j, true); fetch_v(j, true);
     if (KEY_LENGTHS) { if (key_count() == 0) [[unroll]] for (uint u = 0; u < V_EACH; ++u) vr[u] = uvec4(0); }   // there may be no number
     // Blocks of queries from whole up to full see all keys of the block.
     uint whole = i, full = end_i;
@@ -173,7 +173,7 @@ void main() {
     if (PREFETCH != 0) ask_q(i * BR + gl_SubgroupID * RM * FM, query_count());
     // K, V and statistics of the block before have been read and written
     controlBarrier(gl_ScopeWorkgroup, gl_ScopeWorkgroup, gl_StorageSemanticsBuffer | gl_StorageSemanticsShared, gl_SemanticsAcquireRelease);
-    store_k(); store_v();
+    store_k(); store_v(j, true);
     barrier();
     if (MASKS) [[dont_unroll]] for (; i < whole; ++i) block(i, true);
     [[dont_unroll]] for (; i < full; ++i) block(i, false);

@@ -24,6 +24,12 @@
 // begins anew, in a loop that looks at each chunk: right for every input, and slower, up to twice the time, for scores that grow so much.
 // Without the look the driver is free to put one chunk's exponentials beside another's products.
 //
+// Keys that end within a tile. With REPEAT no score is masked: the last key stands in for those that its tile lacks, with a value of 0. So
+// O is right, and l has the weight of the last key so many times too often. The last column of the tile ends with that very weight, and it
+// is taken off in the end. It is one of the row's own, whatever scores are, so that l loses log2(BC) of its 24 bits at most, where the last
+// key has nearly all the weight. Rows beyond an entry's last query are left out in the end, too. The loop ends before it would fetch that
+// tile, and so looks nowhere whether a key is there; the rest is a loop of the same steps that does.
+//
 // K and V are staged in shared memory 16 bytes at a time, rows padded to an odd pitch in 16-byte units (no bank conflicts). Keys before
 // the diagonal run in a loop without mask code. With a causal mask the longest query blocks go first, HEADS_TOGETHER heads at a time (long
 // blocks of many heads would thrash the cache, those of one head would leave a tail). PACK puts the query heads of one key head into one
@@ -61,19 +67,21 @@
 //  26 X_LEN       floats of exchange: form 1: 1; 2: W FM CK; 3: W (FM CK + FM FN + 3 RM FM)
 //  40 H_LEN       16 bytes of exchange: form 1: 1; 2 and 3: W FM CK/8
 //  41 PATCH       16-byte units a row of the patch through which Q enters and O leaves: a multiple of FK/8 and FN/4
-//  42 MASKS       0: not causal and nk is a multiple of BC, so the loop with masks is left out (fewer registers)
+//  42 MASKS       0: not causal and nk is a multiple of BC, or REPEAT, so the loop with masks is left out (fewer registers)
 //  43 DROPOUT     1: weights are dropped (include/dropout.glsl) after their sum is taken; each subgroup draws for its own rows, once a tile
 //  44 DROP_LEN    words: at least 64; with DROPOUT 16 W RM FM KEY_GROUPS, the groups of 64 keys that BC keys may touch: BC/64 where 64
 //                 divides BC, 1 where BC divides 64, else floor(BC/64) + 2
 //  45 BY_LANE     1: form 1, lanes hold columns 2 q, 2 q + 1, 2 q + 8, 2 q + 9 of every 16, q < 4; BC divides 64 or 64 divides BC
 //  46 STEPS       1: pieces of K and V by steps that all invocations share, where a turn of the workgroup is whole rows
 //                 (include/matrix_staging.glsl), and MAX_FIRST's growth by an fma: fewer instructions, but some shapes run at half the pace
+// 118 REPEAT      1: no masks at all, and the last key is there for keys that its tile lacks: neither bounds, blocks, dropout, functions, a
+//                 bias, a mask, MAX_LOGIT nor CACHE, and not form 3. MASKS is 0 and RAGGED 1 then.
 //  47 RAGGED      0: nk is a multiple of BC, so that no row of a tile is clamped (with MASKS 0 none is, whatever this says)
 //  27..39         include/matrix_layout.glsl
 //  63..67         include/score.glsl, sinks.glsl: bindings from 8 on
 //  59..62, 72, 81 the block mask, binding 5: include/mask.glsl. With BLOCK_MASK, PACK is 0; with BLOCK_CLASSES, MASKS is 1. (Not with
 //                 KEY_PARTS, nor with CACHE: a module of both is 700 KB.)
-//  90..92, 100, 101  include/lengths.glsl, rows.glsl: bindings 6 and 7. With lengths, MASKS and RAGGED are 1.
+//  90..92, 100, 101  include/lengths.glsl, rows.glsl: bindings 6 and 7. With lengths, RAGGED and MASKS or REPEAT are 1.
 //  110 WITHIN      include/dropout.glsl: at the binding of further arguments     112 MAX_LOGIT  include/max_logit.glsl: binding 12, or 15
 //  50, 104..107   with CACHE: include/matrix_attention.glsl, pages.glsl, quantised.glsl
 
@@ -82,6 +90,9 @@
 #if !defined(KEY_PARTS) && !defined(CACHE)
 #define BLOCKS 5
 #define ASKS_APART
+#endif
+#if !defined(SPLIT) && !defined(CACHE) && !defined(BIAS_AHEAD)
+#define REPEATS
 #endif
 #define LENGTHS 6
 #define PARTS_OF_WHOLES
@@ -99,6 +110,7 @@ const bool IS_LATE = LATE > 0 && FORM != 3 && !BLOCK_MASK && !MAX_LOGIT;
 #endif
 const float LATE_LIMIT = 65504.0;
 const uint LATE_TILES = 32;
+const uint AHEAD = PREFETCH == 3 ? 2 : 1;   // tiles that are fetched before they are worked on
 shared uint grew;   // LATE: some lane's sum passed LATE_LIMIT
 
 // Tiles of keys that the workgroup takes, from first up to end; those from whole up to full need no look at single scores.
@@ -144,28 +156,28 @@ void row_done(uint row, float reference, float row_sum) {
 }
 #endif
 
-// The staged tile j, and the next one on its way.
-void tile(bool masked, bool late) {
+// The staged tile j, and the next one on its way. clamp: keys may end within either, or before (include/matrix_staging.glsl).
+void tile(bool masked, bool late, bool clamp) {
   if (PREFETCH == 3) {          // two tiles in shared memory: one barrier a tile
-    at = TILE - at; store_k(); store_v();
-    at = TILE - at; fetch_k(next(2)); fetch_v(next(2));
+    at = TILE - at; store_k(); store_v(next(1), clamp);
+    at = TILE - at; fetch_k(next(2), clamp); fetch_v(next(2), clamp);
   } else if (PREFETCH != 4) {   // with 4 the tile before has stored this one
     barrier();
-    if (PREFETCH == 0) fetch_k(j);
+    if (PREFETCH == 0) fetch_k(j, clamp);
     store_k();
-    if (PREFETCH == 0 || PREFETCH == 2) fetch_v(j);
-    store_v();
+    if (PREFETCH == 0 || PREFETCH == 2) fetch_v(j, clamp);
+    store_v(j, clamp);
     barrier();
-    if (PREFETCH == 1 || PREFETCH == 2) fetch_k(next(1));
-    if (PREFETCH == 1) fetch_v(next(1));
+    if (PREFETCH == 1 || PREFETCH == 2) fetch_k(next(1), clamp);
+    if (PREFETCH == 1) fetch_v(next(1), clamp);
   }
   // The branch keeps the loads here. Without it the driver moves them into the middle of the tile, where registers are free, and their
   // latency is waited for.
-  if (PREFETCH >= 4) { if (is_next()) { fetch_k(next(1)); fetch_v(next(1)); } }
+  if (PREFETCH >= 4) { if (is_next()) { fetch_k(next(1), clamp); fetch_v(next(1), clamp); } }
   attend(masked, late);
   if (TWO_TILES) {
     at = TILE - at;
-    if (PREFETCH == 4) { store_k(); store_v(); }
+    if (PREFETCH == 4) { store_k(); store_v(next(1), clamp); }
     barrier();
   }
 }
@@ -189,35 +201,45 @@ bool some_grew() {
 // The first tiles on their way into shared memory.
 void fetch_first(bool any) {
   if (any) {
-    if (PREFETCH != 0) fetch_k(j);
-    if (PREFETCH != 0 && PREFETCH != 2) fetch_v(j);
+    if (PREFETCH != 0) fetch_k(j, true);
+    if (PREFETCH != 0 && PREFETCH != 2) fetch_v(j, true);
   }
 }
 void store_first(bool any) {
   if (TWO_TILES) {
     barrier();
-    store_k(); store_v();
-    if (PREFETCH == 3 && any) { fetch_k(next(1)); fetch_v(next(1)); }
+    store_k(); store_v(j, true);
+    if (PREFETCH == 3 && any) { fetch_k(next(1), true); fetch_v(next(1), true); }
     barrier();
   }
 }
 
-// The loop without masks and without a look at each chunk; true if all must be done anew.
-bool late_loop() {
+// REPEAT: the tiles that the loop before would fetch the last one in. S is of the last chunk then, and so it is not kept from before.
+void rest() {
+  if (j < end) {
+    [[dont_unroll]] do { tile(false, IS_LATE, true); advance(); } while (j < end);
+  } else [[unroll]] for (uint x = 0; x < RM * NS; ++x) S[x] = ACC(0.0);
+}
+
+// The loop without masks and without a look at each chunk.
+void late_loop() {
   if (tid == 0) grew = 0;
   fits = true;
   [[unroll]] for (uint x = 0; x < RM * SLOTS; ++x) before[x] = 0.0;
   late_first = j;
-  if (LATE == 2 && j < full) {
-    if (!TWO_TILES) { barrier(); if (PREFETCH == 0) fetch_k(j); store_k(); barrier(); }
+  if (LATE == 2 && j < (REPEAT ? end : full)) {
+    if (!TWO_TILES) { barrier(); if (PREFETCH == 0) fetch_k(j, true); store_k(); barrier(); }
     scores(0);
     if (SCORED) score_pairs(0);
     first_references();
   }
   [[dont_unroll]] for (; j < full; advance()) {
-    tile(false, true);
-    if (j % LATE_TILES == LATE_TILES - 1) { look_at_sums(); if (some_grew()) break; }
+    tile(false, true, !REPEAT);
+    if (j % LATE_TILES == LATE_TILES - 1) { look_at_sums(); if (some_grew()) { if (REPEAT) j = end; break; } }
   }
+}
+// Whether all must be done anew.
+bool late_is_wrong() {
   look_at_sums();
   [[unroll]] for (uint x = 0; x < RM * SLOTS; ++x) l[x] = before[x];
   return some_grew();
@@ -266,11 +288,13 @@ void main() {
   first = keys.begin; end = keys.end;
   whole = max(first, min(keys.whole_begin, end));
   full = MASKS ? min(keys.whole_end, end) : end;
+  if (REPEAT) full = min(end, max(key_count() / BC, AHEAD) - AHEAD);
 #ifdef KEY_PARTS
   part_rows = part * statistics_rows(groups / blocks * (PACK ? group() : 1));
 #endif
   own_places();
   last_tile = end - 1;
+  if (REPEAT) repeats = end > first ? max(end * BC, key_count()) - key_count() : 0;
   if (BLOCK_MASK) take_blocks(b, q_head, i * BR);
   begin_walk();
   at = 0;
@@ -288,19 +312,21 @@ void main() {
   store_first(any);
   // The driver merges two phases of one loop, which puts the mask code into the main loop; two loops it leaves alone.
   if (BLOCK_CLASSES) {
-    [[dont_unroll]] for (; n0 < end; advance()) { asked = !is_whole_block(j); tile(true, false); }
-    [[dont_unroll]] for (; n0 < last; advance()) tile(false, false);
+    [[dont_unroll]] for (; n0 < end; advance()) { asked = !is_whole_block(j); tile(true, false, true); }
+    [[dont_unroll]] for (; n0 < last; advance()) tile(false, false, true);
   } else {
-    if (LOWER_BOUND) [[dont_unroll]] for (; j < whole; advance()) tile(true, false);
+    if (LOWER_BOUND) [[dont_unroll]] for (; j < whole; advance()) tile(true, false, true);
+    if (IS_LATE) late_loop(); else [[dont_unroll]] for (; j < full; advance()) tile(false, false, !REPEAT);
+    if (REPEAT) rest();
     if (IS_LATE) {
-      if (late_loop()) {   // anew, all of it in the loop that follows
+      if (late_is_wrong()) {   // anew, all of it in the loop that follows
         nothing_seen();
         j = first; at = 0;
         fetch_first(true);
         store_first(true);
       }
-    } else [[dont_unroll]] for (; j < full; advance()) tile(false, false);
-    if (MASKS || IS_LATE) [[dont_unroll]] for (; j < end; advance()) tile(MASKS, false);
+    }
+    if (MASKS || IS_LATE) [[dont_unroll]] for (; j < end; advance()) tile(MASKS, false, true);
   }
 
   if (MAX_LOGIT) add_logits(PACK ? query_count() * group() : query_count());

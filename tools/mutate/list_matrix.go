@@ -127,6 +127,30 @@ var matrixMutants = []Mutant{
 		Kill:   []Killer{in("./flash", "TestMatrixLate")},
 	},
 	{
+		ID: "matrix-repeat-values", File: "shaders/include/matrix_staging.glsl", Modules: "matrix_forward.f16",
+		Old: "if (j * BC + x / VU >= key_count()) vr[u]", New: "if (j * BC + x / VU > key_count()) vr[u]",
+		Breaks: "the first key that a tile lacks has the last one's value",
+		Kill:   []Killer{in("./flash", "TestMatrixRepeats")},
+	},
+	{
+		ID: "matrix-repeat-sum", File: matrixRows, Modules: "matrix_forward.f16",
+		Old: "fma(-float(repeats), last_weight", New: "fma(-float(repeats - 1), last_weight",
+		Breaks: "sums of rows keep the weight of a key that is there twice",
+		Kill:   []Killer{in("./flash", "TestMatrixRepeats")},
+	},
+	{
+		ID: "matrix-repeat-ahead", File: matrixForward, Modules: "matrix_forward.f16",
+		Old: "full = min(end, max(key_count() / BC, AHEAD) - AHEAD);", New: "full = min(end, key_count() / BC);",
+		Breaks: "the loop that clamps no key fetches the tile that keys end within",
+		Kill:   []Killer{in("./flash", "TestMatrixRepeats")},
+	},
+	{
+		ID: "matrix-repeat-rows", File: matrixRows, Modules: "matrix_forward.f16",
+		Old: "    if (REPEAT && QUERY_LENGTHS) leave_out_rows();\n", New: "",
+		Breaks: "rows beyond an entry's last query get the mean of all values",
+		Kill:   []Killer{in("./flash", "TestMatrixRepeatsOfLengths")},
+	},
+	{
 		ID: "matrix-rescale-skipped", File: matrixSoftmax, Modules: "matrix_forward.f16",
 		Old: "if (sums_grew()) {", New: "if (false) {",
 		Breaks: "the reference of a row never follows its maximum",
@@ -229,13 +253,13 @@ var matrixMutants = []Mutant{
 	},
 	{
 		ID: "matrix-next-tile", File: matrixForward, Modules: "matrix_forward.f16",
-		Old: "fetch_k(next(2)); fetch_v(next(2));", New: "fetch_k(next(2)); fetch_v(next(1));",
+		Old: "fetch_k(next(2), clamp); fetch_v(next(2), clamp);", New: "fetch_k(next(2), clamp); fetch_v(next(1), clamp);",
 		Breaks: "with two tiles in shared memory values are those of the tile before",
 		Kill:   []Killer{matrixTiles},
 	},
 	{
 		ID: "matrix-barrier", File: matrixForward, Modules: "matrix_forward.f16",
-		Old: "    store_v();\n    barrier();\n", New: "    store_v();\n",
+		Old: "    store_v(j, clamp);\n    barrier();\n", New: "    store_v(j, clamp);\n",
 		Breaks: "a staged tile is read before all of it is written",
 		Kill:   []Killer{matrixTiles},
 	},

@@ -19,7 +19,7 @@ var BlockSparse = &kernel.Kernel{
 		Can: attn.WithDropout | attn.WithPartsOfWholes | attn.WithBlocks | attn.OfScores | attn.WithSinks | attn.WithLengths |
 			attn.WithPacked | attn.WithMaxLogit,
 		Needs:       attn.WithBlocks,
-		Parameters:  tileRanges.And(headRanges, lateRange, kernel.IndirectRange),
+		Parameters:  tileRanges.And(headRanges, lateRange, repeatRange, kernel.IndirectRange),
 		Unsupported: kernel.MatrixLacks,
 		Reserved:    kernel.ReservedOnCPU,
 	},

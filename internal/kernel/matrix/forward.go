@@ -1,6 +1,8 @@
 package matrix
 
 import (
+	"slices"
+
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/internal/kernel/pass"
@@ -16,8 +18,8 @@ var Forward = &kernel.Kernel{
 		MostDim:        kernel.PlainDims,
 		Can: attn.WithDropout | attn.WithPartsOfWholes | attn.OfScores | attn.WithSinks | attn.WithLengths | attn.WithPacked |
 			attn.WithPages | attn.WithQuantised | attn.WithMaxLogit,
-		Parameters: tileRanges.And(headRanges, lateRange, kernel.IndirectRange, kernel.Parameters{kernel.DecodeParameter: kernel.OnOff,
-			keyTermsParameter: kernel.Between(0, 2)}),
+		Parameters: tileRanges.And(headRanges, lateRange, repeatRange, kernel.IndirectRange,
+			kernel.Parameters{kernel.DecodeParameter: kernel.OnOff, keyTermsParameter: kernel.Between(0, 2)}),
 		Reserved:    kernel.ReservedOnCPU,
 		Unsupported: kernel.MatrixLacks,
 	},
@@ -43,6 +45,10 @@ func fitForward(name, module string, operands attn.DType, e *kernel.Env, p *attn
 	}
 	if tile.Late > 0 && (!canBeLate(p, form) || tile.readsBiasAhead(p, &layout)) {
 		return nil, t.Bad("late", "form 3, block masks, the largest score and a bias that is read ahead look at each chunk: it must be 0")
+	}
+	if tile.Repeat && !canRepeat(p, form) {
+		return nil, t.Bad("repeat", "form 3, masks, dropout, caches, the largest score, and scores that are more than products of queries "+
+			"and keys, look at single keys: it must be 0")
 	}
 	return tile.fused(name, module, operands, p, &layout).Forward(e, p, t)
 }
@@ -72,7 +78,7 @@ func (t Tile) fused(name, module string, operands attn.DType, p *attn.Problem, l
 // moves is the model of what it does and moves.
 func (t *Tile) moves(name string, p *attn.Problem) traffic.Model {
 	w := traffic.QueriesOutside{Label: name, Rows: t.Rows(), Keys: t.BC, Packed: t.Pack, Parts: t.Parts,
-		Combine: kernel.CombineLabel(t.Parts), NoneUnseen: true, AheadAgain: !t.masks(p) || !t.Ragged(p)}
+		Combine: kernel.CombineLabel(t.Parts), NoneUnseen: true, AheadAgain: !t.masks(p) && !t.repeats(p) || !t.Ragged(p)}
 	switch t.Prefetch {
 	case 1:
 		w.KeysAhead, w.ValuesAhead = 1, 1
@@ -89,6 +95,9 @@ func (t *Tile) Constants(p *attn.Problem, l *kernel.FragmentLayout, v kernel.Var
 	c := t.constants(p, l, v)
 	if p.Cached() {
 		c["KEY_TERMS"] = t.KeyTerms * kernel.BoolInt(!t.WholeKeys)
+	}
+	if t.Terms == 0 && !p.Cached() && !t.Ahead {
+		c["REPEAT"] = kernel.BoolInt(t.repeats(p))
 	}
 	beside := kernel.PartsOrBlocks(p, t.Parts)
 	if p.Cached() && t.Parts == 1 { // builds for caches have no block masks
@@ -116,7 +125,7 @@ func (t *Tile) constants(p *attn.Problem, l *kernel.FragmentLayout, v kernel.Var
 // selfCheck is a small problem for the tile: two blocks of queries, the second ragged, some whole tiles of keys and, where the pipeline
 // takes it, a ragged one, the diagonal across them when causal.
 func (t *Tile) selfCheck(p *attn.Problem) attn.Problem {
-	small := smallForward(p, t.Rows(), t.BC, t.Fragment.M, t.Pack, t.masks(p))
+	small := smallForward(p, t.Rows(), t.BC, t.Fragment.M, t.Pack, t.masks(p) || t.repeats(p))
 	kernel.GrowForBlocks(&small, t.masks(p))
 	kernel.GrowForBias(&small, p)
 	if !t.Ragged(p) {
@@ -148,18 +157,21 @@ func smallForward(p *attn.Problem, rows, keys, fragment int, pack, masks bool) a
 }
 
 // ForwardCandidates are the rows that suit the device, whatever problem they are for, and some neighbours.
-func ForwardCandidates(c *kernel.Capabilities, _ *attn.Problem) []map[string]int {
-	return candidatesOf(c, "matrix_forward", false)
+func ForwardCandidates(c *kernel.Capabilities, p *attn.Problem) []map[string]int {
+	if !canRepeat(p, kernel.FormRegisters) {
+		return candidatesOf(c, "matrix_forward", "repeat")
+	}
+	return candidatesOf(c, "matrix_forward")
 }
 
 // candidatesOf are tunings for the rows of a kernel that suit the device, and for neighbours, with growth noticed in every way that a
-// kernel has.
-func candidatesOf(c *kernel.Capabilities, name string, keysOutside bool) []map[string]int {
+// kernel has, but without the numbers that are left out.
+func candidatesOf(c *kernel.Capabilities, name string, leftOut ...string) []map[string]int {
 	var out tunings
 	add := func(t Tile) {
 		values := tileFields.Values(&t)
-		if keysOutside {
-			delete(values, "late")
+		for _, number := range leftOut {
+			delete(values, number)
 		}
 		out.add(c, t.W, t.RM, values)
 	}
@@ -175,7 +187,7 @@ func candidatesOf(c *kernel.Capabilities, name string, keysOutside bool) []map[s
 			add(t)
 			t.MaxFirst = 1
 			add(t)
-			if t.Late = 2; !keysOutside {
+			if t.Late = 2; !slices.Contains(leftOut, "late") {
 				add(t)
 			}
 		}

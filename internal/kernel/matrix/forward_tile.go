@@ -30,6 +30,7 @@ type Tile struct {
 	KeepMasks     bool // the loop with masks stays even where no tile needs it: the driver then happens to spill less
 	Steps         bool // places of K and V by steps that all invocations share: fewer instructions, but some tiles run at half the pace
 	Whole         bool // where keys are whole tiles, none is clamped: pays at some head dimensions, costs at others
+	Repeat        bool // where keys end within a tile, its rest is the last key again and no score is masked (repeats)
 	Parts         int  // parts of the keys, each for workgroups of its own (parts.go); 0 and 1: all in one
 	Terms         int  // matrix_forward_split: numbers that an operand is the sum of; 0 in other kernels
 	Scaled        bool // matrix_forward_split: rows are scaled by powers of two
@@ -52,6 +53,7 @@ var tileFields = kernel.Fields[Tile]{
 	{Name: "keep_masks", Of: func(t *Tile) any { return &t.KeepMasks }, Open: true},
 	{Name: "steps", Constant: "STEPS", Of: func(t *Tile) any { return &t.Steps }},
 	{Name: "whole", Of: func(t *Tile) any { return &t.Whole }},
+	{Name: "repeat", Of: func(t *Tile) any { return &t.Repeat }},
 	{Name: "heads_together", Constant: "HEADS_TOGETHER", Of: func(t *Tile) any { return &t.HeadsTogether }, Open: true},
 }
 
@@ -185,11 +187,23 @@ func canBeLate(p *attn.Problem, form int) bool {
 
 // masks says whether any tile of keys needs the loop with masks; a pipeline without it has registers to spare.
 func (t *Tile) masks(p *attn.Problem) bool {
-	return t.KeepMasks || p.Masked() || p.Padded() || p.KeyLen%t.BC != 0
+	return t.KeepMasks || p.Masked() || t.endsWithin(p) && !t.repeats(p)
 }
 
-// Ragged says whether keys are clamped to the last one in tiles with masks.
-func (t *Tile) Ragged(p *attn.Problem) bool { return !t.Whole || p.Padded() || p.KeyLen%t.BC != 0 }
+// endsWithin says whether keys may end within a tile.
+func (t *Tile) endsWithin(p *attn.Problem) bool { return p.Padded() || p.KeyLen%t.BC != 0 }
+
+// canRepeat says whether the last key may stand for those that a tile lacks. Their weights are taken off the row's sum in the end: so every
+// row sees all keys, scores are a matter of a key's row alone, and lanes know whose weights they hold.
+func canRepeat(p *attn.Problem, form int) bool {
+	return form != kernel.FormShared && !p.Masked() && p.DropThreshold() == 0 && kernel.Bare(p)
+}
+
+// repeats says whether it does.
+func (t *Tile) repeats(p *attn.Problem) bool { return t.Repeat && !t.KeepMasks && t.endsWithin(p) }
+
+// Ragged says whether keys are clamped to the last one in tiles with masks, or that repeat it.
+func (t *Tile) Ragged(p *attn.Problem) bool { return !t.Whole || t.endsWithin(p) }
 
 // Check gives the rule that a tile breaks on a device, "" when it breaks none.
 func (t *Tile) Check(d, dv int, c *kernel.Capabilities) string {
@@ -271,7 +285,7 @@ func firstTile(rows []*tiles.Row, c *kernel.Capabilities, p *attn.Problem, t *ke
 			return tile, nil
 		}
 	}
-	for name := range numberRanges.And(headRanges, lateRange) {
+	for name := range numberRanges.And(headRanges, lateRange, repeatRange) {
 		if _, given := t.Given[name]; given {
 			return Tile{}, t.NoTile(why)
 		}
@@ -307,6 +321,7 @@ func (t *Tile) cut(p *attn.Problem, s kernel.Fragment, form int) {
 	if !canBeLate(p, form) {
 		t.Late = 0
 	}
+	t.Repeat = t.Repeat && t.Terms == 0 && !t.KeysOutside && canRepeat(p, form)
 	if t.QReg == 0 {
 		t.QReg = attn.CeilDiv(p.HeadDim, s.K)
 	}
@@ -483,5 +498,8 @@ func (t *Tile) override(o *kernel.Tuning) {
 		return
 	}
 	tileFields.Take(t, o, "", "late", "heads_together")
+	if t.Terms == 0 {
+		tileFields.Take(t, o, "", "repeat")
+	}
 	cutFields.Take(t, o, "")
 }
