@@ -31,7 +31,8 @@ func TestMatrixRescalesInTime(t *testing.T) {
 }
 
 // TestMatrixLate: with late=1 growth is looked for behind the loop without masks, which then runs again with a look at each chunk. Here
-// scores grow in the first tiles, in the last, past the tiles after which sums are looked at, or nowhere; in every way of fetching.
+// scores grow in the first tiles, in the last, past the tiles after which sums are looked at, or nowhere; in every way of fetching, with
+// weights summed by lanes and by products.
 func TestMatrixLate(t *testing.T) {
 	d := matrixDevice(t)
 	f := matrixFragment(d)
@@ -48,6 +49,11 @@ func TestMatrixLate(t *testing.T) {
 		{Problem{KeyLen: 9 * step, Causal: CausalTopLeft, QueryLen: 9 * step},
 			map[string]int{"prefetch": 4, "max_first": 1, "steps": 1, "form": kernel.FormRows}},
 		{Problem{KeyLen: 9 * step}, map[string]int{"prefetch": 5, "max_first": 1, "steps": 1}},
+		{Problem{KeyLen: 132 * step}, map[string]int{"prefetch": 3, "max_first": 1, "pipe": 1, "bc": 4, "ck": 2,
+			"sums": 1, "look_apart": 1}},
+		{Problem{KeyLen: 67*step - 3, Causal: CausalBottomRight}, map[string]int{"prefetch": 4, "bc": 2, "ck": 2, "sums": 1}},
+		{Problem{KeyLen: 7 * step}, map[string]int{"prefetch": 1, "max_first": 1, "form": kernel.FormRows, "sums": 1}},
+		{Problem{KeyLen: 67 * step}, map[string]int{"prefetch": 5, "max_first": 1, "steps": 1, "look_apart": 1}},
 	} {
 		p := test.p
 		p.Batch, p.Heads, p.HeadDim, p.DType, p.Scale = 1, 2, 8, F16, math.Ln2
@@ -62,6 +68,8 @@ func TestMatrixLate(t *testing.T) {
 			maps.Copy(tuning, test.tuning)
 			plan := mustPlan(t, d, p, WithTier(TierMatrix), WithTuning(forwardTile(t, d, Flash, p, tuning)))
 			require.Equal(t, tuning["late"], plan.ForwardInfo().Tuning["late"])
+			require.Equal(t, tuning["sums"], plan.ForwardInfo().Tuning["sums"])
+			require.Equal(t, tuning["look_apart"], plan.ForwardInfo().Tuning["look_apart"])
 			testRescaling(t, d, plan, step, 0, 0.1, 4, 17)
 			require.NoError(t, plan.Close())
 		})
@@ -134,5 +142,21 @@ func TestLateRefused(t *testing.T) {
 		_, err := d.Plan(x.p, append(opts, WithTuning(tuning))...)
 		require.ErrorIs(t, err, ErrArgument, name)
 		require.ErrorContains(t, err, "late", name)
+	}
+}
+
+// TestSumsRefused: sums by products without the loop they are for are a named error where they are asked for.
+func TestSumsRefused(t *testing.T) {
+	d := matrixDevice(t)
+	base := Problem{Batch: 1, Heads: 2, QueryLen: 64, KeyLen: 64, HeadDim: 8, DType: F16}
+	dropped := base
+	dropped.Dropout = 0.25
+	for name, x := range map[string]struct {
+		p    Problem
+		late int
+	}{"a look at each chunk": {base, 0}, "dropout": {dropped, 1}} {
+		_, err := d.Plan(x.p, WithTier(TierMatrix), WithTuning(map[string]int{"late": x.late, "sums": 1}))
+		require.ErrorIs(t, err, ErrArgument, name)
+		require.ErrorContains(t, err, "sums", name)
 	}
 }

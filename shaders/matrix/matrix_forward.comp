@@ -22,7 +22,8 @@
 // LATE looks at no chunk of the loop without masks: a row's reference is the maximum of its first chunk there, scores may grow by 18 (in
 // log 2) beyond that, and every 32 tiles the sums tell whether a weight may have passed the largest fp16. If one did, the workgroup
 // begins anew, in a loop that looks at each chunk: right for every input, and slower, up to twice the time, for scores that grow so much.
-// Without the look the driver is free to put one chunk's exponentials beside another's products.
+// Without the look the driver is free to put one chunk's exponentials beside another's products. With SUMS weights are summed there by
+// products with ones, since the number of instructions bounds the loop and a narrow product is one for many additions.
 //
 // K and V are staged in shared memory 16 bytes at a time, rows padded to an odd pitch in 16-byte units (no bank conflicts). Keys before
 // the diagonal run in a loop without mask code. With a causal mask the longest query blocks go first, HEADS_TOGETHER heads at a time (long
@@ -54,6 +55,9 @@
 //  16 PIPE        1: the next chunk's scores are asked for before this chunk's weighted sum
 //  17 MAX_FIRST   18 PACK   19 HEADS_TOGETHER
 // 117 LATE        1: references from the loop's first chunk; 2: from its scores, made once more before the loop
+// 118 SUMS        1: LATE's loop sums weights by products with ones (no dropout), of fragments FM x SUM_N x FK (119), whose
+//                 accumulators' components have the slots SLOT_OF_SUM (120), a nibble each
+// 121 LOOK_APART  1: LATE looks at sums in a loop around the one over tiles
 //  20 K_PITCH >= odd(ceil(D/FK) FK/8), 21 V_PITCH >= odd(ceil(DV/FN) FN/8)      (FK and FN are multiples of 8)
 //  22 KV_LEN      >= (PREFETCH = 3 or 4 ? 2 : 1) BC (K_PITCH + V_PITCH) and >= W FM odd(PATCH), in 16 bytes
 //  23 Q_REG       slices of Q, FK wide, that stay in registers (>= 1); the rest in shared memory
@@ -175,6 +179,11 @@ void tile(bool masked, bool late) {
 float before[RM * SLOTS];
 bool fits;
 void look_at_sums() {
+  if (SUMS) {   // those of whole rows; an operand is finite as long as they are below the limit, however weights are rounded
+    [[unroll]] for (uint r = 0; r < RM; ++r) [[unroll]] for (uint e = 0; e < row_sums[0].length(); ++e)
+      fits = fits && row_sums[r][e] < LATE_LIMIT;
+    return;
+  }
   [[unroll]] for (uint x = 0; x < RM * SLOTS; ++x) {
     fits = fits && l[x] <= LATE_LIMIT;   // not of NaN
     before[x] += l[x]; l[x] = 0.0;
@@ -207,6 +216,7 @@ bool late_loop() {
   if (tid == 0) grew = 0;
   fits = true;
   [[unroll]] for (uint x = 0; x < RM * SLOTS; ++x) before[x] = 0.0;
+  if (SUMS) [[unroll]] for (uint r = 0; r < RM; ++r) row_sums[r] = SUM(0.0);
   late_first = j;
   if (LATE == 2 && j < full) {
     if (!TWO_TILES) { barrier(); if (PREFETCH == 0) fetch_k(j); store_k(); barrier(); }
@@ -214,12 +224,25 @@ bool late_loop() {
     if (SCORED) score_pairs(0);
     first_references();
   }
-  [[dont_unroll]] for (; j < full; advance()) {
+  if (LOOK_APART) {   // the loop over tiles then moves nothing of what a look changes
+    bool again = false;
+    [[dont_unroll]] while (!again && j < full) {
+      const uint stop = min(full, j + LATE_TILES);
+      [[dont_unroll]] for (; j < stop; advance()) tile(false, true);
+      look_at_sums();
+      again = some_grew();
+    }
+  } else [[dont_unroll]] for (; j < full; advance()) {
     tile(false, true);
     if (j % LATE_TILES == LATE_TILES - 1) { look_at_sums(); if (some_grew()) break; }
   }
   look_at_sums();
-  [[unroll]] for (uint x = 0; x < RM * SLOTS; ++x) l[x] = before[x];
+  if (SUMS) {   // the lanes of a row share its sum, since l is a lane's part elsewhere
+    float share = P_UNIT;
+    [[unroll]] for (uint b = 0; b < 7; ++b) if (WEIGHT(COL_LANE, b) != 0u) share *= 0.5;
+    [[unroll]] for (uint r = 0; r < RM; ++r) [[unroll]] for (uint e = 0; e < row_sums[0].length(); ++e)
+      l[r * SLOTS + (SLOT_OF_SUM >> 4 * e & 15u)] = row_sums[r][e] * share;
+  } else [[unroll]] for (uint x = 0; x < RM * SLOTS; ++x) l[x] = before[x];
   return some_grew();
 }
 

@@ -115,6 +115,19 @@ var matrixMutants = []Mutant{
 		Kill:   []Killer{in("./flash", "TestMatrixLate")},
 	},
 	{
+		ID: "matrix-sums-look", File: matrixForward, Modules: "matrix_forward.f16",
+		Old: "fits = fits && row_sums[r][e] < LATE_LIMIT;", New: "fits = fits && row_sums[r][e] < LATE_LIMIT || RM > 0;",
+		Breaks: "sums by products are not looked at",
+		Kill:   []Killer{in("./flash", "TestMatrixLate")},
+	},
+	{
+		ID: "matrix-sums-chunk", File: matrixSoftmax, Modules: "matrix_forward.f16",
+		Old:    "n < NP; ++n) [[unroll]] for (uint r = 0; r < RM; ++r)\n    row_sums",
+		New:    "n < 1; ++n) [[unroll]] for (uint r = 0; r < RM; ++r)\n    row_sums",
+		Breaks: "of a chunk's operands one is summed by products",
+		Kill:   []Killer{in("./flash", "TestMatrixLate")},
+	},
+	{
 		ID: "matrix-late-references", File: matrixSoftmax, Modules: "matrix_forward.f16",
 		Old: "m[x] = m[x] == NONE ? y : m[x];", New: "m[x] = y;",
 		Breaks: "rows that saw keys in masked tiles before get another reference, and what they have summed is not rescaled",

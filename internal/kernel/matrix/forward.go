@@ -1,6 +1,10 @@
 package matrix
 
 import (
+	"cmp"
+	"fmt"
+	"slices"
+
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/internal/kernel/pass"
@@ -44,7 +48,48 @@ func fitForward(name, module string, operands attn.DType, e *kernel.Env, p *attn
 	if tile.Late > 0 && (!canBeLate(p, form) || tile.readsBiasAhead(p, &layout)) {
 		return nil, t.Bad("late", "form 3, block masks, the largest score and a bias that is read ahead look at each chunk: it must be 0")
 	}
+	if why, err := tile.findSums(e, operands, &layout); err != nil {
+		return nil, err
+	} else if why != "" {
+		if t.Get("sums", 0) != 0 {
+			return nil, t.Bad("sums", "%s: it must be 0", why)
+		}
+		tile.Sums = false
+	}
 	return tile.fused(name, module, operands, p, &layout).Forward(e, p, t)
+}
+
+// findSums takes the narrowest fragments by which weights can be summed, if the tile wants that, or says why it cannot be. Rows of their
+// accumulators must lie in the lanes where those of scores do.
+func (t *Tile) findSums(e *kernel.Env, operands attn.DType, scores *kernel.FragmentLayout) (why string, err error) {
+	const most = 8 // components that the shader has slots for
+	switch {
+	case !t.Sums:
+		return "", nil
+	case t.Late == 0:
+		return "weights are summed by products in the loop of late alone", nil
+	case t.Drop || t.Terms > 0:
+		return "what dropout leaves, or terms, are not the weights that are summed", nil
+	}
+	narrow := t.Fragment
+	for _, f := range e.Caps.Fragments(operands) {
+		if f.M == narrow.M && f.K == narrow.K && f.N < narrow.N {
+			narrow = f
+		}
+	}
+	l := *scores
+	if narrow != t.Fragment {
+		if l, err = e.Layout(operands, narrow); err != nil {
+			return "", err
+		}
+	}
+	if l.Form == kernel.FormShared || len(l.SlotOfComp) > most || !slices.Equal(l.RowLane, scores.RowLane) ||
+		!slices.Equal(l.RowOfSlot, scores.RowOfSlot) {
+		return fmt.Sprintf("rows of %v fragments do not lie as those of %v do", narrow, t.Fragment), nil
+	}
+	t.SumColumns = narrow.N
+	t.SlotOfSum, _ = kernel.Nibbles(l.SlotOfComp)
+	return "", nil
 }
 
 // buffers are the names of shaders/include/matrix_types.glsl.
@@ -103,6 +148,7 @@ func (t *Tile) constants(p *attn.Problem, l *kernel.FragmentLayout, v kernel.Var
 	c := kernel.Constants{"WG": t.Threads(), "BR": t.Rows(), "FM": f.M, "FN": f.N, "FK": f.K, "SG": f.Lanes, "FORM": t.Form,
 		"K_PITCH": sh.KPitch, "V_PITCH": sh.VPitch, "KV_LEN": sh.Kv, "Q_PITCH": sh.QPitch, "Q_LEN": sh.Q, "X_LEN": sh.X, "H_LEN": sh.H,
 		"PATCH": sh.Patch, "MASKS": kernel.BoolInt(t.masks(p)), "DROPOUT": kernel.BoolInt(t.Drop), "DROP_LEN": sh.Drop,
+		"SUM_N": cmp.Or(t.SumColumns, f.N), "SLOT_OF_SUM": t.SlotOfSum,
 		"BY_LANE":    kernel.BoolInt(t.Drop && l.ColumnsOfDraws(t.Form) && kernel.SharesDraws(t.BC)),
 		"RAGGED":     kernel.BoolInt(t.Ragged(p)),
 		"BIAS_PAIRS": kernel.BoolInt(v.Aligned && !t.Ahead && l.PairsOfBias(p, t.Form))}
@@ -160,6 +206,8 @@ func candidatesOf(c *kernel.Capabilities, name string, keysOutside bool) []map[s
 		values := tileFields.Values(&t)
 		if keysOutside {
 			delete(values, "late")
+			delete(values, "sums")
+			delete(values, "look_apart")
 		}
 		out.add(c, t.W, t.RM, values)
 	}
@@ -176,6 +224,8 @@ func candidatesOf(c *kernel.Capabilities, name string, keysOutside bool) []map[s
 			t.MaxFirst = 1
 			add(t)
 			if t.Late = 2; !keysOutside {
+				add(t)
+				t.Sums, t.LookApart = true, true
 				add(t)
 			}
 		}

@@ -22,6 +22,8 @@ type Tile struct {
 	Pipe          int  // 1: the next chunk's scores before this chunk's weighted sum
 	MaxFirst      int  // 1: growth is noticed by the lane's maximum, else by its sum
 	Late          int  // 1, 2: growth is looked for behind the loop without masks; references are from its first chunk, or before it
+	Sums          bool // with Late: weights are summed by products with ones
+	LookApart     bool // with Late: sums are looked at in a loop around the one over tiles
 	QReg          int  // slices of Q in registers, the rest in shared memory
 	HeadsTogether int  // heads whose blocks of one place follow one another
 	Pack          bool // the query heads of a key head share a tile
@@ -35,6 +37,8 @@ type Tile struct {
 	Scaled        bool // matrix_forward_split: rows are scaled by powers of two
 	Ahead         bool // the bias is read eight elements of a row at a time and ahead, where tensors lie so (readsBiasAhead)
 	KeyTerms      int  // elements that a key of a cache is the sum of: 2 of blocks with a least number, 1 elsewhere; 0 of tensors
+	SumColumns    int  // of the fragments that sum weights, with Sums
+	SlotOfSum     int  // and the slots of their accumulators' components, a nibble each
 	WholeKeys     bool // keys of blocks are staged as whole numbers, and products multiplied by their scales
 }
 
@@ -48,6 +52,8 @@ var tileFields = kernel.Fields[Tile]{
 	{Name: "pipe", Constant: "PIPE", Of: func(t *Tile) any { return &t.Pipe }},
 	{Name: "max_first", Constant: "MAX_FIRST", Of: func(t *Tile) any { return &t.MaxFirst }},
 	{Name: "late", Constant: "LATE", Of: func(t *Tile) any { return &t.Late }},
+	{Name: "sums", Constant: "SUMS", Of: func(t *Tile) any { return &t.Sums }},
+	{Name: "look_apart", Constant: "LOOK_APART", Of: func(t *Tile) any { return &t.LookApart }},
 	{Name: "q_reg", Constant: "Q_REG", Of: func(t *Tile) any { return &t.QReg }, Open: true},
 	{Name: "keep_masks", Of: func(t *Tile) any { return &t.KeepMasks }, Open: true},
 	{Name: "steps", Constant: "STEPS", Of: func(t *Tile) any { return &t.Steps }},
@@ -305,7 +311,7 @@ func (t *Tile) cut(p *attn.Problem, s kernel.Fragment, form int) {
 	t.CK = attn.CeilDiv(t.CK, whole) * whole
 	t.BC = attn.CeilDiv(t.BC, t.CK) * t.CK
 	if !canBeLate(p, form) {
-		t.Late = 0
+		t.Late, t.Sums, t.LookApart = 0, false, false
 	}
 	if t.QReg == 0 {
 		t.QReg = attn.CeilDiv(p.HeadDim, s.K)
@@ -482,6 +488,6 @@ func (t *Tile) override(o *kernel.Tuning) {
 	if t.KeysOutside { // a workgroup is a head
 		return
 	}
-	tileFields.Take(t, o, "", "late", "heads_together")
+	tileFields.Take(t, o, "", "late", "sums", "look_apart", "heads_together")
 	cutFields.Take(t, o, "")
 }
