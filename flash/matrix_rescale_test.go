@@ -149,12 +149,13 @@ func TestLateRefused(t *testing.T) {
 func TestSumsRefused(t *testing.T) {
 	d := matrixDevice(t)
 	base := Problem{Batch: 1, Heads: 2, QueryLen: 64, KeyLen: 64, HeadDim: 8, DType: F16}
-	dropped := base
+	dropped, window := base, base
 	dropped.Dropout = 0.25
+	window.Window = SlidingWindow(13, -1)
 	for name, x := range map[string]struct {
 		p    Problem
 		late int
-	}{"a look at each chunk": {base, 0}, "dropout": {dropped, 1}} {
+	}{"a look at each chunk": {base, 0}, "dropout": {dropped, 1}, "a window": {window, 1}} {
 		_, err := d.Plan(x.p, WithTier(TierMatrix), WithTuning(map[string]int{"late": x.late, "sums": 1}))
 		require.ErrorIs(t, err, ErrArgument, name)
 		require.ErrorContains(t, err, "sums", name)

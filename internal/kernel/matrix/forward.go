@@ -48,7 +48,7 @@ func fitForward(name, module string, operands attn.DType, e *kernel.Env, p *attn
 	if tile.Late > 0 && (!canBeLate(p, form) || tile.readsBiasAhead(p, &layout)) {
 		return nil, t.Bad("late", "form 3, block masks, the largest score and a bias that is read ahead look at each chunk: it must be 0")
 	}
-	if why, err := tile.findSums(e, operands, &layout); err != nil {
+	if why, err := tile.findSums(e, p, operands, &layout); err != nil {
 		return nil, err
 	} else if why != "" {
 		if t.Get("sums", 0) != 0 {
@@ -61,7 +61,7 @@ func fitForward(name, module string, operands attn.DType, e *kernel.Env, p *attn
 
 // findSums takes the narrowest fragments by which weights can be summed, if the tile wants that, or says why it cannot be. Rows of their
 // accumulators must lie in the lanes where those of scores do.
-func (t *Tile) findSums(e *kernel.Env, operands attn.DType, scores *kernel.FragmentLayout) (why string, err error) {
+func (t *Tile) findSums(e *kernel.Env, p *attn.Problem, operands attn.DType, scores *kernel.FragmentLayout) (why string, err error) {
 	const most = 8 // components that the shader has slots for
 	switch {
 	case !t.Sums:
@@ -70,6 +70,8 @@ func (t *Tile) findSums(e *kernel.Env, operands attn.DType, scores *kernel.Fragm
 		return "weights are summed by products in the loop of late alone", nil
 	case t.Drop || t.Terms > 0:
 		return "what dropout leaves, or terms, are not the weights that are summed", nil
+	case p.Mask().Low > -attn.Unbounded: // the loop's sums take the place of what there is
+		return "lanes have summed the tiles at the beginning of a window before the loop", nil
 	}
 	narrow := t.Fragment
 	for _, f := range e.Caps.Fragments(operands) {
