@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/vkattn/vkattn/flash/score"
 	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/internal/ref"
 	"github.com/vkattn/vkattn/internal/vktest"
@@ -68,6 +69,61 @@ func TestMatrixLate(t *testing.T) {
 	}
 }
 
+// TestMatrixLateTurned: with late=3 the tiles that go first are those of the diagonal or, of functions without a mask, of a block's own
+// positions; rows get their references there. Scores fall, so that the first keys are the largest, or grow, in every way of fetching.
+func TestMatrixLateTurned(t *testing.T) {
+	d := matrixDevice(t)
+	f := matrixFragment(d)
+	step := stepOf(f)
+	alibi := score.ALiBi([]float32{0.4, 0.02})
+	length := score.ConstInt(8 * step)
+	documents := madeMask(t, score.Query().Div(length).Equal(score.Key().Div(length)))
+	tiles := Blocks{Queries: 4 * step, Keys: 2 * step}
+	for _, test := range []struct {
+		name   string
+		p      Problem
+		tuning map[string]int
+	}{
+		{"causal", Problem{KeyLen: 7*step - 3, Causal: CausalBottomRight}, map[string]int{"prefetch": 0, "max_first": 1, "bc": 2}},
+		{"rows without keys", Problem{KeyLen: 3 * step, QueryLen: 5*step + 1, Causal: CausalBottomRight},
+			map[string]int{"prefetch": 1, "max_first": 1}},
+		{"rows that see all", Problem{KeyLen: 3 * step, QueryLen: 9 * step, Causal: CausalTopLeft},
+			map[string]int{"prefetch": 2, "max_first": 1}},
+		{"a row ends with a tile", Problem{KeyLen: 9*step - 1, QueryLen: 4 * step, Causal: CausalBottomRight},
+			map[string]int{"prefetch": 3, "max_first": 1, "form": kernel.FormRows}},
+		{"window", Problem{KeyLen: 12 * step, QueryLen: 12 * step, Causal: CausalBottomRight, Window: SlidingWindow(5*step, -1)},
+			map[string]int{"prefetch": 4, "max_first": 1, "steps": 1, "pipe": 1}},
+		{"window, narrow", Problem{KeyLen: 6 * step, QueryLen: 6 * step, Window: SlidingWindow(step/2, 2)},
+			map[string]int{"prefetch": 3, "max_first": 1}},
+		{"many tiles", Problem{KeyLen: 130 * step}, map[string]int{"prefetch": 5, "max_first": 1, "steps": 1}},
+		{"alibi", Problem{KeyLen: 10 * step, QueryLen: 10 * step, ScoreFunction: alibi}, map[string]int{"prefetch": 4, "max_first": 1}},
+		{"alibi, causal", Problem{KeyLen: 8*step + 1, Causal: CausalBottomRight, ScoreFunction: alibi},
+			map[string]int{"prefetch": 1, "max_first": 0}},
+		{"softcap, in parts", Problem{KeyLen: 12 * step, ScoreFunction: score.Softcap(50)},
+			map[string]int{"prefetch": 1, "max_first": 1, "parts": 3}},
+		{"causal, in parts", Problem{KeyLen: 9 * step, QueryLen: 5 * step, Causal: CausalBottomRight},
+			map[string]int{"prefetch": 2, "max_first": 1, "parts": 3}},
+		{"documents", Problem{KeyLen: 16 * step, QueryLen: 16 * step, Causal: CausalTopLeft, MaskFunction: documents, MaskBlocks: tiles},
+			map[string]int{"prefetch": 4, "max_first": 1, "steps": 1}},
+		{"documents, no edges", Problem{KeyLen: 16 * step, QueryLen: 16 * step, MaskFunction: documents, MaskBlocks: tiles},
+			map[string]int{"prefetch": 1, "max_first": 1}},
+	} {
+		p := test.p
+		p.Batch, p.Heads, p.HeadDim, p.DType, p.Scale = 1, 2, 8, F16, math.Ln2
+		if p.QueryLen == 0 {
+			p.QueryLen = 2*f.M + 3
+		}
+		t.Run(test.name, func(t *testing.T) {
+			tuning := map[string]int{"w": 2, "rm": 1, "bc": 1, "ck": 1, "late": 3}
+			maps.Copy(tuning, test.tuning)
+			plan := mustPlan(t, d, p, WithTier(TierMatrix), WithTuning(forwardTile(t, d, Flash, p, tuning)))
+			require.Equal(t, 3, plan.ForwardInfo().Tuning["late"])
+			testRescaling(t, d, plan, step, -17, -4, -0.1, 4)
+			require.NoError(t, plan.Close())
+		})
+	}
+}
+
 // testRescaling runs a plan on scores that grow so much, in log 2, from one step of keys to the next, and checks the outputs. The plan's
 // scale is ln 2.
 func testRescaling(t *testing.T, d *Device, plan *Plan, step int, growths ...float32) {
@@ -84,8 +140,15 @@ func testRescaling(t *testing.T, d *Device, plan *Plan, step int, growths ...flo
 			for j := range p.KeyLen {
 				s.k[j*p.HeadDim] = growth * float32(j/step)
 			}
+			s.in.Score, s.in.Sees = p.ScoreFunction, p.MaskFunction
 			s.answer(t)
 			f := s.tensors(t, d, plainly(t, d))
+			if !p.MaskFunction.Everything() {
+				m, err := d.NewMaskBlocks(bg, p)
+				require.NoError(t, err)
+				defer m.Close()
+				f.MaskBlocks = m
+			}
 			require.NoError(t, plan.Forward(bg, f))
 			s.check(t, plan, f)
 		})

@@ -155,6 +155,19 @@ void first_references() {
   }
 }
 
+// LATE 3: references become the logarithms of what rows have summed so far, and O and l follow. Rows that have seen nothing keep theirs.
+void settle_references() {
+  [[unroll]] for (uint r = 0; r < RM; ++r) {
+    float shrink[SLOTS];
+    [[unroll]] for (uint s = 0; s < SLOTS; ++s) {
+      const uint x = r * SLOTS + s;
+      const float all_weights = row_sum(l[x]), y = all_weights == 0.0 ? m[x] : m[x] + log2(all_weights);
+      shrink[s] = exp2(m[x] - y); m[x] = y; l[x] *= shrink[s];
+    }
+    [[unroll]] for (uint d = 0; d < VF; ++d) [[unroll]] for (uint e = 0; e < O[0].length(); ++e) O[r * VF + d][e] *= shrink[SLOT_OF(e)];
+  }
+}
+
 #ifndef SPLIT
 // Form 1: accumulator components to operand components.
 void to_operand() {

@@ -23,6 +23,9 @@
 // log 2) beyond that, and every 32 tiles the sums tell whether a weight may have passed the largest fp16. If one did, the workgroup
 // begins anew, in a loop that looks at each chunk: right for every input, and slower, up to twice the time, for scores that grow so much.
 // Without the look the driver is free to put one chunk's exponentials beside another's products.
+// With LATE 3 the order of tiles is turned: those with masks, and one at least, go first and are looked at; the rest is not. A row's
+// reference then is the logarithm of what it has summed over keys around its own position, where functions of scores and windows have
+// the largest scores, and which are more than a chunk's. With BLOCK_CLASSES edges go first anyway.
 //
 // K and V are staged in shared memory 16 bytes at a time, rows padded to an odd pitch in 16-byte units (no bank conflicts). Keys before
 // the diagonal run in a loop without mask code. With a causal mask the longest query blocks go first, HEADS_TOGETHER heads at a time (long
@@ -53,7 +56,8 @@
 //                 4 two tiles, the next K and V asked for when a tile begins and stored when it ends; 5 as 1. 4 and 5 ask under a branch
 //  16 PIPE        1: the next chunk's scores are asked for before this chunk's weighted sum
 //  17 MAX_FIRST   18 PACK   19 HEADS_TOGETHER
-// 117 LATE        1: references from the loop's first chunk; 2: from its scores, made once more before the loop
+// 117 LATE        1: references from the loop's first chunk; 2: from its scores, made once more before the loop; 3: from tiles
+//                 with masks, which go first
 //  20 K_PITCH >= odd(ceil(D/FK) FK/8), 21 V_PITCH >= odd(ceil(DV/FN) FN/8)      (FK and FN are multiples of 8)
 //  22 KV_LEN      >= (PREFETCH = 3 or 4 ? 2 : 1) BC (K_PITCH + V_PITCH) and >= W FM odd(PATCH), in 16 bytes
 //  23 Q_REG       slices of Q, FK wide, that stay in registers (>= 1); the rest in shared memory
@@ -92,40 +96,62 @@
 #endif
 #include "matrix_attention.glsl"
 const bool TWO_TILES = PREFETCH == 3 || PREFETCH == 4;
+const uint LATE_FROM = BLOCK_CLASSES ? 3 : BLOCK_MASK ? 4 : 1;   // the least that there is
 #ifdef BIAS_AHEAD
-const bool IS_LATE = LATE > 0 && FORM != 3 && !BLOCK_MASK && !MAX_LOGIT && !BIAS_EIGHTS;
+const bool IS_LATE = LATE >= LATE_FROM && FORM != 3 && !MAX_LOGIT && !BIAS_EIGHTS;
 #else
-const bool IS_LATE = LATE > 0 && FORM != 3 && !BLOCK_MASK && !MAX_LOGIT;
+const bool IS_LATE = LATE >= LATE_FROM && FORM != 3 && !MAX_LOGIT;
 #endif
+const bool TURNED = IS_LATE && LATE == 3 && !BLOCK_MASK;
 const float LATE_LIMIT = 65504.0;
 const uint LATE_TILES = 32;
 shared uint grew;   // LATE: some lane's sum passed LATE_LIMIT
 
 // Tiles of keys that the workgroup takes, from first up to end; those from whole up to full need no look at single scores.
 uint first, whole, full, end;
+// LATE 3: the tile that goes first, and how many from there on are looked at chunk by chunk. Those up to the end go first then, and those
+// from the first one on after them.
+uint start, checked;
 // The walk over tiles: next(1) is the tile after this one, next(2) the one after that. With BLOCK_MASK it goes over numbers, which are
 // those of the tiles, or with BLOCK_CLASSES as next_of_classes has them; from `last` on there is none.
+const bool WALKED = BLOCK_MASK || TURNED;
 uint n0, n1, n2, last;   // of this tile and the next ones
-uint after(uint n) { return BLOCK_CLASSES ? after_of_classes(n, Walk(first, whole, full, end)) : next_tile(n + 1, end); }
+uint turned(uint n) {
+  n = n == end ? first : n;
+  return n == start ? end : n;
+}
+#ifdef BLOCKS
+// BLOCK_CLASSES: whether number n + 1 is an edge because n is, in the same block and within the bounds, or beyond them, as n is.
+bool edge_beside(uint n) {
+  const Walk walk = Walk(first, whole, full, end);
+  return BLOCKS_OF_TILES && n + 1 < end && (n + 1) * BC % BLOCK_WALKED != 0 && is_whole(walk, n) == is_whole(walk, n + 1);
+}
+#else
+bool edge_beside(uint n) { return false; }
+#endif
+uint after(uint n) {
+  return TURNED ? turned(n + 1) :
+    BLOCK_CLASSES ? edge_beside(n) ? n + 1 : after_of_classes(n, Walk(first, whole, full, end)) : next_tile(n + 1, end);
+}
 uint tile_of(uint n) { return BLOCK_CLASSES && n >= end ? n - end : n; }
 void begin_walk() {
   if (BLOCK_MASK && !BLOCKS_OF_TILES) full = whole = first;
   last = BLOCK_CLASSES ? end_of_classes(Walk(first, whole, full, end)) : end;
   j = first;
-  if (BLOCK_MASK) {
-    n0 = BLOCK_CLASSES ? next_of_classes(first, Walk(first, whole, full, end)) : next_tile(first, end);
+  if (WALKED) {
+    n0 = TURNED ? start : BLOCK_CLASSES ? next_of_classes(first, Walk(first, whole, full, end)) : next_tile(first, end);
     n1 = after(n0);
     if (PREFETCH == 3) n2 = after(n1);
     j = tile_of(n0);
   }
 }
-uint next(uint n) { return BLOCK_MASK ? tile_of(n == 1 ? n1 : n2) : j + n; }
+uint next(uint n) { return WALKED ? tile_of(n == 1 ? n1 : n2) : j + n; }
 #ifdef BIAS_AHEAD
 uint next_tile_of_keys() { return next(1); }
 #endif
-bool is_next() { return BLOCK_MASK ? n1 < last : j + 1 < end; }
+bool is_next() { return WALKED ? n1 < last : j + 1 < end; }
 void advance() {
-  if (BLOCK_MASK) {
+  if (WALKED) {
     n0 = n1;
     j = tile_of(n0);
     if (PREFETCH == 3) { n1 = n2; n2 = after(n1); } else n1 = after(n0);
@@ -208,19 +234,33 @@ bool late_loop() {
   fits = true;
   [[unroll]] for (uint x = 0; x < RM * SLOTS; ++x) before[x] = 0.0;
   late_first = j;
+  if (LATE == 3) settle_references();
   if (LATE == 2 && j < full) {
     if (!TWO_TILES) { barrier(); if (PREFETCH == 0) fetch_k(j); store_k(); barrier(); }
     scores(0);
     if (SCORED) score_pairs(0);
     first_references();
   }
-  [[dont_unroll]] for (; j < full; advance()) {
+  [[dont_unroll]] for (; LATE == 3 ? n0 < last : j < full; advance()) {
     tile(false, true);
     if (j % LATE_TILES == LATE_TILES - 1) { look_at_sums(); if (some_grew()) break; }
   }
   look_at_sums();
   [[unroll]] for (uint x = 0; x < RM * SLOTS; ++x) l[x] = before[x];
   return some_grew();
+}
+
+// LATE 3: where the walk starts, so that each row sees a key in the tiles that go first and gets a reference from them. With bounds that is
+// the tile of the first row's last key, and all up to the end are looked at. Else functions of scores may make those near the diagonal the
+// largest: the tiles of the block's own positions go first.
+void take_start(uint query) {
+  const uint seen = max(end_of(keys_of(query)), 1) - 1;
+  start = max(first, min(min(full, seen / BC), end - 1));
+  checked = end - start;
+  if (SCORED && !MASKS) {
+    start = clamp(uint(max(int(query + key_count()) - int(query_count()), 0)) / BC, first, max(first + 1, end) - 1);
+    checked = (BR + BC - 1) / BC;
+  }
 }
 
 void main() {
@@ -271,10 +311,13 @@ void main() {
 #endif
   own_places();
   last_tile = end - 1;
+  if (TURNED) take_start(query_of(i * BR));
   if (BLOCK_MASK) take_blocks(b, q_head, i * BR);
   begin_walk();
   at = 0;
   const bool any = BLOCK_MASK ? n0 < last : end > first;
+  // LATE 3 and BLOCK_CLASSES: where there are no edges, a whole tile goes with them, for references.
+  const uint edges = LATE == 3 ? max(end, min(n0 + 1, last)) : end;
   fetch_first(any);
   ask_q(row0, PACK ? query_count() * group() : query_count());   // all of Q is on its way before the first piece is waited for
   q_through_patch();
@@ -288,20 +331,24 @@ void main() {
   store_first(any);
   // The driver merges two phases of one loop, which puts the mask code into the main loop; two loops it leaves alone.
   if (BLOCK_CLASSES) {
-    [[dont_unroll]] for (; n0 < end; advance()) { asked = !is_whole_block(j); tile(true, false); }
-    [[dont_unroll]] for (; n0 < last; advance()) tile(false, false);
-  } else {
-    if (LOWER_BOUND) [[dont_unroll]] for (; j < whole; advance()) tile(true, false);
-    if (IS_LATE) {
-      if (late_loop()) {   // anew, all of it in the loop that follows
-        nothing_seen();
-        j = first; at = 0;
-        fetch_first(true);
-        store_first(true);
-      }
-    } else [[dont_unroll]] for (; j < full; advance()) tile(false, false);
-    if (MASKS || IS_LATE) [[dont_unroll]] for (; j < end; advance()) tile(MASKS, false);
+    [[dont_unroll]] for (; n0 < edges; advance()) { asked = !is_whole_block(j); tile(true, false); }
+  } else if (LOWER_BOUND || TURNED) {
+    [[dont_unroll]] for (; TURNED ? n0 < last && (n0 - start < checked || n0 < whole) : j < whole; advance()) tile(MASKS, false);
   }
+  if (IS_LATE) {
+    if (late_loop()) {   // anew, all of it in the loop that follows
+      nothing_seen();
+      begin_walk();
+      at = 0;
+      fetch_first(true);
+      store_first(true);
+    }
+  } else [[dont_unroll]] for (; BLOCK_CLASSES ? n0 < last : j < full; advance()) tile(false, false);
+  if (BLOCK_CLASSES ? IS_LATE : MASKS || IS_LATE)
+    [[dont_unroll]] for (; LATE == 3 && IS_LATE ? n0 < last : j < end; advance()) {
+      if (BLOCK_CLASSES) asked = !is_whole_block(j);
+      tile(MASKS, false);
+    }
 
   if (MAX_LOGIT) add_logits(PACK ? query_count() * group() : query_count());
 #ifdef KEY_PARTS

@@ -104,7 +104,7 @@ var matrixMutants = []Mutant{
 	},
 	{
 		ID: "matrix-late-anew", File: matrixForward, Modules: "matrix_forward.f16",
-		Old: "  return some_grew();\n}\n\nvoid main", New: "  some_grew(); return false;\n}\n\nvoid main",
+		Old: "l[x] = before[x];\n  return some_grew();", New: "l[x] = before[x];\n  some_grew(); return false;",
 		Breaks: "weights that passed the largest fp16 behind the first chunk stay",
 		Kill:   []Killer{in("./flash", "TestMatrixLate")},
 	},
@@ -125,6 +125,26 @@ var matrixMutants = []Mutant{
 		Old: "before[x] += l[x]; l[x] = 0.0;", New: "before[x] = l[x]; l[x] = 0.0;",
 		Breaks: "what a row summed before the last look at its sum is forgotten",
 		Kill:   []Killer{in("./flash", "TestMatrixLate")},
+	},
+	{
+		ID: "matrix-late-settled", File: matrixSoftmax, Modules: "matrix_forward.f16",
+		Old: "shrink[s] = exp2(m[x] - y); m[x] = y; l[x] *= shrink[s];\n    }\n    [[unroll]] for (uint d = 0; d < VF; ++d) " +
+			"[[unroll]] for (uint e = 0; e < O[0].length(); ++e) O[r * VF + d][e] *= shrink[SLOT_OF(e)];\n  }\n}\n\n#ifndef SPLIT",
+		New:    "shrink[s] = exp2(m[x] - y); m[x] = y; l[x] *= shrink[s];\n    }\n  }\n}\n\n#ifndef SPLIT",
+		Breaks: "O stays behind when references of rows become what they have summed",
+		Kill:   []Killer{in("./flash", "TestMatrixLateTurned")},
+	},
+	{
+		ID: "matrix-late-checked", File: matrixForward, Modules: "matrix_forward.f16",
+		Old: "n0 - start < checked || n0 < whole", New: "n0 - start < checked",
+		Breaks: "tiles at the lower edge of a window, which are turned behind those of the diagonal, have no masks",
+		Kill:   []Killer{in("./flash", "TestMatrixLateTurned")},
+	},
+	{
+		ID: "matrix-edge-beside", File: matrixForward, Modules: "matrix_forward.f16",
+		Old: "(n + 1) * BC % BLOCK_WALKED != 0 && is_whole", New: "is_whole",
+		Breaks: "a block behind an edge is taken for one",
+		Kill:   []Killer{in("./flash", "TestMaskTiles")},
 	},
 	{
 		ID: "matrix-rescale-skipped", File: matrixSoftmax, Modules: "matrix_forward.f16",
@@ -177,7 +197,8 @@ var matrixMutants = []Mutant{
 	},
 	{
 		ID: "matrix-rescale-l", File: matrixSoftmax, Modules: "matrix_forward.f16",
-		Old: "shrink[s] = exp2(m[x] - y); m[x] = y; l[x] *= shrink[s];", New: "shrink[s] = exp2(m[x] - y); m[x] = y;",
+		Old:    "- BIAS);\n      shrink[s] = exp2(m[x] - y); m[x] = y; l[x] *= shrink[s];",
+		New:    "- BIAS);\n      shrink[s] = exp2(m[x] - y); m[x] = y;",
 		Breaks: "the sum l is not rescaled with the reference",
 		Kill: []Killer{conformance("threshold/grow8-every32/f16", "flash2/matrix"),
 			conformance("numeric/huge-logits/f16", "flash2/matrix")},

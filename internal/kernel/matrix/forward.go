@@ -41,7 +41,7 @@ func fitForward(name, module string, operands attn.DType, e *kernel.Env, p *attn
 	if err != nil {
 		return nil, err
 	}
-	if tile.Late > 0 && (!canBeLate(p, form) || tile.readsBiasAhead(p, &layout)) {
+	if tile.Late > 0 && (!canBeLate(p, form, tile.Late) || tile.readsBiasAhead(p, &layout)) {
 		return nil, t.Bad("late", "form 3, block masks, the largest score and a bias that is read ahead look at each chunk: it must be 0")
 	}
 	return tile.fused(name, module, operands, p, &layout).Forward(e, p, t)

@@ -21,7 +21,7 @@ type Tile struct {
 	Prefetch      int  // 0 none, 1 the next K and V in registers, 2 only K, 3 two tiles in shared memory, 4 and 5 as 3 and 1 under a branch
 	Pipe          int  // 1: the next chunk's scores before this chunk's weighted sum
 	MaxFirst      int  // 1: growth is noticed by the lane's maximum, else by its sum
-	Late          int  // 1, 2: growth is looked for behind the loop without masks; references are from its first chunk, or before it
+	Late          int  // 1, 2, 3: growth is looked for behind the loop without masks; references are from its first chunk, or before it
 	QReg          int  // slices of Q in registers, the rest in shared memory
 	HeadsTogether int  // heads whose blocks of one place follow one another
 	Pack          bool // the query heads of a key head share a tile
@@ -177,11 +177,14 @@ func (t *Tile) readsBiasAhead(p *attn.Problem, l *kernel.FragmentLayout) bool {
 		!t.Drop && t.Parts <= 1 && t.Terms == 0 && p.Blocks.None() && !p.Cached()
 }
 
-// canBeLate says whether growth can be looked for behind the loop: in form 3 references are in shared memory, the largest score wants a
-// look at each chunk, and block masks walk over tiles of their own.
-func canBeLate(p *attn.Problem, form int) bool {
-	return form != kernel.FormShared && !p.MaxLogit && p.Blocks.None()
+// canBeLate says whether growth can be looked for behind the loop in this way: in form 3 references are in shared memory, the largest score
+// wants a look at each chunk, and block masks walk over tiles of their own, of which those of classes take edges first.
+func canBeLate(p *attn.Problem, form, late int) bool {
+	return form != kernel.FormShared && !p.MaxLogit && (p.Blocks.None() || p.Blocks.Classed && late == lateTurned)
 }
+
+// lateTurned is the Late that begins with masked tiles.
+const lateTurned = 3
 
 // masks says whether any tile of keys needs the loop with masks; a pipeline without it has registers to spare.
 func (t *Tile) masks(p *attn.Problem) bool {
@@ -207,8 +210,8 @@ func (t *Tile) Check(d, dv int, c *kernel.Capabilities) string {
 		return fmt.Sprintf("prefetch = %d must be from 0 to 5", t.Prefetch)
 	case t.Pipe < 0 || t.Pipe > 1 || t.MaxFirst < 0 || t.MaxFirst > 1:
 		return fmt.Sprintf("pipe = %d and max_first = %d must be 0 or 1", t.Pipe, t.MaxFirst)
-	case t.Late < 0 || t.Late > 2:
-		return fmt.Sprintf("late = %d must be from 0 to 2", t.Late)
+	case t.Late < 0 || t.Late > lateTurned:
+		return fmt.Sprintf("late = %d must be from 0 to %d", t.Late, lateTurned)
 	case t.QReg < 1:
 		return fmt.Sprintf("q_reg = %d must be at least 1", t.QReg)
 	case t.HeadsTogether < 1 || t.HeadsTogether > 1<<16:
@@ -304,7 +307,7 @@ func (t *Tile) cut(p *attn.Problem, s kernel.Fragment, form int) {
 	whole := max(s.N, s.K) // one divides the other
 	t.CK = attn.CeilDiv(t.CK, whole) * whole
 	t.BC = attn.CeilDiv(t.BC, t.CK) * t.CK
-	if !canBeLate(p, form) {
+	if !canBeLate(p, form, t.Late) {
 		t.Late = 0
 	}
 	if t.QReg == 0 {
