@@ -179,6 +179,8 @@ func TestLateRefused(t *testing.T) {
 	logits, blocks := base, base
 	logits.MaxLogit = true
 	blocks.Blocks = Blocks{Queries: 32, Keys: 32}
+	cached, single := base, base
+	cached.Pages, single.DType = Pages{Size: 16, Count: 8, PerSequence: 4}, F32
 	for name, x := range map[string]struct {
 		p      Problem
 		of     Implementation
@@ -188,11 +190,16 @@ func TestLateRefused(t *testing.T) {
 		"form 3":        {base, Flash, map[string]int{"form": kernel.FormShared}},
 		"blocks":        {blocks, Flash, nil},
 		"keys outside":  {base, Flash1, nil},
+		"cache":         {cached, Flash, nil},
+		"fp32":          {single, Flash, nil},
 	} {
 		opts := []PlanOption{WithImplementation(x.of), WithTier(TierMatrix)}
 		plan := mustPlan(t, d, x.p, append(opts, WithTuning(x.tuning))...)
 		require.Zero(t, plan.ForwardInfo().Tuning["late"], name)
-		tuning := map[string]int{"late": 1}
+		tuning := map[string]int{"late": 3}
+		if x.p.Pages == (Pages{}) && x.p.DType != F32 { // others only may not begin with masked tiles
+			tuning["late"] = 1
+		}
 		maps.Copy(tuning, x.tuning)
 		_, err := d.Plan(x.p, append(opts, WithTuning(tuning))...)
 		require.ErrorIs(t, err, ErrArgument, name)

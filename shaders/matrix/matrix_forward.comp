@@ -87,6 +87,9 @@
 #define BLOCKS 5
 #define ASKS_APART
 #endif
+#if !defined(CACHE) && !defined(SPLIT) && !defined(BIAS_AHEAD)
+#define TURNS   // LATE 3: there is no row of tiles that wants it elsewhere
+#endif
 #define LENGTHS 6
 #define PARTS_OF_WHOLES
 #ifdef CACHE
@@ -102,16 +105,19 @@ const bool IS_LATE = LATE >= LATE_FROM && FORM != 3 && !MAX_LOGIT && !BIAS_EIGHT
 #else
 const bool IS_LATE = LATE >= LATE_FROM && FORM != 3 && !MAX_LOGIT;
 #endif
+#ifdef TURNS
 const bool TURNED = IS_LATE && LATE == 3 && !BLOCK_MASK;
+#else
+const bool TURNED = false;
+#endif
 const float LATE_LIMIT = 65504.0;
 const uint LATE_TILES = 32;
 shared uint grew;   // LATE: some lane's sum passed LATE_LIMIT
 
 // Tiles of keys that the workgroup takes, from first up to end; those from whole up to full need no look at single scores.
 uint first, whole, full, end;
-// LATE 3: the tile that goes first, and how many from there on are looked at chunk by chunk. Those up to the end go first then, and those
-// from the first one on after them.
-uint start, checked;
+// LATE 3: the tile that goes first, with those up to the end, before the first ones; and the number from which on no chunk is looked at.
+uint start, stop;
 // The walk over tiles: next(1) is the tile after this one, next(2) the one after that. With BLOCK_MASK it goes over numbers, which are
 // those of the tiles, or with BLOCK_CLASSES as next_of_classes has them; from `last` on there is none.
 const bool WALKED = BLOCK_MASK || TURNED;
@@ -120,18 +126,8 @@ uint turned(uint n) {
   n = n == end ? first : n;
   return n == start ? end : n;
 }
-#ifdef BLOCKS
-// BLOCK_CLASSES: whether number n + 1 is an edge because n is, in the same block and within the bounds, or beyond them, as n is.
-bool edge_beside(uint n) {
-  const Walk walk = Walk(first, whole, full, end);
-  return BLOCKS_OF_TILES && n + 1 < end && (n + 1) * BC % BLOCK_WALKED != 0 && is_whole(walk, n) == is_whole(walk, n + 1);
-}
-#else
-bool edge_beside(uint n) { return false; }
-#endif
 uint after(uint n) {
-  return TURNED ? turned(n + 1) :
-    BLOCK_CLASSES ? edge_beside(n) ? n + 1 : after_of_classes(n, Walk(first, whole, full, end)) : next_tile(n + 1, end);
+  return TURNED ? turned(n + 1) : BLOCK_CLASSES ? after_of_classes(n, Walk(first, whole, full, end)) : next_tile(n + 1, end);
 }
 uint tile_of(uint n) { return BLOCK_CLASSES && n >= end ? n - end : n; }
 void begin_walk() {
@@ -229,37 +225,53 @@ void store_first(bool any) {
 }
 
 // The loop without masks and without a look at each chunk; true if all must be done anew.
-bool late_loop() {
+void begin_late() {
   if (tid == 0) grew = 0;
   fits = true;
   [[unroll]] for (uint x = 0; x < RM * SLOTS; ++x) before[x] = 0.0;
+}
+bool end_late() {
+  look_at_sums();
+  [[unroll]] for (uint x = 0; x < RM * SLOTS; ++x) l[x] = before[x];
+  return some_grew();
+}
+bool late_loop() {
+  begin_late();
   late_first = j;
-  if (LATE == 3) settle_references();
   if (LATE == 2 && j < full) {
     if (!TWO_TILES) { barrier(); if (PREFETCH == 0) fetch_k(j); store_k(); barrier(); }
     scores(0);
     if (SCORED) score_pairs(0);
     first_references();
   }
-  [[dont_unroll]] for (; LATE == 3 ? n0 < last : j < full; advance()) {
+  [[dont_unroll]] for (; j < full; advance()) {
     tile(false, true);
     if (j % LATE_TILES == LATE_TILES - 1) { look_at_sums(); if (some_grew()) break; }
   }
-  look_at_sums();
-  [[unroll]] for (uint x = 0; x < RM * SLOTS; ++x) l[x] = before[x];
-  return some_grew();
+  return end_late();
+}
+// The same with LATE 3, of what the tiles that went first leave.
+bool late_rest() {
+  begin_late();
+  settle_references();
+  [[dont_unroll]] for (; n0 < last; advance()) {
+    tile(false, true);
+    if (j % LATE_TILES == LATE_TILES - 1) { look_at_sums(); if (some_grew()) break; }
+  }
+  return end_late();
 }
 
 // LATE 3: where the walk starts, so that each row sees a key in the tiles that go first and gets a reference from them. With bounds that is
-// the tile of the first row's last key, and all up to the end are looked at. Else functions of scores may make those near the diagonal the
-// largest: the tiles of the block's own positions go first.
+// the tile of the first row's last key, and all with masks go first. Else functions of scores may make those near the diagonal the largest:
+// the tiles of the block's own positions go first.
 void take_start(uint query) {
   const uint seen = max(end_of(keys_of(query)), 1) - 1;
   start = max(first, min(min(full, seen / BC), end - 1));
-  checked = end - start;
+  stop = whole < start ? whole : end;
   if (SCORED && !MASKS) {
     start = clamp(uint(max(int(query + key_count()) - int(query_count()), 0)) / BC, first, max(first + 1, end) - 1);
-    checked = (BR + BC - 1) / BC;
+    const uint behind = start + (BR + BC - 1) / BC;
+    stop = behind < end ? behind : first < start ? first : end;
   }
 }
 
@@ -316,10 +328,15 @@ void main() {
   begin_walk();
   at = 0;
   const bool any = BLOCK_MASK ? n0 < last : end > first;
-  // LATE 3 and BLOCK_CLASSES: where there are no edges, a whole tile goes with them, for references.
-  const uint edges = LATE == 3 ? max(end, min(n0 + 1, last)) : end;
   fetch_first(any);
   ask_q(row0, PACK ? query_count() * group() : query_count());   // all of Q is on its way before the first piece is waited for
+  // LATE 3 and BLOCK_CLASSES: without edges a whole tile goes first, for references. Where bounds alone make the edges, a loop without
+  // functions takes them.
+  uint ask_below = 0;
+  if (LATE == 3 && BLOCK_CLASSES) {
+    stop = max(end, min(n0 + 1, last));
+    ask_below = !BLOCKS_OF_TILES || next_tile(first, end, EDGE) < end ? stop : 0;
+  }
   q_through_patch();
 #ifdef BIAS_AHEAD
   if (BIAS_EIGHTS) ask_eights(j, 0);
@@ -330,25 +347,47 @@ void main() {
 
   store_first(any);
   // The driver merges two phases of one loop, which puts the mask code into the main loop; two loops it leaves alone.
+#ifdef TURNS
+  if (IS_LATE && LATE == 3) {
+    bool anew = false;   // all of it in the first of these loops
+    [[dont_unroll]] do {
+      [[dont_unroll]] for (; BLOCK_CLASSES ? n0 < ask_below : n0 != stop; advance()) {
+        if (BLOCK_CLASSES) asked = !is_whole_block(j);
+        tile(MASKS, false);
+      }
+      if (anew) break;
+      if (BLOCK_CLASSES) {
+        asked = false;
+        [[dont_unroll]] for (; n0 < stop; advance()) tile(true, false);
+      }
+      anew = late_rest();
+      if (anew) {
+        nothing_seen();
+        begin_walk();
+        stop = ask_below = last;
+        at = 0;
+        fetch_first(true);
+        store_first(true);
+      }
+    } while (anew);
+  } else if (BLOCK_CLASSES) {
+#else
   if (BLOCK_CLASSES) {
-    [[dont_unroll]] for (; n0 < edges; advance()) { asked = !is_whole_block(j); tile(true, false); }
-  } else if (LOWER_BOUND || TURNED) {
-    [[dont_unroll]] for (; TURNED ? n0 < last && (n0 - start < checked || n0 < whole) : j < whole; advance()) tile(MASKS, false);
+#endif
+    [[dont_unroll]] for (; n0 < end; advance()) { asked = !is_whole_block(j); tile(true, false); }
+    [[dont_unroll]] for (; n0 < last; advance()) tile(false, false);
+  } else {
+    if (LOWER_BOUND) [[dont_unroll]] for (; j < whole; advance()) tile(true, false);
+    if (IS_LATE) {
+      if (late_loop()) {   // anew, all of it in the loop that follows
+        nothing_seen();
+        j = first; at = 0;
+        fetch_first(true);
+        store_first(true);
+      }
+    } else [[dont_unroll]] for (; j < full; advance()) tile(false, false);
+    if (MASKS || IS_LATE) [[dont_unroll]] for (; j < end; advance()) tile(MASKS, false);
   }
-  if (IS_LATE) {
-    if (late_loop()) {   // anew, all of it in the loop that follows
-      nothing_seen();
-      begin_walk();
-      at = 0;
-      fetch_first(true);
-      store_first(true);
-    }
-  } else [[dont_unroll]] for (; BLOCK_CLASSES ? n0 < last : j < full; advance()) tile(false, false);
-  if (BLOCK_CLASSES ? IS_LATE : MASKS || IS_LATE)
-    [[dont_unroll]] for (; LATE == 3 && IS_LATE ? n0 < last : j < end; advance()) {
-      if (BLOCK_CLASSES) asked = !is_whole_block(j);
-      tile(MASKS, false);
-    }
 
   if (MAX_LOGIT) add_logits(PACK ? query_count() * group() : query_count());
 #ifdef KEY_PARTS

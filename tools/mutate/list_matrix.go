@@ -135,16 +135,10 @@ var matrixMutants = []Mutant{
 		Kill:   []Killer{in("./flash", "TestMatrixLateTurned")},
 	},
 	{
-		ID: "matrix-late-checked", File: matrixForward, Modules: "matrix_forward.f16",
-		Old: "n0 - start < checked || n0 < whole", New: "n0 - start < checked",
+		ID: "matrix-late-stop", File: matrixForward, Modules: "matrix_forward.f16",
+		Old: "stop = whole < start ? whole : end;", New: "stop = first < start ? first : end;",
 		Breaks: "tiles at the lower edge of a window, which are turned behind those of the diagonal, have no masks",
 		Kill:   []Killer{in("./flash", "TestMatrixLateTurned")},
-	},
-	{
-		ID: "matrix-edge-beside", File: matrixForward, Modules: "matrix_forward.f16",
-		Old: "(n + 1) * BC % BLOCK_WALKED != 0 && is_whole", New: "is_whole",
-		Breaks: "a block behind an edge is taken for one",
-		Kill:   []Killer{in("./flash", "TestMaskTiles")},
 	},
 	{
 		ID: "matrix-rescale-skipped", File: matrixSoftmax, Modules: "matrix_forward.f16",

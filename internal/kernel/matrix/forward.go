@@ -41,8 +41,12 @@ func fitForward(name, module string, operands attn.DType, e *kernel.Env, p *attn
 	if err != nil {
 		return nil, err
 	}
-	if tile.Late > 0 && (!canBeLate(p, form, tile.Late) || tile.readsBiasAhead(p, &layout)) {
+	switch {
+	case tile.Late > 0 && (!tile.canBeLate(p, form) && tile.Late != lateTurned || tile.readsBiasAhead(p, &layout)):
 		return nil, t.Bad("late", "form 3, block masks, the largest score and a bias that is read ahead look at each chunk: it must be 0")
+	case tile.Late > 0 && !tile.canBeLate(p, form):
+		return nil, t.Bad("late", "form 3, block masks but those of functions, the largest score, caches and fp32 do not begin with "+
+			"masked tiles: it must not be %d", lateTurned)
 	}
 	return tile.fused(name, module, operands, p, &layout).Forward(e, p, t)
 }

@@ -178,9 +178,16 @@ func (t *Tile) readsBiasAhead(p *attn.Problem, l *kernel.FragmentLayout) bool {
 }
 
 // canBeLate says whether growth can be looked for behind the loop in this way: in form 3 references are in shared memory, the largest score
-// wants a look at each chunk, and block masks walk over tiles of their own, of which those of classes take edges first.
-func canBeLate(p *attn.Problem, form, late int) bool {
-	return form != kernel.FormShared && !p.MaxLogit && (p.Blocks.None() || p.Blocks.Classed && late == lateTurned)
+// wants a look at each chunk, and block masks walk over tiles of their own, of which those of classes take edges first. Builds for caches
+// and for sums of terms do not begin with masked tiles.
+func (t *Tile) canBeLate(p *attn.Problem, form int) bool {
+	if form == kernel.FormShared || p.MaxLogit {
+		return false
+	}
+	if t.Late == lateTurned {
+		return (p.Blocks.None() || p.Blocks.Classed) && !p.Cached() && t.Terms == 0
+	}
+	return p.Blocks.None()
 }
 
 // lateTurned is the Late that begins with masked tiles.
@@ -307,7 +314,7 @@ func (t *Tile) cut(p *attn.Problem, s kernel.Fragment, form int) {
 	whole := max(s.N, s.K) // one divides the other
 	t.CK = attn.CeilDiv(t.CK, whole) * whole
 	t.BC = attn.CeilDiv(t.BC, t.CK) * t.CK
-	if !canBeLate(p, form, t.Late) {
+	if !t.canBeLate(p, form) {
 		t.Late = 0
 	}
 	if t.QReg == 0 {
