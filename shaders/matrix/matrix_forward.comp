@@ -328,15 +328,11 @@ void main() {
   begin_walk();
   at = 0;
   const bool any = BLOCK_MASK ? n0 < last : end > first;
+#ifdef TURNS
+  if (LATE == 3 && BLOCK_CLASSES) stop = max(end, min(n0 + 1, last));   // without edges a whole tile, for references
+#endif
   fetch_first(any);
   ask_q(row0, PACK ? query_count() * group() : query_count());   // all of Q is on its way before the first piece is waited for
-  // LATE 3 and BLOCK_CLASSES: without edges a whole tile goes first, for references. Where bounds alone make the edges, a loop without
-  // functions takes them.
-  uint ask_below = 0;
-  if (LATE == 3 && BLOCK_CLASSES) {
-    stop = max(end, min(n0 + 1, last));
-    ask_below = !BLOCKS_OF_TILES || next_tile(first, end, EDGE) < end ? stop : 0;
-  }
   q_through_patch();
 #ifdef BIAS_AHEAD
   if (BIAS_EIGHTS) ask_eights(j, 0);
@@ -351,20 +347,16 @@ void main() {
   if (IS_LATE && LATE == 3) {
     bool anew = false;   // all of it in the first of these loops
     [[dont_unroll]] do {
-      [[dont_unroll]] for (; BLOCK_CLASSES ? n0 < ask_below : n0 != stop; advance()) {
+      [[dont_unroll]] for (; BLOCK_CLASSES ? n0 < stop : n0 != stop; advance()) {
         if (BLOCK_CLASSES) asked = !is_whole_block(j);
         tile(MASKS, false);
       }
       if (anew) break;
-      if (BLOCK_CLASSES) {
-        asked = false;
-        [[dont_unroll]] for (; n0 < stop; advance()) tile(true, false);
-      }
       anew = late_rest();
       if (anew) {
         nothing_seen();
         begin_walk();
-        stop = ask_below = last;
+        stop = last;
         at = 0;
         fetch_first(true);
         store_first(true);
