@@ -30,7 +30,7 @@ func Asked(p *attn.Problem, s Fragment) *tiles.Problem {
 	return &tiles.Problem{HeadDim: p.HeadDim, ValueDim: p.ValueDim, Queries: p.QueryLen, Keys: p.KeyLen,
 		Rows: RowsOf(p), DType: p.DType.Suffix(),
 		Causal: p.Masked(), Window: p.Local(), Dropout: p.DropThreshold() > 0, Blocks: !p.Blocks.None(), Scored: !p.Score.Identity(),
-		Bias: !p.Bias.None(), Bare: Bare(p),
+		Bias: !p.Bias.None(), Bare: Bare(p), Near: near(p),
 		Page: p.Pages.Size, KeyType: p.KeyType.InCache(), ValueType: p.ValueType.InCache(), Packed: !p.Packed.None(), Lanes: s.Lanes,
 		Fragment: [3]int{s.M, s.N, s.K}}
 }
@@ -38,8 +38,18 @@ func Asked(p *attn.Problem, s Fragment) *tiles.Problem {
 // Bare says that scores are products of queries and keys alone, which nobody asks for, and that keys are rows of tensors which queries see
 // from the first on.
 func Bare(p *attn.Problem) bool {
-	return !HasFunctions(p) && !p.MaxLogit &&
-		p.Bias.None() && p.BoolMask.None() && p.Blocks.None() && p.Lists.None() && !p.Local() && !p.Cached()
+	return !HasFunctions(p) && p.Blocks.None() && !p.Local() && alone(p)
+}
+
+// near is Bare but for functions and windows, which make scores near a query's own position the largest as a rule. Where no mask goes by
+// position, tiles can only begin there if all keys are used.
+func near(p *attn.Problem) bool {
+	return (p.Blocks.None() || p.Blocks.Classed) && (p.Masked() || !p.Padded()) && alone(p)
+}
+
+// alone says that keys are rows of tensors, and that no other tensor says what they weigh.
+func alone(p *attn.Problem) bool {
+	return !p.MaxLogit && p.Bias.None() && p.BoolMask.None() && p.Lists.None() && !p.Cached()
 }
 
 // RowsOf is the number of rows that kernels for few rows cut blocks from: those of a key head, queries of all query heads that read it, or

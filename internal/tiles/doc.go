@@ -28,7 +28,8 @@
 // Conditions of a row: dim<= (the larger of D and Dv), head_dim=, value_dim=, queries<= and >=, keys<= and >=, rows<= (of a key head,
 // queries of all query heads that read it), mask=causal or none, dtype=f32, f16 or bf16, dropout (its draws take shared memory and
 // registers), plain (neither dropout nor a block mask), scored (functions of scores), bias (a tensor that is added to them), bare
-// (neither functions, biases, masks nor maxima of scores, nor a window, lists, pages or quantised keys), whole (keys are whole tiles),
+// (neither functions, biases, masks nor maxima of scores, nor a window, lists, pages or quantised keys), near (the same, but functions, of
+// scores and as masks, and windows there may be, and where no mask goes by position no lengths), whole (keys are whole tiles),
 // page= (rows of a page of keys), key_type= and value_type= (q8_0, q4_0, q4_1, q5_0, q5_1, iq4_nl, fp8_e4m3 or fp8_e5m2), packed
 // (sequences one behind the other), lanes= and fragment= (as matrix). "any" is every problem. Rows for q4_0 are for the other types of
 // four and five bits too, those for fp8_e4m3 for fp8_e5m2.

@@ -20,6 +20,7 @@ type Problem struct {
 	Bias              bool   // a tensor that is added to scores
 	Blocks            bool   // a block mask
 	Bare              bool   // scores are products of queries and keys alone, of tensors, without a window
+	Near              bool   // a row's largest scores may be anywhere, or near its own position, as functions and windows have them
 	Page              int    // rows of a page of keys and values; 0: tensors
 	KeyType           string // of quantised keys, by its name; "": DType
 	ValueType         string // likewise
@@ -84,7 +85,8 @@ func (r *Row) Suits(p *Problem) bool {
 	case c.Mask == "causal" && !p.Causal, c.Mask == "none" && p.Causal, c.Mask == "window" && !p.Window, c.DType != "" &&
 		p.DType != c.DType:
 		return false
-	case c.Dropout && !p.Dropout, c.Scored && !p.Scored, c.Bias && !p.Bias, c.Bare && !p.Bare, c.Plain && (p.Dropout || p.Blocks),
+	case c.Dropout && !p.Dropout, c.Scored && !p.Scored, c.Bias && !p.Bias, c.Bare && !p.Bare, c.Near && !p.Near,
+		c.Plain && (p.Dropout || p.Blocks),
 		c.Whole && (r.Get("bc") == 0 || p.Keys%r.Get("bc") != 0):
 		return false
 	case c.Fragment != [3]int{} && p.Fragment != c.Fragment:
@@ -119,6 +121,7 @@ type Conditions struct {
 	Scored                    bool // there are functions of scores
 	Bias                      bool // there is a bias
 	Bare                      bool // neither functions, biases, masks nor maxima of scores, windows, lists nor caches
+	Near                      bool // neither biases, masks nor maxima of scores, lists nor caches; not causal, no lengths either
 	Whole                     bool // keys are whole tiles of the row's bc
 	Page                      int
 	KeyType, ValueType        string
@@ -165,6 +168,7 @@ var conditions = []condition{
 	{"scored", func(c *Conditions) any { return &c.Scored }, nil},
 	{"bias", func(c *Conditions) any { return &c.Bias }, nil},
 	{"bare", func(c *Conditions) any { return &c.Bare }, nil},
+	{"near", func(c *Conditions) any { return &c.Near }, nil},
 	{"whole", func(c *Conditions) any { return &c.Whole }, nil},
 	{"page=", func(c *Conditions) any { return &c.Page }, nil},
 	{"key_type=", func(c *Conditions) any { return &c.KeyType }, quantised},

@@ -194,7 +194,7 @@ func TestSuits(t *testing.T) {
 		"dropout":         func(p *Problem) { p.Dropout = true },
 		"value_type=q5_1": func(p *Problem) { p.ValueType = "q5_1" },
 		"scored":          func(p *Problem) { p.Scored = true }, "bias": func(p *Problem) { p.Bias = true },
-		"bare": func(p *Problem) { p.Bare = true }} {
+		"bare": func(p *Problem) { p.Bare = true }, "near": func(p *Problem) { p.Near = true }} {
 		f, err := Parse("f.tiles", head+"kernel matrix_forward measured\n"+conditions+" : w=1 rm=1 bc=8 ck=8")
 		require.NoError(t, err)
 		p := base

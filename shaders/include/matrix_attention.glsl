@@ -55,8 +55,12 @@ layout(constant_id = 45) const bool BY_LANE = false;
 layout(constant_id = 46) const bool STEPS = false;
 layout(constant_id = 47) const bool RAGGED = true;
 layout(constant_id = 117) const uint LATE = 0;
+layout(constant_id = 118) const bool SUMS = false;
+layout(constant_id = 119) const uint SUM_N = 16;
+layout(constant_id = 120) const uint SLOT_OF_SUM = 0;
+layout(constant_id = 121) const bool LOOK_APART = false;
 #ifdef REPEATS
-layout(constant_id = 118) const bool REPEAT = false;
+layout(constant_id = 122) const bool REPEAT = false;
 #else
 const bool REPEAT = false;
 #endif
@@ -164,6 +168,8 @@ FRAG_A Qm[TERMS * RM * QR], P[TERMS * RM * NP];   // term after term
 FRAG_A Qm[RM * QR], P[RM * NP];
 #endif
 ACC O[RM * VF], S[RM * NS];
+#define SUM coopmat<float, gl_ScopeSubgroup, FM, SUM_N, gl_MatrixUseAccumulator>
+SUM row_sums[RM];                  // SUMS: P times ones, in the loop of LATE; all columns are alike
 float m[RM * SLOTS], l[RM * SLOTS], top[RM * SLOTS], sum[RM * SLOTS];   // top, sum: of a chunk's scores and weights, this lane's columns
 uint late_first;                   // LATE: the tile whose first chunk gives the references
 uint repeats;                      // REPEAT: keys of the last tile that are the last key again

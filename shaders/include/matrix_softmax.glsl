@@ -63,6 +63,13 @@ void weighted_sum(uint c) {
   }
 }
 
+// SUMS: row_sums += P 1, with ones in a fragment as narrow as the device has. What is summed are operands, rounded as they weigh V.
+void sum_by_product() {
+  const coopmat<T16, gl_ScopeSubgroup, FK, SUM_N, gl_MatrixUseB> ones = coopmat<T16, gl_ScopeSubgroup, FK, SUM_N, gl_MatrixUseB>(1.0);
+  [[unroll]] for (uint n = 0; n < NP; ++n) [[unroll]] for (uint r = 0; r < RM; ++r)
+    row_sums[r] = coopMatMulAdd(P[r * NP + n], ones, row_sums[r]);
+}
+
 #endif
 
 // Where the bias of a row begins: include/matrix_bias.glsl.
@@ -122,13 +129,13 @@ void lane_max() {
     top[r * SLOTS + SLOT_OF(e)] = max(top[r * SLOTS + SLOT_OF(e)], S[r * NS + n][e]);
 }
 
-// S = exp2(S scale - m) in place, sum = its row sums over this lane's columns, on top of l if `onto`. The weights stay fp32 until
-// after the vote: converted before it, they meet in a phi as single halves and cost a conversion and a move each.
-void weights(bool onto) {
-  [[unroll]] for (uint x = 0; x < RM * SLOTS; ++x) sum[x] = onto ? l[x] : 0.0;
+// S = exp2(S scale - m) in place and, if `summed`, sum = its row sums over this lane's columns, on top of l if `onto`. The weights stay
+// fp32 until after the vote: converted before it, they meet in a phi as single halves and cost a conversion and a move each.
+void weights(bool onto, bool summed) {
+  if (summed) [[unroll]] for (uint x = 0; x < RM * SLOTS; ++x) sum[x] = onto ? l[x] : 0.0;
   [[unroll]] for (uint r = 0; r < RM; ++r) [[unroll]] for (uint n = 0; n < NS; ++n) [[unroll]] for (uint e = 0; e < S[0].length(); ++e) {
     S[r * NS + n][e] = exp2(fma(S[r * NS + n][e], scale, -m[r * SLOTS + SLOT_OF(e)]));
-    sum[r * SLOTS + SLOT_OF(e)] += S[r * NS + n][e];
+    if (summed) sum[r * SLOTS + SLOT_OF(e)] += S[r * NS + n][e];
   }
 }
 
@@ -152,6 +159,19 @@ void first_references() {
   [[unroll]] for (uint x = 0; x < RM * SLOTS; ++x) {
     const float y = max(NONE, row_max(top[x]) * scale + 2.0);
     m[x] = m[x] == NONE ? y : m[x];
+  }
+}
+
+// LATE 3: references become the logarithms of what rows have summed so far, and O and l follow. Rows that have seen nothing keep theirs.
+void settle_references() {
+  [[unroll]] for (uint r = 0; r < RM; ++r) {
+    float shrink[SLOTS];
+    [[unroll]] for (uint s = 0; s < SLOTS; ++s) {
+      const uint x = r * SLOTS + s;
+      const float all_weights = row_sum(l[x]), y = all_weights == 0.0 ? m[x] : m[x] + log2(all_weights);
+      shrink[s] = exp2(m[x] - y); m[x] = y; l[x] *= shrink[s];
+    }
+    [[unroll]] for (uint d = 0; d < VF; ++d) [[unroll]] for (uint e = 0; e < O[0].length(); ++e) O[r * VF + d][e] *= shrink[SLOT_OF(e)];
   }
 }
 
@@ -187,31 +207,38 @@ void softmax(uint c, bool masked, bool late) {
   if (masked) mask(c);
   if (late) {
     if (LATE == 1 && c == 0) { if (j == late_first) first_references(); }
-    weights(true);
+    weights(true, !SUMS);
   } else {
     if (MAX_FIRST || MAX_LOGIT) lane_max();
     if (MAX_LOGIT) note_scores();
     if (MAX_FIRST) {
       if (scores_grew()) rescale();
-      weights(true);
+      weights(true, true);
     } else {
-      weights(false);
+      weights(false, true);
       if (sums_grew()) {   // the chunk once more
         scores(c);
         if (SCORED) score_pairs(c);
         if (masked) mask(c);
         lane_max();
         rescale();
-        weights(false);
+        weights(false, true);
       }
     }
   }
-  [[unroll]] for (uint x = 0; x < RM * SLOTS; ++x) l[x] = MAX_FIRST || late ? sum[x] : l[x] + sum[x];
+  if (!(late && SUMS)) [[unroll]] for (uint x = 0; x < RM * SLOTS; ++x) l[x] = MAX_FIRST || late ? sum[x] : l[x] + sum[x];
   if (DROPOUT) drop(c);
 #ifdef SPLIT
   if (SCALED) join_scales(c);
 #endif
   if (FORM == 1) to_operand(); else operand_through_shared();
+}
+
+void add_chunk(uint c, bool late) {
+#ifndef SPLIT
+  if (late && SUMS) sum_by_product();
+#endif
+  weighted_sum(c);
 }
 
 // The whole tile. masked is a constant where this is called: a tile that every row sees whole has no mask code.
@@ -220,8 +247,8 @@ void attend(bool masked, bool late) {
   [[unroll]] for (uint c = 0; c <= CHUNKS; ++c) {
     if (BIAS_PAIRS) { if (c < CHUNKS) ask_bias(j * BC + c * CK + col_lane); }
     if (c < CHUNKS) scores(c);
-    if (PIPE == 1 && c > 0) weighted_sum(c - 1);
+    if (PIPE == 1 && c > 0) add_chunk(c - 1, late);
     if (c < CHUNKS) { if (FORM == 3) weights_in_shared(c, masked); else softmax(c, masked, late); }
-    if (PIPE == 0 && c < CHUNKS) weighted_sum(c);
+    if (PIPE == 0 && c < CHUNKS) add_chunk(c, late);
   }
 }

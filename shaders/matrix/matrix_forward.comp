@@ -22,7 +22,11 @@
 // LATE looks at no chunk of the loop without masks: a row's reference is the maximum of its first chunk there, scores may grow by 18 (in
 // log 2) beyond that, and every 32 tiles the sums tell whether a weight may have passed the largest fp16. If one did, the workgroup
 // begins anew, in a loop that looks at each chunk: right for every input, and slower, up to twice the time, for scores that grow so much.
-// Without the look the driver is free to put one chunk's exponentials beside another's products.
+// Without the look the driver is free to put one chunk's exponentials beside another's products. With SUMS weights are summed there by
+// products with ones, since the number of instructions bounds the loop and a narrow product is one for many additions.
+// With LATE 3 the order of tiles is turned: those with masks, and one at least, go first and are looked at; the rest is not. A row's
+// reference then is the logarithm of what it has summed over keys around its own position, where functions of scores and windows have
+// the largest scores, and which are more than a chunk's. With BLOCK_CLASSES edges go first anyway.
 //
 // Keys that end within a tile. With REPEAT no score is masked: the last key stands in for those that its tile lacks, with a value of 0. So
 // O is right, and l has the weight of the last key so many times too often. The last column of the tile ends with that very weight, and it
@@ -59,7 +63,11 @@
 //                 4 two tiles, the next K and V asked for when a tile begins and stored when it ends; 5 as 1. 4 and 5 ask under a branch
 //  16 PIPE        1: the next chunk's scores are asked for before this chunk's weighted sum
 //  17 MAX_FIRST   18 PACK   19 HEADS_TOGETHER
-// 117 LATE        1: references from the loop's first chunk; 2: from its scores, made once more before the loop
+// 117 LATE        1: references from the loop's first chunk; 2: from its scores, made once more before the loop; 3: from tiles
+//                 with masks, which go first
+// 118 SUMS        1: LATE's loop sums weights by products with ones (no dropout), of fragments FM x SUM_N x FK (119), whose
+//                 accumulators' components have the slots SLOT_OF_SUM (120), a nibble each
+// 121 LOOK_APART  1: LATE looks at sums in a loop around the one over tiles
 //  20 K_PITCH >= odd(ceil(D/FK) FK/8), 21 V_PITCH >= odd(ceil(DV/FN) FN/8)      (FK and FN are multiples of 8)
 //  22 KV_LEN      >= (PREFETCH = 3 or 4 ? 2 : 1) BC (K_PITCH + V_PITCH) and >= W FM odd(PATCH), in 16 bytes
 //  23 Q_REG       slices of Q, FK wide, that stay in registers (>= 1); the rest in shared memory
@@ -74,7 +82,7 @@
 //  45 BY_LANE     1: form 1, lanes hold columns 2 q, 2 q + 1, 2 q + 8, 2 q + 9 of every 16, q < 4; BC divides 64 or 64 divides BC
 //  46 STEPS       1: pieces of K and V by steps that all invocations share, where a turn of the workgroup is whole rows
 //                 (include/matrix_staging.glsl), and MAX_FIRST's growth by an fma: fewer instructions, but some shapes run at half the pace
-// 118 REPEAT      1: no masks at all, and the last key is there for keys that its tile lacks: neither bounds, blocks, dropout, functions, a
+// 122 REPEAT      1: no masks at all, and the last key is there for keys that its tile lacks: neither bounds, blocks, dropout, functions, a
 //                 bias, a mask, MAX_LOGIT nor CACHE, and not form 3. MASKS is 0 and RAGGED 1 then.
 //  47 RAGGED      0: nk is a multiple of BC, so that no row of a tile is clamped (with MASKS 0 none is, whatever this says)
 //  27..39         include/matrix_layout.glsl
@@ -93,6 +101,7 @@
 #endif
 #if !defined(SPLIT) && !defined(CACHE) && !defined(BIAS_AHEAD)
 #define REPEATS
+#define TURNS   // LATE 3: there is no row of tiles that wants it elsewhere
 #endif
 #define LENGTHS 6
 #define PARTS_OF_WHOLES
@@ -103,10 +112,16 @@
 #endif
 #include "matrix_attention.glsl"
 const bool TWO_TILES = PREFETCH == 3 || PREFETCH == 4;
+const uint LATE_FROM = BLOCK_CLASSES ? 3 : BLOCK_MASK ? 4 : 1;   // the least that there is
 #ifdef BIAS_AHEAD
-const bool IS_LATE = LATE > 0 && FORM != 3 && !BLOCK_MASK && !MAX_LOGIT && !BIAS_EIGHTS;
+const bool IS_LATE = LATE >= LATE_FROM && FORM != 3 && !MAX_LOGIT && !BIAS_EIGHTS;
 #else
-const bool IS_LATE = LATE > 0 && FORM != 3 && !BLOCK_MASK && !MAX_LOGIT;
+const bool IS_LATE = LATE >= LATE_FROM && FORM != 3 && !MAX_LOGIT;
+#endif
+#ifdef TURNS
+const bool TURNED = IS_LATE && LATE == 3 && !BLOCK_MASK;
+#else
+const bool TURNED = false;
 #endif
 const float LATE_LIMIT = 65504.0;
 const uint LATE_TILES = 32;
@@ -115,29 +130,38 @@ shared uint grew;   // LATE: some lane's sum passed LATE_LIMIT
 
 // Tiles of keys that the workgroup takes, from first up to end; those from whole up to full need no look at single scores.
 uint first, whole, full, end;
+// LATE 3: the tile that goes first, with those up to the end, before the first ones; and the number from which on no chunk is looked at.
+uint start, stop;
 // The walk over tiles: next(1) is the tile after this one, next(2) the one after that. With BLOCK_MASK it goes over numbers, which are
 // those of the tiles, or with BLOCK_CLASSES as next_of_classes has them; from `last` on there is none.
+const bool WALKED = BLOCK_MASK || TURNED;
 uint n0, n1, n2, last;   // of this tile and the next ones
-uint after(uint n) { return BLOCK_CLASSES ? after_of_classes(n, Walk(first, whole, full, end)) : next_tile(n + 1, end); }
+uint turned(uint n) {
+  n = n == end ? first : n;
+  return n == start ? end : n;
+}
+uint after(uint n) {
+  return TURNED ? turned(n + 1) : BLOCK_CLASSES ? after_of_classes(n, Walk(first, whole, full, end)) : next_tile(n + 1, end);
+}
 uint tile_of(uint n) { return BLOCK_CLASSES && n >= end ? n - end : n; }
 void begin_walk() {
   if (BLOCK_MASK && !BLOCKS_OF_TILES) full = whole = first;
   last = BLOCK_CLASSES ? end_of_classes(Walk(first, whole, full, end)) : end;
   j = first;
-  if (BLOCK_MASK) {
-    n0 = BLOCK_CLASSES ? next_of_classes(first, Walk(first, whole, full, end)) : next_tile(first, end);
+  if (WALKED) {
+    n0 = TURNED ? start : BLOCK_CLASSES ? next_of_classes(first, Walk(first, whole, full, end)) : next_tile(first, end);
     n1 = after(n0);
     if (PREFETCH == 3) n2 = after(n1);
     j = tile_of(n0);
   }
 }
-uint next(uint n) { return BLOCK_MASK ? tile_of(n == 1 ? n1 : n2) : j + n; }
+uint next(uint n) { return WALKED ? tile_of(n == 1 ? n1 : n2) : j + n; }
 #ifdef BIAS_AHEAD
 uint next_tile_of_keys() { return next(1); }
 #endif
-bool is_next() { return BLOCK_MASK ? n1 < last : j + 1 < end; }
+bool is_next() { return WALKED ? n1 < last : j + 1 < end; }
 void advance() {
-  if (BLOCK_MASK) {
+  if (WALKED) {
     n0 = n1;
     j = tile_of(n0);
     if (PREFETCH == 3) { n1 = n2; n2 = after(n1); } else n1 = after(n0);
@@ -187,6 +211,11 @@ void tile(bool masked, bool late, bool clamp) {
 float before[RM * SLOTS];
 bool fits;
 void look_at_sums() {
+  if (SUMS) {   // those of whole rows; an operand is finite as long as they are below the limit, however weights are rounded
+    [[unroll]] for (uint r = 0; r < RM; ++r) [[unroll]] for (uint e = 0; e < row_sums[0].length(); ++e)
+      fits = fits && row_sums[r][e] < LATE_LIMIT;
+    return;
+  }
   [[unroll]] for (uint x = 0; x < RM * SLOTS; ++x) {
     fits = fits && l[x] <= LATE_LIMIT;   // not of NaN
     before[x] += l[x]; l[x] = 0.0;
@@ -221,11 +250,16 @@ void rest() {
   } else [[unroll]] for (uint x = 0; x < RM * NS; ++x) S[x] = ACC(0.0);
 }
 
-// The loop without masks and without a look at each chunk.
-void late_loop() {
+// Before the loop without masks and without a look at each chunk.
+void begin_late() {
   if (tid == 0) grew = 0;
   fits = true;
   [[unroll]] for (uint x = 0; x < RM * SLOTS; ++x) before[x] = 0.0;
+  if (SUMS) [[unroll]] for (uint r = 0; r < RM; ++r) row_sums[r] = SUM(0.0);
+}
+// That loop.
+void late_loop() {
+  begin_late();
   late_first = j;
   if (LATE == 2 && j < (REPEAT ? end : full)) {
     if (!TWO_TILES) { barrier(); if (PREFETCH == 0) fetch_k(j, true); store_k(); barrier(); }
@@ -233,7 +267,16 @@ void late_loop() {
     if (SCORED) score_pairs(0);
     first_references();
   }
-  [[dont_unroll]] for (; j < full; advance()) {
+  if (LOOK_APART) {   // the loop over tiles then moves nothing of what a look changes
+    bool again = false;
+    [[dont_unroll]] while (!again && j < full) {
+      const uint look = min(full, j + LATE_TILES);
+      [[dont_unroll]] for (; j < look; advance()) tile(false, true, !REPEAT);
+      look_at_sums();
+      again = some_grew();
+    }
+    if (REPEAT && again) j = end;
+  } else [[dont_unroll]] for (; j < full; advance()) {
     tile(false, true, !REPEAT);
     if (j % LATE_TILES == LATE_TILES - 1) { look_at_sums(); if (some_grew()) { if (REPEAT) j = end; break; } }
   }
@@ -241,8 +284,37 @@ void late_loop() {
 // Whether all must be done anew.
 bool late_is_wrong() {
   look_at_sums();
-  [[unroll]] for (uint x = 0; x < RM * SLOTS; ++x) l[x] = before[x];
+  if (SUMS) {   // the lanes of a row share its sum, since l is a lane's part elsewhere
+    float share = P_UNIT;
+    [[unroll]] for (uint b = 0; b < 7; ++b) if (WEIGHT(COL_LANE, b) != 0u) share *= 0.5;
+    [[unroll]] for (uint r = 0; r < RM; ++r) [[unroll]] for (uint e = 0; e < row_sums[0].length(); ++e)
+      l[r * SLOTS + (SLOT_OF_SUM >> 4 * e & 15u)] = row_sums[r][e] * share;
+  } else [[unroll]] for (uint x = 0; x < RM * SLOTS; ++x) l[x] = before[x];
   return some_grew();
+}
+// The same with LATE 3, of what the tiles that went first leave.
+bool late_rest() {
+  begin_late();
+  settle_references();
+  [[dont_unroll]] for (; n0 < last; advance()) {
+    tile(false, true, true);
+    if (j % LATE_TILES == LATE_TILES - 1) { look_at_sums(); if (some_grew()) break; }
+  }
+  return late_is_wrong();
+}
+
+// LATE 3: where the walk starts, so that each row sees a key in the tiles that go first and gets a reference from them. With bounds that is
+// the tile of the first row's last key, and all with masks go first. Else functions of scores may make those near the diagonal the largest:
+// the tiles of the block's own positions go first.
+void take_start(uint query) {
+  const uint seen = max(end_of(keys_of(query)), 1) - 1;
+  start = max(first, min(min(full, seen / BC), end - 1));
+  stop = whole < start ? whole : end;
+  if (SCORED && !MASKS) {
+    start = clamp(uint(max(int(query + key_count()) - int(query_count()), 0)) / BC, first, max(first + 1, end) - 1);
+    const uint behind = start + (BR + BC - 1) / BC;
+    stop = behind < end ? behind : first < start ? first : end;
+  }
 }
 
 void main() {
@@ -295,10 +367,14 @@ void main() {
   own_places();
   last_tile = end - 1;
   if (REPEAT) repeats = end > first ? max(end * BC, key_count()) - key_count() : 0;
+  if (TURNED) take_start(query_of(i * BR));
   if (BLOCK_MASK) take_blocks(b, q_head, i * BR);
   begin_walk();
   at = 0;
   const bool any = BLOCK_MASK ? n0 < last : end > first;
+#ifdef TURNS
+  if (LATE == 3 && BLOCK_CLASSES) stop = max(end, min(n0 + 1, last));   // without edges a whole tile, for references
+#endif
   fetch_first(any);
   ask_q(row0, PACK ? query_count() * group() : query_count());   // all of Q is on its way before the first piece is waited for
   q_through_patch();
@@ -311,7 +387,29 @@ void main() {
 
   store_first(any);
   // The driver merges two phases of one loop, which puts the mask code into the main loop; two loops it leaves alone.
+#ifdef TURNS
+  if (IS_LATE && LATE == 3) {
+    bool anew = false;   // all of it in the first of these loops
+    [[dont_unroll]] do {
+      [[dont_unroll]] for (; BLOCK_CLASSES ? n0 < stop : n0 != stop; advance()) {
+        if (BLOCK_CLASSES) asked = !is_whole_block(j);
+        tile(MASKS, false, true);
+      }
+      if (anew) break;
+      anew = late_rest();
+      if (anew) {
+        nothing_seen();
+        begin_walk();
+        stop = last;
+        at = 0;
+        fetch_first(true);
+        store_first(true);
+      }
+    } while (anew);
+  } else if (BLOCK_CLASSES) {
+#else
   if (BLOCK_CLASSES) {
+#endif
     [[dont_unroll]] for (; n0 < end; advance()) { asked = !is_whole_block(j); tile(true, false, true); }
     [[dont_unroll]] for (; n0 < last; advance()) tile(false, false, true);
   } else {

@@ -104,7 +104,7 @@ var matrixMutants = []Mutant{
 	},
 	{
 		ID: "matrix-late-anew", File: matrixForward, Modules: "matrix_forward.f16",
-		Old: "  return some_grew();\n}\n\nvoid main", New: "  some_grew(); return false;\n}\n\nvoid main",
+		Old: "l[x] = before[x];\n  return some_grew();", New: "l[x] = before[x];\n  some_grew(); return false;",
 		Breaks: "weights that passed the largest fp16 behind the first chunk stay",
 		Kill:   []Killer{in("./flash", "TestMatrixLate")},
 	},
@@ -112,6 +112,19 @@ var matrixMutants = []Mutant{
 		ID: "matrix-late-limit", File: matrixForward, Modules: "matrix_forward.f16",
 		Old: "const float LATE_LIMIT = 65504.0;", New: "const float LATE_LIMIT = 6.0e7;",
 		Breaks: "sums are looked at behind the loop as if weights were fp32",
+		Kill:   []Killer{in("./flash", "TestMatrixLate")},
+	},
+	{
+		ID: "matrix-sums-look", File: matrixForward, Modules: "matrix_forward.f16",
+		Old: "fits = fits && row_sums[r][e] < LATE_LIMIT;", New: "fits = fits && row_sums[r][e] < LATE_LIMIT || RM > 0;",
+		Breaks: "sums by products are not looked at",
+		Kill:   []Killer{in("./flash", "TestMatrixLate")},
+	},
+	{
+		ID: "matrix-sums-chunk", File: matrixSoftmax, Modules: "matrix_forward.f16",
+		Old:    "n < NP; ++n) [[unroll]] for (uint r = 0; r < RM; ++r)\n    row_sums",
+		New:    "n < 1; ++n) [[unroll]] for (uint r = 0; r < RM; ++r)\n    row_sums",
+		Breaks: "of a chunk's operands one is summed by products",
 		Kill:   []Killer{in("./flash", "TestMatrixLate")},
 	},
 	{
@@ -149,6 +162,20 @@ var matrixMutants = []Mutant{
 		Old: "    if (REPEAT && QUERY_LENGTHS) leave_out_rows();\n", New: "",
 		Breaks: "rows beyond an entry's last query get the mean of all values",
 		Kill:   []Killer{in("./flash", "TestMatrixRepeatsOfLengths")},
+	},
+	{
+		ID: "matrix-late-settled", File: matrixSoftmax, Modules: "matrix_forward.f16",
+		Old: "shrink[s] = exp2(m[x] - y); m[x] = y; l[x] *= shrink[s];\n    }\n    [[unroll]] for (uint d = 0; d < VF; ++d) " +
+			"[[unroll]] for (uint e = 0; e < O[0].length(); ++e) O[r * VF + d][e] *= shrink[SLOT_OF(e)];\n  }\n}\n\n#ifndef SPLIT",
+		New:    "shrink[s] = exp2(m[x] - y); m[x] = y; l[x] *= shrink[s];\n    }\n  }\n}\n\n#ifndef SPLIT",
+		Breaks: "O stays behind when references of rows become what they have summed",
+		Kill:   []Killer{in("./flash", "TestMatrixLateTurned")},
+	},
+	{
+		ID: "matrix-late-stop", File: matrixForward, Modules: "matrix_forward.f16",
+		Old: "stop = whole < start ? whole : end;", New: "stop = first < start ? first : end;",
+		Breaks: "tiles at the lower edge of a window, which are turned behind those of the diagonal, have no masks",
+		Kill:   []Killer{in("./flash", "TestMatrixLateTurned")},
 	},
 	{
 		ID: "matrix-rescale-skipped", File: matrixSoftmax, Modules: "matrix_forward.f16",
@@ -201,7 +228,8 @@ var matrixMutants = []Mutant{
 	},
 	{
 		ID: "matrix-rescale-l", File: matrixSoftmax, Modules: "matrix_forward.f16",
-		Old: "shrink[s] = exp2(m[x] - y); m[x] = y; l[x] *= shrink[s];", New: "shrink[s] = exp2(m[x] - y); m[x] = y;",
+		Old:    "- BIAS);\n      shrink[s] = exp2(m[x] - y); m[x] = y; l[x] *= shrink[s];",
+		New:    "- BIAS);\n      shrink[s] = exp2(m[x] - y); m[x] = y;",
 		Breaks: "the sum l is not rescaled with the reference",
 		Kill: []Killer{conformance("threshold/grow8-every32/f16", "flash2/matrix"),
 			conformance("numeric/huge-logits/f16", "flash2/matrix")},

@@ -87,5 +87,5 @@ func ChooseFlash1Tile(c *kernel.Capabilities, p *attn.Problem, s kernel.Fragment
 
 // Flash1Candidates are the rows that suit the device, whatever problem they are for, and some neighbours.
 func Flash1Candidates(c *kernel.Capabilities, _ *attn.Problem) []map[string]int {
-	return candidatesOf(c, "matrix_flash1", "late", "repeat")
+	return candidatesOf(c, "matrix_flash1", "late", "repeat", "sums", "look_apart")
 }

@@ -1,6 +1,8 @@
 package matrix
 
 import (
+	"cmp"
+	"fmt"
 	"slices"
 
 	"github.com/vkattn/vkattn/internal/attn"
@@ -43,14 +45,74 @@ func fitForward(name, module string, operands attn.DType, e *kernel.Env, p *attn
 	if err != nil {
 		return nil, err
 	}
-	if tile.Late > 0 && (!canBeLate(p, form) || tile.readsBiasAhead(p, &layout)) {
+	switch {
+	case tile.Late > 0 && (!tile.canBeLate(p, form) && tile.Late != lateTurned || tile.readsBiasAhead(p, &layout)):
 		return nil, t.Bad("late", "form 3, block masks, the largest score and a bias that is read ahead look at each chunk: it must be 0")
+	case tile.Late > 0 && !tile.canBeLate(p, form):
+		return nil, t.Bad("late", "form 3, block masks but those of functions, the largest score, caches and fp32 do not begin with "+
+			"masked tiles: it must not be %d", lateTurned)
 	}
-	if tile.Repeat && !canRepeat(p, form) {
-		return nil, t.Bad("repeat", "form 3, masks, dropout, caches, the largest score, and scores that are more than products of queries "+
-			"and keys, look at single keys: it must be 0")
+	asked := func(name string) bool { return t.Given[name] != 0 } // else a row of tiles did, for another late
+	off := func(to *bool, name string) { *to, t.Effect[name] = false, 0 }
+	if tile.Repeat && (!canRepeat(p, form) || tile.Late == lateTurned) {
+		if asked("repeat") {
+			return nil, t.Bad("repeat", "form 3, masks, dropout, caches, the largest score, late=3, and scores that are more than "+
+				"products of queries and keys, look at single keys: it must be 0")
+		}
+		off(&tile.Repeat, "repeat")
+	}
+	if tile.LookApart && (tile.Late == 0 || tile.Late == lateTurned) {
+		if asked("look_apart") {
+			return nil, t.Bad("look_apart", "sums are looked at where late is 1 or 2 alone: it must be 0")
+		}
+		off(&tile.LookApart, "look_apart")
+	}
+	if why, err := tile.findSums(e, p, operands, &layout); err != nil {
+		return nil, err
+	} else if why != "" {
+		if asked("sums") {
+			return nil, t.Bad("sums", "%s: it must be 0", why)
+		}
+		off(&tile.Sums, "sums")
 	}
 	return tile.fused(name, module, operands, p, &layout).Forward(e, p, t)
+}
+
+// findSums takes the narrowest fragments by which weights can be summed, if the tile wants that, or says why it cannot be. Rows of their
+// accumulators must lie in the lanes where those of scores do.
+func (t *Tile) findSums(e *kernel.Env, p *attn.Problem, operands attn.DType, scores *kernel.FragmentLayout) (why string, err error) {
+	const most = 8 // components that the shader has slots for
+	switch {
+	case !t.Sums:
+		return "", nil
+	case t.Late == 0 || t.Late == lateTurned:
+		return "weights are summed by products in the loop of late 1 and 2 alone", nil
+	case t.Drop || t.Terms > 0:
+		return "what dropout leaves, or terms, are not the weights that are summed", nil
+	case p.Mask().Low > -attn.Unbounded: // the loop's sums take the place of what there is
+		return "lanes have summed the tiles at the beginning of a window before the loop", nil
+	case t.repeats(p): // and takes off what it repeats as it was before it became an operand
+		return "keys end within a tile, which repeats the last one", nil
+	}
+	narrow := t.Fragment
+	for _, f := range e.Caps.Fragments(operands) {
+		if f.M == narrow.M && f.K == narrow.K && f.N < narrow.N {
+			narrow = f
+		}
+	}
+	l := *scores
+	if narrow != t.Fragment {
+		if l, err = e.Layout(operands, narrow); err != nil {
+			return "", err
+		}
+	}
+	if l.Form == kernel.FormShared || len(l.SlotOfComp) > most || !slices.Equal(l.RowLane, scores.RowLane) ||
+		!slices.Equal(l.RowOfSlot, scores.RowOfSlot) {
+		return fmt.Sprintf("rows of %v fragments do not lie as those of %v do", narrow, t.Fragment), nil
+	}
+	t.SumColumns = narrow.N
+	t.SlotOfSum, _ = kernel.Nibbles(l.SlotOfComp)
+	return "", nil
 }
 
 // buffers are the names of shaders/include/matrix_types.glsl.
@@ -112,6 +174,7 @@ func (t *Tile) constants(p *attn.Problem, l *kernel.FragmentLayout, v kernel.Var
 	c := kernel.Constants{"WG": t.Threads(), "BR": t.Rows(), "FM": f.M, "FN": f.N, "FK": f.K, "SG": f.Lanes, "FORM": t.Form,
 		"K_PITCH": sh.KPitch, "V_PITCH": sh.VPitch, "KV_LEN": sh.Kv, "Q_PITCH": sh.QPitch, "Q_LEN": sh.Q, "X_LEN": sh.X, "H_LEN": sh.H,
 		"PATCH": sh.Patch, "MASKS": kernel.BoolInt(t.masks(p)), "DROPOUT": kernel.BoolInt(t.Drop), "DROP_LEN": sh.Drop,
+		"SUM_N": cmp.Or(t.SumColumns, f.N), "SLOT_OF_SUM": t.SlotOfSum,
 		"BY_LANE":    kernel.BoolInt(t.Drop && l.ColumnsOfDraws(t.Form) && kernel.SharesDraws(t.BC)),
 		"RAGGED":     kernel.BoolInt(t.Ragged(p)),
 		"BIAS_PAIRS": kernel.BoolInt(v.Aligned && !t.Ahead && l.PairsOfBias(p, t.Form))}
@@ -188,6 +251,8 @@ func candidatesOf(c *kernel.Capabilities, name string, leftOut ...string) []map[
 			t.MaxFirst = 1
 			add(t)
 			if t.Late = 2; !slices.Contains(leftOut, "late") {
+				add(t)
+				t.Sums, t.LookApart = true, true
 				add(t)
 			}
 		}

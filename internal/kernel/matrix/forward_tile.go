@@ -21,7 +21,9 @@ type Tile struct {
 	Prefetch      int  // 0 none, 1 the next K and V in registers, 2 only K, 3 two tiles in shared memory, 4 and 5 as 3 and 1 under a branch
 	Pipe          int  // 1: the next chunk's scores before this chunk's weighted sum
 	MaxFirst      int  // 1: growth is noticed by the lane's maximum, else by its sum
-	Late          int  // 1, 2: growth is looked for behind the loop without masks; references are from its first chunk, or before it
+	Late          int  // 1, 2, 3: growth is looked for behind the loop without masks; references are from its first chunk, or before it
+	Sums          bool // with Late: weights are summed by products with ones
+	LookApart     bool // with Late: sums are looked at in a loop around the one over tiles
 	QReg          int  // slices of Q in registers, the rest in shared memory
 	HeadsTogether int  // heads whose blocks of one place follow one another
 	Pack          bool // the query heads of a key head share a tile
@@ -36,6 +38,8 @@ type Tile struct {
 	Scaled        bool // matrix_forward_split: rows are scaled by powers of two
 	Ahead         bool // the bias is read eight elements of a row at a time and ahead, where tensors lie so (readsBiasAhead)
 	KeyTerms      int  // elements that a key of a cache is the sum of: 2 of blocks with a least number, 1 elsewhere; 0 of tensors
+	SumColumns    int  // of the fragments that sum weights, with Sums
+	SlotOfSum     int  // and the slots of their accumulators' components, a nibble each
 	WholeKeys     bool // keys of blocks are staged as whole numbers, and products multiplied by their scales
 }
 
@@ -49,6 +53,8 @@ var tileFields = kernel.Fields[Tile]{
 	{Name: "pipe", Constant: "PIPE", Of: func(t *Tile) any { return &t.Pipe }},
 	{Name: "max_first", Constant: "MAX_FIRST", Of: func(t *Tile) any { return &t.MaxFirst }},
 	{Name: "late", Constant: "LATE", Of: func(t *Tile) any { return &t.Late }},
+	{Name: "sums", Constant: "SUMS", Of: func(t *Tile) any { return &t.Sums }},
+	{Name: "look_apart", Constant: "LOOK_APART", Of: func(t *Tile) any { return &t.LookApart }},
 	{Name: "q_reg", Constant: "Q_REG", Of: func(t *Tile) any { return &t.QReg }, Open: true},
 	{Name: "keep_masks", Of: func(t *Tile) any { return &t.KeepMasks }, Open: true},
 	{Name: "steps", Constant: "STEPS", Of: func(t *Tile) any { return &t.Steps }},
@@ -179,11 +185,21 @@ func (t *Tile) readsBiasAhead(p *attn.Problem, l *kernel.FragmentLayout) bool {
 		!t.Drop && t.Parts <= 1 && t.Terms == 0 && p.Blocks.None() && !p.Cached()
 }
 
-// canBeLate says whether growth can be looked for behind the loop: in form 3 references are in shared memory, the largest score wants a
-// look at each chunk, and block masks walk over tiles of their own.
-func canBeLate(p *attn.Problem, form int) bool {
-	return form != kernel.FormShared && !p.MaxLogit && p.Blocks.None()
+// canBeLate says whether growth can be looked for behind the loop in this way: in form 3 references are in shared memory, the largest score
+// wants a look at each chunk, and block masks walk over tiles of their own, of which those of classes take edges first. Builds for caches
+// and for sums of terms do not begin with masked tiles.
+func (t *Tile) canBeLate(p *attn.Problem, form int) bool {
+	if form == kernel.FormShared || p.MaxLogit {
+		return false
+	}
+	if t.Late == lateTurned {
+		return (p.Blocks.None() || p.Blocks.Classed) && !p.Cached() && t.Terms == 0
+	}
+	return p.Blocks.None()
 }
+
+// lateTurned is the Late that begins with masked tiles.
+const lateTurned = 3
 
 // masks says whether any tile of keys needs the loop with masks; a pipeline without it has registers to spare.
 func (t *Tile) masks(p *attn.Problem) bool {
@@ -221,8 +237,8 @@ func (t *Tile) Check(d, dv int, c *kernel.Capabilities) string {
 		return fmt.Sprintf("prefetch = %d must be from 0 to 5", t.Prefetch)
 	case t.Pipe < 0 || t.Pipe > 1 || t.MaxFirst < 0 || t.MaxFirst > 1:
 		return fmt.Sprintf("pipe = %d and max_first = %d must be 0 or 1", t.Pipe, t.MaxFirst)
-	case t.Late < 0 || t.Late > 2:
-		return fmt.Sprintf("late = %d must be from 0 to 2", t.Late)
+	case t.Late < 0 || t.Late > lateTurned:
+		return fmt.Sprintf("late = %d must be from 0 to %d", t.Late, lateTurned)
 	case t.QReg < 1:
 		return fmt.Sprintf("q_reg = %d must be at least 1", t.QReg)
 	case t.HeadsTogether < 1 || t.HeadsTogether > 1<<16:
@@ -318,10 +334,10 @@ func (t *Tile) cut(p *attn.Problem, s kernel.Fragment, form int) {
 	whole := max(s.N, s.K) // one divides the other
 	t.CK = attn.CeilDiv(t.CK, whole) * whole
 	t.BC = attn.CeilDiv(t.BC, t.CK) * t.CK
-	if !canBeLate(p, form) {
-		t.Late = 0
+	if !t.canBeLate(p, form) {
+		t.Late, t.Sums, t.LookApart = 0, false, false
 	}
-	t.Repeat = t.Repeat && t.Terms == 0 && !t.KeysOutside && canRepeat(p, form)
+	t.Repeat = t.Repeat && t.Terms == 0 && !t.KeysOutside && t.Late != lateTurned && canRepeat(p, form)
 	if t.QReg == 0 {
 		t.QReg = attn.CeilDiv(p.HeadDim, s.K)
 	}
@@ -497,7 +513,7 @@ func (t *Tile) override(o *kernel.Tuning) {
 	if t.KeysOutside { // a workgroup is a head
 		return
 	}
-	tileFields.Take(t, o, "", "late", "heads_together")
+	tileFields.Take(t, o, "", "late", "sums", "look_apart", "heads_together")
 	if t.Terms == 0 {
 		tileFields.Take(t, o, "", "repeat")
 	}

@@ -136,5 +136,5 @@ func (t *Tile) splitConstants(s *tileShared) kernel.Constants {
 }
 
 func splitCandidates(c *kernel.Capabilities, _ *attn.Problem) []map[string]int {
-	return candidatesOf(c, "matrix_forward_split", "repeat")
+	return candidatesOf(c, "matrix_forward_split", "repeat", "sums", "look_apart")
 }

@@ -235,7 +235,7 @@ func TestTuningErrors(t *testing.T) {
 	for _, given := range []map[string]int{
 		{"w": 0}, {"w": 33}, {"rm": 0}, {"br": 50}, {"br": 0}, {"bc": 0}, {"bc": 40}, {"bc": 4096}, {"ck": 8}, {"ck": 0}, {"prefetch": 6},
 		{"pipe": 2},
-		{"max_first": 2}, {"late": 3},
+		{"max_first": 2}, {"late": 4},
 		{"q_reg": 0}, {"heads_together": 0}, {"prefetch": 3, "bc": 192, "ck": 16}, {"prefetch": 4, "bc": 192, "ck": 16},
 	} {
 		_, err := ChooseTile(c, p, s, kernel.FormRegisters, kernel.NewTuning(given))
