@@ -125,15 +125,16 @@ func planBoth(t *testing.T, d *Device, p Problem, tile map[string]int) *Plan {
 }
 
 // requireOnMatrices requires of a plan that it says this, and that the first kernels on matrices take its backward pass but for those that
-// put weights into memory, which take fewer problems. It closes the plan.
+// put weights or their gradients into memory, which take fewer problems. It closes the plan.
 func requireOnMatrices(t *testing.T, plan *Plan, says string) {
 	t.Helper()
 	defer plan.Close()
 	require.Contains(t, plan.String(), says)
 	info := backwardInfo(t, plan)
 	require.Equal(t, TierMatrix, info.Tier)
-	require.Empty(t, slices.DeleteFunc(info.WhyNotFaster,
-		func(why string) bool { return strings.HasPrefix(why, "matrix_backward_slabs: ") }))
+	require.Empty(t, slices.DeleteFunc(info.WhyNotFaster, func(why string) bool {
+		return strings.HasPrefix(why, "matrix_backward_slabs: ") || strings.HasPrefix(why, "matrix_backward_keeping: ")
+	}))
 }
 
 // backwardInfo is what a plan says of its backward pass. The test skips where the device has none of its tier.
