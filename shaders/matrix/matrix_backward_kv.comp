@@ -81,7 +81,7 @@ void add_dk(uint c) {
 
 // dS of chunk c into memory, as lanes hold it: nothing passes through shared memory, and a subgroup writes a fragment in one piece. It is
 // converted once more, by pairs: taken out of operands it would be one number after the other, at a quarter of the pace.
-const uint A_UNITS = FM * FK / SG / 8;   // of 16 bytes, that a lane has of an operand
+const uint A_UNITS = FM * FK / SG < 8 ? 1 : FM * FK / SG / 8;   // of 16 bytes, that a lane has of an operand (KEEP_DS)
 uint slab_of_ds() { return bytes >> 8 & 255u; }   // log2 of its key heads
 uint ds_rows() { return (ROWS + FM - 1) / FM; }
 uint ds_columns() { return (nq + FK - 1) / FK; }
