@@ -145,7 +145,7 @@ func (i *KernelInfo) key() kernelKey {
 		word(0)
 	}
 	spec := slices.Clone(i.Spec)
-	slices.SortFunc(spec, func(a, b vk.SpecConstant) int { return cmp.Compare(a.ID, b.ID) })
+	slices.SortFunc(spec, byNumber)
 	word(uint64(len(spec)))
 	for _, s := range spec {
 		word(uint64(s.ID)<<32 | uint64(s.Value))
@@ -240,7 +240,7 @@ func (i *KernelInfo) prepare(specialized int) (p prepared, err error) {
 // compile makes the kernel's pipeline. The hash is that of its module before specialization.
 func (c *Context) compile(i *KernelInfo) (p *vk.ComputePipeline, code [sha256.Size]byte, err error) {
 	specialized := c.Specialized()
-	info := vk.PipelineInfo{Name: i.Name, Spec: i.Spec, Bindings: i.Bindings, PushBytes: i.PushBytes,
+	info := vk.PipelineInfo{Name: i.Name, Spec: inPlaces(i.Spec), Bindings: i.Bindings, PushBytes: i.PushBytes,
 		SubgroupSize: i.SubgroupSize, FullSubgroups: i.FullSubgroups, CaptureStats: c.options.CaptureStats}
 	if specialized > 0 {
 		info.Spec = nil
@@ -431,3 +431,23 @@ func (t *kernelTable) close() {
 		}
 	}
 }
+
+// inPlaces puts constants, which are sorted by number, where their numbers say, between such as no module has. The validation layer
+// (1.4.309) takes the dimensions of matrices from the map by number, as if that were the place. Numbers beyond a few hundred stay where
+// they are.
+func inPlaces(spec []vk.SpecConstant) []vk.SpecConstant {
+	const most = 256
+	if n := len(spec); n == 0 || spec[n-1].ID >= most || !slices.IsSortedFunc(spec, byNumber) {
+		return spec
+	}
+	out := make([]vk.SpecConstant, 0, spec[len(spec)-1].ID+1)
+	for _, s := range spec {
+		for uint32(len(out)) < s.ID {
+			out = append(out, vk.SpecConstant{ID: ^uint32(len(out))})
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+func byNumber(a, b vk.SpecConstant) int { return cmp.Compare(a.ID, b.ID) }
