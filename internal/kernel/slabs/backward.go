@@ -214,14 +214,19 @@ func (s *fitted) pass(v pass.Variant) *pass.Pass {
 		a := pass.Args{As: pass.AsProduct, Problem: p, Slab: b.Slab, Pitch: pitch}
 		stages := append([]pass.Stage{s.weights.Stage(v, constants, b.weights, a, weights, gradients)},
 			s.products.Stages(v, &b.products, a, weights, gradients, tables)...)
-		if i > 0 {
-			for j := range stages {
-				stages[j].Again = len(stages)
-			}
-		}
-		out.Stages = append(out.Stages, stages...)
+		out.Stages = append(out.Stages, over(i, stages)...)
 	}
 	return out
+}
+
+// over is the stages over slab i: over those behind the first they have its pipelines.
+func over(i int, stages []pass.Stage) []pass.Stage {
+	if i > 0 {
+		for j := range stages {
+			stages[j].Again = len(stages)
+		}
+	}
+	return stages
 }
 
 // selfCheck is a small problem for the kernels: some blocks of rows and columns, the last ones ragged, the diagonal across them when

@@ -153,14 +153,8 @@ func (s *keeping) pass(v pass.Variant) *pass.Pass {
 	constants := s.keys.Constants(p, v, first.Heads)
 	for i := range s.slabs {
 		b := &s.slabs[i]
-		stages := []pass.Stage{s.keys.Stage(p, v, constants, b.keys, first.Slab, gradients),
-			s.product.Stage(v, b.product, b.Slab, gradients)}
-		if i > 0 {
-			for j := range stages {
-				stages[j].Again = len(stages)
-			}
-		}
-		out.Stages = append(out.Stages, stages...)
+		out.Stages = append(out.Stages, over(i, []pass.Stage{s.keys.Stage(p, v, constants, b.keys, first.Slab, gradients),
+			s.product.Stage(v, b.product, b.Slab, gradients)})...)
 	}
 	return out
 }

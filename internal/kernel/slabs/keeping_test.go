@@ -2,6 +2,7 @@ package slabs
 
 import (
 	"errors"
+	"os"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -9,6 +10,7 @@ import (
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/internal/kernel/kerneltest"
+	"github.com/vkattn/vkattn/internal/kernel/matrix"
 	"github.com/vkattn/vkattn/internal/kernel/pass"
 	"github.com/vkattn/vkattn/internal/kernel/standard"
 	"github.com/vkattn/vkattn/vk"
@@ -28,7 +30,7 @@ func TestKeepingPasses(t *testing.T) {
 	c.Facts.Heaps = []vk.Heap{{Size: 1 << 34, DeviceLocal: true}}
 	for _, dtype := range []attn.DType{attn.F16, attn.BF16} {
 		for _, causal := range []attn.Causal{attn.CausalNone, attn.CausalBottomRight} {
-			p := kerneltest.Problem(attn.Problem{Batch: 2, Heads: 10, KeyHeads: 5, QueryLen: 100, KeyLen: 70, DType: dtype,
+			p := kerneltest.Problem(attn.Problem{Batch: 2, Heads: 10, KeyHeads: 5, QueryLen: 100, KeyLen: 70, DType: dtype, Scale: 3,
 				ByPosition: attn.ByPosition{Causal: causal}})
 			head := 80 * 112 * 2 // bytes, in operands of 16 by 16
 			s, err := fitKeeping(&kernel.Env{Caps: *c}, p, inPairs, &layoutOfPairs, kernel.FormRegisters,
@@ -57,6 +59,8 @@ func TestKeepingPasses(t *testing.T) {
 				require.NoError(t, err)
 				require.NoError(t, small.Check())
 				require.Len(t, small.Stages, 3)
+				require.InDelta(t, p.Scale, made.Stages[2].Args.Factor, 0.003*p.Scale, "but for what is cut off")
+				require.InDelta(t, small.Problem.Scale, small.Stages[2].Args.Factor, 0.003*small.Problem.Scale, "the self-check's own")
 			}
 		}
 	}
@@ -90,4 +94,13 @@ func TestKeepingTakenByDefault(t *testing.T) {
 			require.NoError(t, err)
 		}
 	}
+}
+
+// TestUnitIsThatOfShaders: operands of bf16 are cut off by shaders, which say by how much they are smaller then.
+func TestUnitIsThatOfShaders(t *testing.T) {
+	source, err := os.ReadFile("../../../shaders/include/matrix_types.glsl")
+	require.NoError(t, err)
+	require.Contains(t, string(source), "const float CUT = 1.0 + 0.7213475 / 256.0;")
+	require.InDelta(t, 1+0.7213475/256, new(matrix.Keys).Unit(attn.BF16), 1e-12)
+	require.Equal(t, 1.0, new(matrix.Keys).Unit(attn.F16))
 }

@@ -15,7 +15,7 @@ import (
 type Turned struct {
 	tile   MatrixTile
 	turned attn.Problem
-	factor float64 // of sums
+	unit   float64 // how much smaller than dS what stands in memory is
 }
 
 // TurnedRanges are the ranges of its tuning parameters, the largest slab among them.
@@ -44,7 +44,7 @@ func ChooseTurned(c *kernel.Capabilities, p *attn.Problem, f kernel.Fragment, un
 	if why != "" {
 		return nil, t.NoTile(why)
 	}
-	s := &Turned{tile: tile, factor: p.Scale * unit}
+	s := &Turned{tile: tile, unit: unit}
 	return s.For(p), nil
 }
 
@@ -78,7 +78,7 @@ func (s *Turned) Stage(v pass.Variant, g kernel.Grid, b Slab, grads string) pass
 	p, t := &s.turned, &s.tile
 	k := ofSum(t.Kernel("standard_backward_product_matrix", &t.ProductTile, p.HeadDim, t.turnedShared(), p, v.Aligned, v.Accumulate, false),
 		false, true)
-	a := pass.Args{As: pass.AsProduct, Problem: p, Slab: b, X: "K", Y: "DQ", Factor: s.factor}
+	a := pass.Args{As: pass.AsProduct, Problem: p, Slab: b, X: "K", Y: "DQ", Factor: p.Scale * s.unit}
 	return on(k, standardGradientLabels[gradQueries], g, a, read(grads), read(a.X), pass.Bind{To: a.Y, Mode: v.Written()})
 }
 
