@@ -47,8 +47,7 @@ func (m BackwardFused) Steps(p attn.Problem, c Call) ([]Step, error) {
 	queries, keys := p.AllHeads()*float64(p.QueryLen), p.AllKeyHeads()*float64(p.KeyLen)
 	add := one(c.Accumulate)
 
-	read := 2*queries*dv + one(c.DLSE)*queries*fp32 // dO and O
-	steps := gradientsOf(p, m.Delta, 1, map[string]Step{StepDelta: {Read: read, Written: queries * fp32}}, StepDelta)
+	steps := deltaOf(p, c, m.Delta)
 
 	kv, q, share, err := m.rows(name, p, c)
 	if err != nil {
@@ -83,6 +82,14 @@ func (m BackwardFused) Steps(p attn.Problem, c Call) ([]Step, error) {
 		}
 	}
 	return steps, nil
+}
+
+// deltaOf is the step that makes δ of dO and O, in dispatches of this label.
+func deltaOf(p attn.Problem, c Call, label string) []Step {
+	_, dv := rowBytes(p)
+	queries := p.AllHeads() * float64(p.QueryLen)
+	read := 2*queries*dv + one(c.DLSE)*queries*fp32
+	return gradientsOf(p, label, 1, map[string]Step{StepDelta: {Read: read, Written: queries * fp32}}, StepDelta)
 }
 
 // rows is what the kernel of keys and that of queries load, all heads together, and the share of pairs that are in nonzero blocks.

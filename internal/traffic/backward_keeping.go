@@ -39,8 +39,7 @@ func (m BackwardKeeping) Steps(p attn.Problem, c Call) ([]Step, error) {
 	queries, keys := p.AllHeads()*float64(p.QueryLen), p.AllKeyHeads()*float64(p.KeyLen)
 	add := one(c.Accumulate)
 
-	read := 2*queries*dv + one(c.DLSE)*queries*fp32 // dO and O
-	steps := gradientsOf(p, m.Delta, 1, map[string]Step{StepDelta: {Read: read, Written: queries * fp32}}, StepDelta)
+	steps := deltaOf(p, c, m.Delta)
 
 	whole := func(n, of int) int { return attn.CeilDiv(n, of) * of }
 	allKeys, allQueries := whole(p.KeyLen, m.OperandKeys), whole(p.QueryLen, m.OperandQueries)

@@ -32,8 +32,7 @@ func (m BackwardLists) Steps(p attn.Problem, c Call) ([]Step, error) {
 	entries := float64(p.Batch) * float64(p.Lists.Heads(&p)) * p.PaperPairs()
 	add := one(c.Accumulate)
 
-	read := 2*queries*dv + one(c.DLSE)*queries*fp32 // dO and O
-	steps := gradientsOf(p, m.Delta, 1, map[string]Step{StepDelta: {Read: read, Written: queries * fp32}}, StepDelta)
+	steps := deltaOf(p, c, m.Delta)
 	steps = append(steps, Step{Name: StepInvert, Kernel: m.Invert, Read: 2 * entries * 4, Written: entries * 4})
 	steps = append(steps, gradientsOf(p, m.Keys, 1, map[string]Step{
 		StepScoresAgain:  {Read: (keys+pairs)*d + pairs*4},

@@ -32,8 +32,7 @@ func (m BackwardSlabs) Steps(p attn.Problem, c Call) ([]Step, error) {
 	heads, queries := p.AllHeads(), p.AllHeads()*float64(p.QueryLen)
 	add := one(c.Accumulate)
 
-	read := 2*queries*dv + one(c.DLSE)*queries*fp32 // dO and O
-	steps := gradientsOf(p, m.Delta, 1, map[string]Step{StepDelta: {Read: read, Written: queries * fp32}}, StepDelta)
+	steps := deltaOf(p, c, m.Delta)
 
 	w := m.Weights.overKeys(p).times(heads)
 	var written float64 // elements of P, and of dS

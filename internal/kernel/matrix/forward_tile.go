@@ -21,7 +21,7 @@ type Tile struct {
 	Prefetch      int  // 0 none, 1 the next K and V in registers, 2 only K, 3 two tiles in shared memory, 4 and 5 as 3 and 1 under a branch
 	Pipe          int  // 1: the next chunk's scores before this chunk's weighted sum
 	MaxFirst      int  // 1: growth is noticed by the lane's maximum, else by its sum
-	Late          int  // 1, 2, 3: growth is looked for behind the loop without masks; references are from its first chunk, or before it
+	Late          int  // 1, 2, 3: growth is looked for behind the loop without masks; which references that has, LATE in GLSL says
 	Sums          bool // with Late: weights are summed by products with ones
 	LookApart     bool // with Late: sums are looked at in a loop around the one over tiles
 	QReg          int  // slices of Q in registers, the rest in shared memory
