@@ -82,7 +82,8 @@ func TestKeepingInsisted(t *testing.T) {
 		{func(p *Problem) { p.Blocks = Blocks{Queries: 16, Keys: 16} }, map[string]int{}, "matrix_backward_keeping: it has no block mask" +
 			"; matrix_backward: WithBackwardTuning[keep_ds] asks for dS in memory"},
 		{func(p *Problem) { p.HeadDim = 136 }, map[string]int{}, "matrix_backward_keeping: "},
-		{func(p *Problem) { p.KeyLengths = true }, map[string]int{}, "matrix_backward_keeping: it has no lengths of keys or queries"},
+		{func(p *Problem) { p.Bias = PerScore{DType: F16, Batch: 1, Heads: 1, Queries: 16, Keys: 16} }, map[string]int{},
+			"of a bias the gradient is made by other kernels"},
 		{func(p *Problem) { p.Heads = 4 }, map[string]int{"max_slab": 4*16*16*2 - 1},
 			"dS of the heads of a key head takes 2048 bytes, and 2047 are left for it"},
 		{func(p *Problem) {}, map[string]int{"form": 2}, "which is known of form 1 alone"},

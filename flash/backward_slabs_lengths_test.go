@@ -15,15 +15,24 @@ import (
 	"github.com/vkattn/vkattn/internal/vktest"
 )
 
-// slabsAsScalar requires that the backward pass by way of memory, with scratch full of NaNs before each run, gives the gradients of the
-// scalar tier, overwritten and added to. What neither writes stays as it was.
-func slabsAsScalar(t *testing.T, d *Device, m packedTensors, p Problem, tuning map[string]int, f Forward, b Backward) {
+// byMemory are the parameters that insist on a backward pass by way of memory, and its kernel.
+var byMemory = map[string]string{"slabs": "matrix_backward_slabs", "keep_ds": "matrix_backward_keeping"}
+
+// memoryAsScalar requires that the backward pass by way of memory that this parameter insists on, with scratch full of NaNs before each run,
+// gives the gradients of the scalar tier, overwritten and added to. What neither writes stays as it was.
+func memoryAsScalar(t *testing.T, d *Device, m packedTensors, p Problem, way string, tuning map[string]int, f Forward, b Backward) {
 	t.Helper()
 	scalar := mustPlan(t, d, p, WithTier(TierScalar))
 	require.NoError(t, scalar.Forward(bg, f))
-	tuning["slabs"] = 1
-	slabs := planGradients(t, d, p, TierMatrix, WithBackwardTuning(backwardTile(t, d, Flash, p, tuning)))
-	require.Contains(t, backwardInfo(t, slabs).Kernel, "matrix_backward_slabs")
+	tuning = maps.Clone(tuning)
+	tuning[way] = 1
+	if way == "keep_ds" { // which asks more of fragments
+		tuning = inFragments(&d.env.Caps, tuning)
+	} else {
+		tuning = backwardTile(t, d, Flash, p, tuning)
+	}
+	slabs := planGradients(t, d, p, TierMatrix, WithBackwardTuning(tuning))
+	require.Contains(t, backwardInfo(t, slabs).Kernel, byMemory[way])
 	b.Forward = f
 	gradients := map[string]*Tensor{"dq": b.DQ, "dk": b.DK, "dv": b.DV}
 	if b.DBias != nil {
@@ -127,37 +136,43 @@ func TestBackwardBySlabsWithLengths(t *testing.T) {
 			if x.long != "" {
 				vktest.Long(t, x.long)
 			}
-			m := newPackedTensors(t, d)
-			f := m.forward(p)
-			b := m.backward(p, f)
-			keys, queries := []int{0, 40, 1, 64, 16, 33}, []int{20, 0, 45, 32, 33, 1}
-			if p.Batch == 2 {
-				keys, queries = []int{260, 240}, []int{195, 163}
-			}
-			if p.KeyLengths {
-				f.KeyLengths = m.ints(keys...)
-				m.spoiled(f.K, p.KShape(), keys)
-				m.spoiled(f.V, p.VShape(), keys)
-			}
-			if p.QueryLengths {
-				f.QueryLengths = m.ints(queries...)
-				m.spoiled(f.Q, p.QShape(), queries)
-				m.spoiled(b.DO, p.OShape(), queries)
-			}
-			if p.Sinks {
-				f.Sinks = m.input(F32, [4]int{1, 1, 1, p.Heads})
-			}
-			if p.Bias.Heads > 0 {
-				shape := [4]int{p.Bias.Batch, p.Bias.Heads, p.Bias.Queries, p.Bias.Keys}
-				f.Bias, b.DBias = m.input(F16, shape), m.output(F16, shape)
-			}
 			tuning := maps.Clone(x.tuning)
 			if i == 0 {
 				tuning["max_slab"] = 2 * p.QueryLen * p.KeyLen * 2
 			}
-			slabsAsScalar(t, d, m, p, tuning, f, b)
+			lengthsAsScalar(t, d, p, "slabs", tuning)
 		})
 	}
+}
+
+// lengthsAsScalar is memoryAsScalar of batch entries of no, one, few and all queries and keys, of six or of two.
+func lengthsAsScalar(t *testing.T, d *Device, p Problem, way string, tuning map[string]int) {
+	t.Helper()
+	m := newPackedTensors(t, d)
+	f := m.forward(p)
+	b := m.backward(p, f)
+	keys, queries := []int{0, 40, 1, 64, 16, 33}, []int{20, 0, 45, 32, 33, 1}
+	if p.Batch == 2 {
+		keys, queries = []int{260, 240}, []int{195, 163}
+	}
+	if p.KeyLengths {
+		f.KeyLengths = m.ints(keys...)
+		m.spoiled(f.K, p.KShape(), keys)
+		m.spoiled(f.V, p.VShape(), keys)
+	}
+	if p.QueryLengths {
+		f.QueryLengths = m.ints(queries...)
+		m.spoiled(f.Q, p.QShape(), queries)
+		m.spoiled(b.DO, p.OShape(), queries)
+	}
+	if p.Sinks {
+		f.Sinks = m.input(F32, [4]int{1, 1, 1, p.Heads})
+	}
+	if p.Bias.Heads > 0 {
+		shape := [4]int{p.Bias.Batch, p.Bias.Heads, p.Bias.Queries, p.Bias.Keys}
+		f.Bias, b.DBias = m.input(F16, shape), m.output(F16, shape)
+	}
+	memoryAsScalar(t, d, m, p, way, tuning, f, b)
 }
 
 // kept has NaN in all rows of packed sequences but those that these use.
@@ -183,7 +198,6 @@ func TestBackwardBySlabsPacked(t *testing.T) {
 	small := map[string]int{"weights_w": 1, "weights_rm": 1, "weights_bc": 1, "weights_ck": 1}
 	pairs := map[string]int{"weights_w": 2, "weights_rm": 1, "weights_bc": 2, "weights_ck": 1, "weights_prefetch": 1}
 	sliced := map[string]int{"weights_w": 1, "weights_rm": 2, "weights_bc": 2, "weights_ck": 2, "weights_slice": 1}
-	queries, keys := []int{70, 1, 0, 33, 64, 5}, []int{50, 83, 9, 64, 1, 0}
 	for i, x := range []struct {
 		set    func(p *Problem)
 		tuning map[string]int
@@ -206,60 +220,73 @@ func TestBackwardBySlabsPacked(t *testing.T) {
 			p.HeadDim, p.ValueDim, p.Window, p.Dropout, p.ScoreFunction = 24, 283, SlidingWindow(17, 5), 0.25, score.Softcap(3)
 		}, sliced, ""},
 	} {
-		const before, behind = 3, 2
-		starts := func(lens []int) []int {
-			all := []int{before}
-			for _, n := range lens {
-				all = append(all, all[len(all)-1]+n)
-			}
-			return all
-		}
-		qs, ks := starts(queries), starts(keys)
-		p := Problem{Batch: len(queries), Heads: 4, KeyHeads: 2, QueryLen: slices.Max(queries), KeyLen: slices.Max(keys), HeadDim: 8,
-			DType: F16, Packed: Packed{qs[len(queries)] + behind, ks[len(keys)] + behind}}
+		p := packedProblem
 		x.set(&p)
 		t.Run(fmt.Sprint(i, p), func(t *testing.T) {
 			vktest.Budget(t)
 			if x.long != "" {
 				vktest.Long(t, x.long)
 			}
-			m := newPackedTensors(t, d)
-			f := m.forward(p)
-			b := m.backward(p, f)
-			f.QueryStarts = m.ints(qs...)
-			usedQueries, usedKeys := queries, keys
-			if p.QueryLengths {
-				usedQueries = []int{60, 0, 0, 32, 64, 1}
-				f.QueryLengths = m.ints(usedQueries...)
-			}
-			if p.KeyLengths {
-				usedKeys = []int{50, 64, 0, 33, 1, 0}
-				f.KeyLengths = m.ints(usedKeys...)
-			}
-			m.kept(f.Q, p.QShape(), qs, usedQueries)
-			m.kept(b.DO, p.OShape(), qs, usedQueries)
-			if p.Packed.Keys > 0 {
-				f.KeyStarts = m.ints(ks...)
-				m.kept(f.K, p.KShape(), ks, usedKeys)
-				m.kept(f.V, p.VShape(), ks, usedKeys)
-			} else {
-				m.spoiled(f.K, p.KShape(), usedKeys)
-				m.spoiled(f.V, p.VShape(), usedKeys)
-			}
-			if p.Sinks {
-				f.Sinks = m.input(F32, [4]int{1, 1, 1, p.Heads})
-			}
-			if p.Bias.Heads > 0 {
-				shape := [4]int{1, p.Heads, 1, p.KeyLen}
-				f.Bias, b.DBias = m.input(F32, shape), m.output(F32, shape)
-			}
 			tuning := maps.Clone(x.tuning)
 			if i < 2 { // in slabs of a key head
 				tuning["max_slab"] = 2 * p.Packed.Queries * 88 * 2
 			}
-			slabsAsScalar(t, d, m, p, tuning, f, b)
+			packedAsScalar(t, d, p, "slabs", tuning)
 		})
 	}
+}
+
+// Packed sequences of no, one, few, a tile's and all rows, with rows of no sequence before them and behind.
+var (
+	packedQueries, packedKeys = []int{70, 1, 0, 33, 64, 5}, []int{50, 83, 9, 64, 1, 0}
+	queryStarts, keyStarts    = startsAt(3, packedQueries), startsAt(3, packedKeys)
+	packedProblem             = Problem{Batch: 6, Heads: 4, KeyHeads: 2, QueryLen: 70, KeyLen: 83, HeadDim: 8, DType: F16,
+		Packed: Packed{queryStarts[6] + 2, keyStarts[6] + 2}}
+)
+
+// startsAt is where sequences of these lengths start, behind so many rows, and where the last one ends.
+func startsAt(before int, lens []int) []int {
+	all := []int{before}
+	for _, n := range lens {
+		all = append(all, all[len(all)-1]+n)
+	}
+	return all
+}
+
+// packedAsScalar is memoryAsScalar of packedProblem with options. Its keys may be a batch.
+func packedAsScalar(t *testing.T, d *Device, p Problem, way string, tuning map[string]int) {
+	t.Helper()
+	m := newPackedTensors(t, d)
+	f := m.forward(p)
+	b := m.backward(p, f)
+	f.QueryStarts = m.ints(queryStarts...)
+	usedQueries, usedKeys := packedQueries, packedKeys
+	if p.QueryLengths {
+		usedQueries = []int{60, 0, 0, 32, 64, 1}
+		f.QueryLengths = m.ints(usedQueries...)
+	}
+	if p.KeyLengths {
+		usedKeys = []int{50, 64, 0, 33, 1, 0}
+		f.KeyLengths = m.ints(usedKeys...)
+	}
+	m.kept(f.Q, p.QShape(), queryStarts, usedQueries)
+	m.kept(b.DO, p.OShape(), queryStarts, usedQueries)
+	if p.Packed.Keys > 0 {
+		f.KeyStarts = m.ints(keyStarts...)
+		m.kept(f.K, p.KShape(), keyStarts, usedKeys)
+		m.kept(f.V, p.VShape(), keyStarts, usedKeys)
+	} else {
+		m.spoiled(f.K, p.KShape(), usedKeys)
+		m.spoiled(f.V, p.VShape(), usedKeys)
+	}
+	if p.Sinks {
+		f.Sinks = m.input(F32, [4]int{1, 1, 1, p.Heads})
+	}
+	if p.Bias.Heads > 0 {
+		shape := [4]int{1, p.Heads, 1, p.KeyLen}
+		f.Bias, b.DBias = m.input(F32, shape), m.output(F32, shape)
+	}
+	memoryAsScalar(t, d, m, p, way, tuning, f, b)
 }
 
 // TestPlainEdges: dV and dK that take P and dS as they are where queries see some keys of a block alone read what has been written, and
@@ -297,7 +324,7 @@ func TestPlainEdges(t *testing.T) {
 			tuning := maps.Clone(small)
 			for plain := range 2 {
 				tuning["plain_edges"] = plain
-				slabsAsScalar(t, d, m, p, tuning, f, m.backward(p, f))
+				memoryAsScalar(t, d, m, p, "slabs", tuning, f, m.backward(p, f))
 			}
 		})
 	}

@@ -214,11 +214,19 @@ func (p Problem) Mask() Mask {
 	return p.Band(p.QueryLen, p.KeyLen)
 }
 
+// WindowAlone is Mask without the causal order.
+func (p Problem) WindowAlone() Mask {
+	p.Causal = CausalNone
+	return p.Mask()
+}
+
 // Turned is the problem of the matrix of scores turned over, for products of it: its queries are the keys of p, and which see which is as
 // it was. Nothing becomes of scores.
 func (p Problem) Turned() Problem {
 	t := p.MasksAlone()
 	t.QueryLen, t.KeyLen, t.turned = p.KeyLen, p.QueryLen, !p.turned
+	t.QueryLengths, t.KeyLengths = p.KeyLengths, p.QueryLengths
+	t.Packed.Queries, t.Packed.Keys = p.Packed.Keys, p.Packed.Queries
 	return t
 }
 

@@ -221,13 +221,10 @@ func (p *Pushes) shifts(pr *attn.Problem) {
 	at, m := p.layout.at[argShifts], pr.Mask()
 	if pr.Padded() { // kernels move both by what the lengths of an entry are less than all, without overflow
 		const beyond = 1<<30 - 1
-		if m.Low = max(m.Low, -beyond); pr.Causal == attn.CausalTopLeft { // which does not move: what a window says beside it
-			m.High = beyond
-			if _, right := pr.Window.Reach(); right >= 0 {
-				m.High = pr.KeyLen - pr.QueryLen + right
-			}
+		if pr.Causal == attn.CausalTopLeft { // which does not move: what a window says beside it
+			m = pr.WindowAlone()
 		}
-		m.High = min(m.High, beyond)
+		m.Low, m.High = max(m.Low, -beyond), min(m.High, beyond)
 	}
 	p.Set(at, uint32(max(m.Low, -attn.Unbounded)))
 	p.Set(at+4, uint32(min(m.High, attn.Unbounded)))

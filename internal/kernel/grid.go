@@ -2,8 +2,8 @@ package kernel
 
 import "github.com/vkattn/vkattn/internal/attn"
 
-// maxGroupsX is the number of workgroups that every Vulkan device allows in one dimension of a dispatch.
-const maxGroupsX = 65535
+// MaxGroupsX is the number of workgroups that every Vulkan device allows in one dimension of a dispatch.
+const MaxGroupsX = 65535
 
 // MaxGroups bounds a flattened grid so that base + index never wraps in 32 bits.
 const MaxGroups = 1<<32 - 1<<18
@@ -30,8 +30,8 @@ func NewGrid(total, limit uint64) (Grid, error) {
 	if limit > 0 && limit < step {
 		step = limit
 	}
-	if step < total && step > maxGroupsX {
-		step -= step % maxGroupsX
+	if step < total && step > MaxGroupsX {
+		step -= step % MaxGroupsX
 	}
 	return Grid{Total: uint32(total), Step: uint32(step)}, nil
 }
@@ -45,7 +45,7 @@ func (g Grid) Dispatches() int {
 // groups than there are rows are none.
 func (g Grid) Size(base uint32) [3]uint32 {
 	n := min(g.Step, g.Total-base)
-	y := max((n+maxGroupsX-1)/maxGroupsX, 1)
+	y := max((n+MaxGroupsX-1)/MaxGroupsX, 1)
 	return [3]uint32{(n + y - 1) / y, y, 1}
 }
 

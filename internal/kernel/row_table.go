@@ -85,7 +85,7 @@ func RowTableConstants(p *attn.Problem, b RowBlocks, threads int) Constants {
 		}
 	}
 	return Constants{"WG": threads, "ROWS": b.Rows, "COLUMNS": b.Columns, "MEMBERS": max(b.Members, 1), "OWN_KEYS": BoolInt(b.Keys),
-		"PARTS": parts, "STEP": step, "MOST_GROUPS": maxGroupsX,
+		"PARTS": parts, "STEP": step, "MOST_GROUPS": MaxGroupsX,
 		"USED_KEYS": BoolInt(p.KeyLengths), "USED_QUERIES": BoolInt(p.QueryLengths)}.And(MaskConstants(p), LengthConstants(p))
 }
 

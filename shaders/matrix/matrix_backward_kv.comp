@@ -16,7 +16,8 @@
 //
 // Bindings: 0 Q, 1 K, 2 V, 3 dO, 4 lse, 5 delta (backward_delta.comp), 6 dK, 7 dV, 8.. scores, 11 block mask, 12 and 13 lengths, 14 dS^T
 // [query head of the slab][ceil(nk/FM)][ceil(nq/FK)] operands, each [A_UNITS][lane] 16 bytes; slabs begin at multiples of group() <<
-// slab_of_ds().
+// slab_of_ds(). Of packed sequences heads are those of all of them, rows of a sequence begin at ds_row_of(), and a slab's workgroups follow
+// those of the slabs before: total is of all.
 // Push constants: include/args_backward.glsl (x is dK, y is dV). Workgroups: ceil(nk/BR) B Hk; with a
 // causal mask the key blocks that most queries see first, HEADS_TOGETHER heads at a time.
 // Variants: fp16; DTYPE_BF16. Full subgroups of SG required.
@@ -83,12 +84,16 @@ void add_dk(uint c) {
 // converted once more, by pairs: taken out of operands it would be one number after the other, at a quarter of the pace.
 const uint A_UNITS = FM * FK / SG < 8 ? 1 : FM * FK / SG / 8;   // of 16 bytes, that a lane has of an operand (KEEP_DS)
 uint slab_of_ds() { return bytes >> 8 & 255u; }   // log2 of its key heads
-uint ds_rows() { return (ROWS + FM - 1) / FM; }
+uint whole_rows(uint keys) { return (keys + FM - 1) / FM; }
+// Where the rows of a sequence begin: no sooner than those before it end. A fraction of an operand is lost for each, at most.
+uint ds_row_of(uint b) { return !PACKED ? 0 : PACKED_KEYS ? (own_first_key + b * (FM - 1)) / FM : b * whole_rows(nk); }
+// Of a head: of all sequences.
+uint ds_rows() { return !PACKED ? whole_rows(nk) : PACKED_KEYS ? (packed_keys + batch * (FM - 1)) / FM : batch * whole_rows(nk); }
 uint ds_columns() { return (nq + FK - 1) / FK; }
-uint ds_at;   // the first of the subgroup's, of the first query head
+uint ds_at, ds_head;   // the first of the subgroup's, of the first query head; from head to head
 void put_ds(uint c) {
-  const uint rows = ds_rows(), columns = ds_columns(), row = row0 / FM, column = (first_query + c * CK) / FK;
-  const uint at = ds_at + member_of_tile * rows * columns + column;
+  const uint rows = whole_rows(ROWS), columns = ds_columns(), row = row0 / FM, column = (first_query + c * CK) / FK;
+  const uint at = ds_at + member_of_tile * ds_head + column;
   [[unroll]] for (uint r = 0; r < RM; ++r) [[unroll]] for (uint n = 0; n < NP; ++n) {
     uint words[4 * A_UNITS];
     [[unroll]] for (uint f = 0; f < FK / FN; ++f) [[unroll]] for (uint e = 0; e < S[0].length(); e += 2)
@@ -155,10 +160,27 @@ void store_dv() {
   }
 }
 
+// Packed sequences: the workgroup's number among those of its slab, the slab's first key head, and how many it has.
+uint slab_index, slab_head, slab_heads;
+void take_slab() {
+  slab_index = workgroup_index(); slab_head = 0; slab_heads = key_heads();
+  if (KEEP_DS && PACKED) {
+    const uint most = min(1u << slab_of_ds(), key_heads()), each = total / key_heads() * most;
+    slab_head = slab_index / each * most;
+    slab_index %= each;
+    slab_heads = min(most, key_heads() - slab_head);
+  }
+}
+
 void main() {
-  if (workgroup_index() >= total || !is_work(workgroup_index(), key_heads())) return;
+  if (workgroup_index() >= total) return;
+  take_slab();
+  if (!is_work(slab_index, slab_heads)) return;
   take_place();
-  if (PACKED) take_item(key_heads()); else find_block((nk + BR - 1) / BR);
+  if (PACKED) {
+    const Place place = place_of_item(slab_index, slab_heads);
+    matrix = place.matrix / slab_heads * key_heads() + slab_head + place.matrix % slab_heads; i = place.block;
+  } else find_block((nk + BR - 1) / BR);
   const uint b = matrix / key_heads(), h = matrix % key_heads();
   bh = b * heads() + h * group();
   take_lengths(b);
@@ -169,7 +191,11 @@ void main() {
   x_base = x_off() + key_origin(b, x_sb, x_sn) + h * x_sh; y_base = y_off() + key_origin(b, y_sb, y_sn) + h * y_sh;
 
   // A slab begins at a multiple of so many heads, and has whole groups.
-  if (KEEP_DS) ds_at = (bh % (group() << slab_of_ds()) * ds_rows() + row0 / FM) * ds_columns();
+  if (KEEP_DS) {
+    const uint first_head = PACKED ? (h - slab_head) * group() : bh % (group() << slab_of_ds());
+    ds_head = ds_rows() * ds_columns();
+    ds_at = first_head * ds_head + (ds_row_of(b) + row0 / FM) * ds_columns();
+  }
   load_a();                // K
   if (MAKE_DK) load_b();   // V
   [[unroll]] for (uint x = 0; x < dK.length(); ++x) dK[x] = ACC(0.0);

@@ -10,7 +10,8 @@
 //
 // The matrix may be turned (TURNED): dS^T, keys by queries, as matrix_backward_kv.comp writes it: left operands, without scale, which
 // hold anything where no query sees a key. Then this is dQ = scale dS K, head by head: in all that is said here, and among the
-// arguments, keys and queries have changed places, but for heads, which share K; the blocks that see most are the last.
+// arguments, keys and queries have changed places, but for heads, which share K; the blocks that see most are the last. Not in bindings 3
+// to 5: lengths, the table and further arguments are those of the problem itself.
 //
 // With lengths (include/lengths.glsl; slabs are of whole heads then) queries beyond the last are not read, and keys beyond the last get 0.
 // Of packed sequences (include/rows.glsl) a slab has whole key heads of all of them, a matrix rows for those of the queries' tensor, and
@@ -73,7 +74,26 @@ uint b, sequence_row;   // batch entry or sequence, of packed ones; the first ro
 // The row of the slab with which that of a query head begins, and the same in G.
 uint row_of(uint head) { return PACKED ? (head - bh0) * rows + sequence_row : (head - bh0) * rows; }
 uint g_row_of(uint head) {
-  return PACKED ? query_origin(b, v_sb, v_sn) + head * v_sh : head / heads() * v_sb + head % heads() / (TURNED ? group() : 1) * v_sh;
+  const uint sharing = TURNED ? group() : 1;
+  return PACKED ? query_origin(b, v_sb, v_sn) + head / sharing * v_sh : head / heads() * v_sb + head % heads() / sharing * v_sh;
+}
+// TURNED: take_lengths, of lengths and of a table in which keys and queries have not changed places. The bound that causal order from the
+// top left has is the first.
+void take_turned_lengths() {
+  own_keys = nk; own_queries = nq;
+  if (PACKED) {
+    const uint at = ROW_HEAD + ROW_WORDS * b;
+    own_first_key = row_table[at]; own_key_slots = row_table[at + 1]; own_keys = used_queries(b);
+    own_first_query = row_table[at + 3]; own_query_slots = row_table[at + 4]; own_queries = used_keys(b);
+  } else {
+    if (KEY_LENGTHS) own_keys = uint(clamp(query_lengths[query_lengths_off + b], 0, int(nk)));
+    if (QUERY_LENGTHS) own_queries = uint(clamp(key_lengths[key_lengths_off + b], 0, int(nq)));
+  }
+  const int moved = int(own_keys) - int(nk) - int(own_queries) + int(nq);
+  own_first_shift = first_shift + moved;
+  own_last_shift = last_shift + moved;
+  if (TOP_LEFT) own_first_shift = max(own_first_shift, 0);
+  own_first_shift = min(own_first_shift, own_last_shift + 1);
 }
 
 // Which elements of a unit of row r count.
@@ -185,14 +205,16 @@ uint my_col;
 
 void main() {
   const uint id = workgroup_index();
-  if (id >= total || !is_work(id / ACROSS, slab_heads / group())) return;
+  const uint sharing = TURNED ? slab_heads : slab_heads / group();   // heads that share a block of the table
+  if (id >= total || !is_work(id / ACROSS, sharing)) return;
   tid = gl_SubgroupID * SG + gl_SubgroupInvocationID;
   const uint blocks = (nk + BR - 1) / BR, matrices = total / (blocks * ACROSS);
   Place place;
-  if (PACKED) place = place_of_item(id / ACROSS, slab_heads / group()); else place = place_of_keys(id / ACROSS, blocks, matrices);
-  if (TURNED && LOWER_BOUND) place = Place(id / ACROSS % matrices, blocks - 1 - id / ACROSS / matrices);
+  if (PACKED) place = place_of_item(id / ACROSS, sharing);
+  else if (TURNED && LOWER_BOUND) place = Place(id / ACROSS % matrices, blocks - 1 - id / ACROSS / matrices);
+  else place = place_of_keys(id / ACROSS, blocks, matrices);
   col0 = id % ACROSS * BC;
-  if (PACKED) { b = place.matrix / (slab_heads / group()); place.matrix %= slab_heads / group(); }
+  if (PACKED) { b = place.matrix / sharing; place.matrix %= sharing; }
   const uint key_head = bh0 / group() + place.matrix;  // batch included, but of packed sequences
   key0 = place.block * BR;
   const uint first = TURNED ? bh0 + place.matrix : max(key_head * group(), bh0);  // of its heads in the slab
@@ -200,7 +222,7 @@ void main() {
   my_row = gl_SubgroupID / WC * FR * M;
   my_col = gl_SubgroupID % WC * FC * N;
   if (!PACKED) b = TURNED ? first / heads() : key_head / key_heads();
-  take_lengths(b);
+  if (!TURNED) take_lengths(b); else if (PADDED) take_turned_lengths();
   sequence_row = query_origin(b, nq, 1);
   queries = query_tiles(key0, key0 + BR - 1, BK, row0, row_count());
   const uint start = min(queries.begin, queries.end - 1) * BK;  // one slice at least
@@ -209,8 +231,13 @@ void main() {
   EACH(G_TURNS, BK * GU, u, x) g_at[u] = (x / GU * v_sn + min(col0 + x % GU * UNIT, D - UNIT)) / UNIT;
   [[unroll]] for (uint f = 0; f < FR * FC; ++f) acc[f] = ACCUMULATOR(0.0);
   if (TURNED) {
-    operands_down = (rows + M - 1) / M; operands_across = (nk + K - 1) / K;
-    first_operand = (first - bh0) * operands_down * operands_across;
+    // Down, a head has the operands of all sequences, as ds_row_of() and ds_rows() of matrix_backward_kv.comp place them.
+    const uint entry = (rows + M - 1) / M;
+    const uint of_head = !PACKED ? entry : PACKED_QUERIES ? (packed_keys + batch * (M - 1)) / M : batch * entry;
+    const uint before = !PACKED ? 0 : PACKED_QUERIES ? (own_first_query + b * (M - 1)) / M : b * entry;
+    operands_down = PACKED ? max((row_count() + M - 1) / M, 1) : entry;
+    operands_across = (nk + K - 1) / K;
+    first_operand = ((first - bh0) * of_head + before) * operands_across;
     EACH_OPERAND(t, x) operand_at[t] = gl_SubgroupInvocationID +
       (first_operand + x / ACROSS_SLICE * operands_across + key0 / K + x % ACROSS_SLICE) * UNITS_OF_LANE * SG;
   }

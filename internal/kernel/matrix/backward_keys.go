@@ -53,9 +53,16 @@ func (k *Keys) Unit(t attn.DType) float64 {
 // Model is how it walks over queries.
 func (k *Keys) Model(p *attn.Problem) traffic.BackwardTile { return k.Tile.model(keysLabel, p) }
 
-// Grid is its workgroups over a slab, numbered among those of all heads, as those of Weights are.
+// Blocks is how it cuts rows of keys.
+func (k *Keys) Blocks() kernel.RowBlocks { return k.Tile.blocks() }
+
+// Grid is its workgroups over a slab, numbered among those of all heads, as those of Weights are. Of packed sequences a dispatch has one row
+// of them, for what is rounded up would be the next slab's.
 func (k *Keys) Grid(p *attn.Problem, b *pass.Slab, step uint32) kernel.Grid {
 	blocks, group := attn.CeilDiv(p.KeyLen, k.Tile.rows()), p.Group()
+	if !p.Packed.None() {
+		blocks, step = int(k.Blocks().Most(p)), min(step, kernel.MaxGroupsX)
+	}
 	return kernel.Grid{First: uint32(b.Head0 / group * blocks), Total: uint32((b.Head0 + b.Heads) / group * blocks), Step: step}
 }
 
@@ -63,11 +70,11 @@ func (k *Keys) Grid(p *attn.Problem, b *pass.Slab, step uint32) kernel.Grid {
 func (k *Keys) Groups(p *attn.Problem) uint64 { return k.Tile.groups(p) }
 
 // Stage makes dK and dV of a slab's heads, and puts dSᵀ of them into scratch of this name. Slabs, of which first is the first, begin at
-// multiples of a power of two of key heads.
+// multiples of a power of two of key heads. Its table of packed sequences is the first.
 func (k *Keys) Stage(p *attn.Problem, v pass.Variant, c kernel.Constants, g kernel.Grid, first pass.Slab, grads string) pass.Stage {
 	bind := append(gradientBuffers.Inputs(), gradientBuffers.Gradients(v, "DK", "DV")...)
 	return pass.Stage{Label: keysLabel, Module: keysLabel + "." + p.DType.Suffix(), Proves: true, Last: true,
-		Made: k.Tile.Fragment.Subgroups(), Grid: g, Idle: "Q", Constants: c,
+		Made: k.Tile.Fragment.Subgroups(), Grid: g, Total: uint32(k.Groups(p)), Idle: "Q", Constants: c,
 		Args: pass.Args{As: pass.AsBackward, Problem: p, X: "DK", Y: "DV", Slab: first},
 		Bind: append(append(bind, pass.Bind{Name: "DS_", To: grads, Mode: pipeline.Write}), pass.Scores(p, 0)...)}
 }

@@ -23,7 +23,7 @@ var BackwardKeeping = &kernel.BackwardKernel{
 		MostDim:        widthOfSums,
 		Parameters: kernel.FormRanges.And(kernel.GroupBound, matrix.KeysRanges, standard.TurnedRanges,
 			kernel.Parameters{kernel.KeepDSParameter: kernel.OnOff}),
-		Can:         attn.WithDropout | attn.OfScores | attn.WithSinks,
+		Can:         attn.WithDropout | attn.OfScores | attn.WithSinks | attn.WithLengths | attn.WithPacked,
 		Yields:      true, // to the kernels that keep dS to themselves
 		Reserved:    kernel.ReservedOnCPU,
 		Unsupported: matrix.BackwardLacks,
@@ -82,7 +82,8 @@ func fitKeeping(e *kernel.Env, problem *attn.Problem, f kernel.Fragment, l *kern
 		return nil, err
 	}
 	// Blocks of the product are large: where there are few, the kernel of queries, which has smaller ones for them, is faster.
-	enough := product.Groups(p.Batch*p.Heads) > 2*uint64(e.Caps.Prediction().Few)
+	all, _ := heads(&p)
+	enough := product.Groups(all) > 2*uint64(e.Caps.Prediction().Few)
 	switch use := t.Get(kernel.KeepDSParameter, kernel.BoolInt(taken && enough)); {
 	case use == 0 && given:
 		return nil, &kernel.Declined{Why: "WithBackwardTuning[" + kernel.KeepDSParameter + "] is 0"}
@@ -112,7 +113,8 @@ func cutByPowers(p *attn.Problem, headBytes, most uint64) (slabs []standard.Slab
 	if err != nil {
 		return nil, err
 	}
-	each, all := 1, p.Batch*p.KeyHeads
+	queryHeads, _ := heads(p)
+	each, all := 1, queryHeads/p.Group()
 	for each < all && uint64(min(2*each, all))*needed <= most {
 		each *= 2
 	}
@@ -146,15 +148,16 @@ func (s *keeping) model() traffic.Model {
 
 // pass is the row term, then for every slab the kernel of keys and the product.
 func (s *keeping) pass(v pass.Variant) *pass.Pass {
-	const gradients = "dS"
+	const gradients, tableOfQueries = "dS", 1 // behind that of keys
 	p, first := s.problem, &s.slabs[0]
 	bytes := uint64(first.Heads) * s.product.HeadBytes()
-	out := pass.BackwardOf(s.env, p, s.delta, v, []pass.Scratch{{Name: gradients, Bytes: bytes}})
+	out := pass.BackwardOf(s.env, p, s.delta, v, []pass.Scratch{{Name: gradients, Bytes: bytes}},
+		s.keys.Blocks().Over(first.keys, 1, false), s.product.Blocks().Over(first.product, 1, false))
 	constants := s.keys.Constants(p, v, first.Heads)
 	for i := range s.slabs {
 		b := &s.slabs[i]
 		out.Stages = append(out.Stages, over(i, []pass.Stage{s.keys.Stage(p, v, constants, b.keys, first.Slab, gradients),
-			s.product.Stage(v, b.product, b.Slab, gradients)})...)
+			s.product.Stage(v, b.product, b.Slab, gradients, tableOfQueries)})...)
 	}
 	return out
 }
@@ -168,8 +171,10 @@ func (s *keeping) selfCheck(v pass.Variant) (*pass.Pass, error) {
 	t := &s.keys.Tile
 	p.QueryLen = max(2*t.BC, queries) + t.Fragment.M/2 + 1
 	p.KeyLen = max(t.BlockRows(), keys) + t.Fragment.M/2 + 3
+	kernel.PackSelfCheck(&p)
 	small.product = s.product.For(&p)
-	whole := []standard.Slab{{Heads: p.Batch * p.Heads, Rows: p.KeyLen}}
+	all, _ := heads(&p)
+	whole := []standard.Slab{{Heads: all, Rows: p.KeyLen}}
 	if err := small.over(whole, uint32(s.keys.Groups(&p)), kernel.NewTuning(nil)); err != nil {
 		return nil, err
 	}

@@ -55,31 +55,53 @@ func (s *Turned) For(p *attn.Problem) *Turned {
 	return &of
 }
 
-// HeadBytes is the bytes of dSᵀ of a head, in whole operands.
+// HeadBytes is the bytes of dSᵀ of a head, in whole operands: as many as ds_rows() of matrix_backward_kv.comp says, by the most queries.
 func (s *Turned) HeadBytes() uint64 {
 	f, p := &s.tile.fragment, &s.turned
-	return uint64(attn.CeilDiv(p.QueryLen, f.M)*f.M) * uint64(attn.CeilDiv(p.KeyLen, f.K)*f.K) * uint64(p.DType.Size())
+	down := uint64(attn.CeilDiv(p.QueryLen, f.M))
+	if !p.Packed.None() {
+		down = p.QueryBlocks(f.M, 1)
+	}
+	return down * uint64(f.M) * uint64(attn.CeilDiv(p.KeyLen, f.K)*f.K) * uint64(p.DType.Size())
+}
+
+// Blocks is how it cuts rows of queries.
+func (s *Turned) Blocks() kernel.RowBlocks {
+	rows, columns := s.tile.productBlock()
+	return kernel.RowBlocks{Rows: rows, Columns: columns}
 }
 
 // Grid is its workgroups over a slab.
 func (s *Turned) Grid(e *kernel.Env, b *Slab, t *kernel.Tuning) (kernel.Grid, error) {
-	pairs := float64(b.Heads) * float64(b.Rows) * float64(s.turned.KeyLen)
+	queries := uint64(s.turned.KeyLen)
+	if !s.turned.Packed.None() { // heads are those of all sequences
+		queries = s.turned.KeyRows()
+	}
+	pairs := float64(b.Heads) * float64(b.Rows) * float64(queries)
 	return kernel.GridFor(e, s.Groups(b.Heads), 2*pairs*float64(max(64, s.turned.HeadDim)), s.tile.pace(), t)
 }
 
 // Groups are the workgroups for so many heads.
 func (s *Turned) Groups(heads int) uint64 {
-	rows, _ := s.tile.productBlock()
-	return uint64(heads) * uint64(attn.CeilDiv(s.turned.KeyLen, rows))
+	b := s.Blocks()
+	if !s.turned.Packed.None() {
+		return uint64(heads) * s.turned.KeyBlocks(b.Rows)
+	}
+	return uint64(heads) * uint64(attn.CeilDiv(s.turned.KeyLen, b.Rows))
 }
 
-// Stage makes dQ of a slab, which is scratch of this name.
-func (s *Turned) Stage(v pass.Variant, g kernel.Grid, b Slab, grads string) pass.Stage {
+// Stage makes dQ of a slab, which is scratch of this name, with this table of packed sequences.
+func (s *Turned) Stage(v pass.Variant, g kernel.Grid, b Slab, grads string, table int) pass.Stage {
 	p, t := &s.turned, &s.tile
 	k := ofSum(t.Kernel("standard_backward_product_matrix", &t.ProductTile, p.HeadDim, t.turnedShared(), p, v.Aligned, v.Accumulate, false),
 		false, true)
 	a := pass.Args{As: pass.AsProduct, Problem: p, Slab: b, X: "K", Y: "DQ", Factor: p.Scale * s.unit}
-	return on(k, standardGradientLabels[gradQueries], g, a, read(grads), read(a.X), pass.Bind{To: a.Y, Mode: v.Written()})
+	stage := on(k, standardGradientLabels[gradQueries], g, a, read(grads), read(a.X), pass.Bind{To: a.Y, Mode: v.Written()})
+	if p.Padded() {
+		of := p.Turned() // lengths and tables are those of the problem as it is
+		stage.Bind = append(stage.Bind, pass.Scores(&of, table)...)
+	}
+	return stage
 }
 
 func (s *Turned) String() string {
