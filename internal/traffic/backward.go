@@ -23,7 +23,7 @@ type BackwardTile struct {
 	// matrix tier, wide heads: the rows' operands are loaded anew for each tile
 	Streamed bool `json:"streamed,omitempty"`
 	Masked   bool `json:"masked,omitempty"` // matrix tier: tiles that need masks are a loop of their own
-	Ahead    bool `json:"ahead,omitempty"`  // matrix tier: each of those loops fetches its last tile twice
+	Ahead    bool `json:"ahead,omitempty"`  // matrix tier: the last tile of all is fetched twice; with a block mask that of each loop
 	Apart    bool `json:"apart,omitempty"`  // keys: dK and dV are made by a dispatch each
 	// matrix tier: subgroups that each load a workgroup's own rows of the operands of scores and dP; 0: 1
 	Sharers int `json:"sharers,omitempty"`
@@ -234,14 +234,14 @@ func (t *BackwardTile) dBias(p attn.Problem, c Call) Step {
 }
 
 // walk is the rows, of count, that loops over tiles load, one after the other, each from one of these tiles up to the next: of each tile
-// once, and ahead of a loop's end.
+// once, and ahead of the end, where there is no next loop whose first tile is fetched.
 func (t *BackwardTile) walk(count int, loops ...int) (once, ahead float64) {
 	rows := func(from, to int) float64 { return float64(max(0, min(to*t.Columns, count)-from*t.Columns)) }
 	for i, to := range loops[1:] {
 		if from := loops[i]; from < to {
 			once += rows(from, to)
 			if t.Ahead {
-				ahead += rows(to-1, to)
+				ahead = rows(to-1, to)
 			}
 		}
 	}

@@ -12,6 +12,10 @@ type BackwardKeeping struct {
 	// dSᵀ stands in memory in operands of so many keys and queries.
 	OperandKeys    int `json:"operand_keys"`
 	OperandQueries int `json:"operand_queries"`
+
+	// A subgroup's keys, and how many queries it takes at a time: those of which, by the bounds, none sees a key are left out.
+	SubgroupKeys int `json:"subgroup_keys"`
+	ChunkQueries int `json:"chunk_queries"`
 }
 
 // Kind is "backward keeping".
@@ -32,6 +36,9 @@ func (m BackwardKeeping) Steps(p attn.Problem, c Call) ([]Step, error) {
 	if err := block(name+".Operand", m.OperandKeys, m.OperandQueries); err != nil {
 		return nil, err
 	}
+	if err := block(name+".Subgroup", m.SubgroupKeys, m.ChunkQueries); err != nil {
+		return nil, err
+	}
 	if err := countable(name, p, p.AllHeads()*blocksOf(p.QueryLen, m.Queries.Rows)); err != nil {
 		return nil, err
 	}
@@ -48,7 +55,13 @@ func (m BackwardKeeping) Steps(p attn.Problem, c Call) ([]Step, error) {
 	mask := p.Mask()
 	for first := 0; first < p.KeyLen; first += m.Keys.Rows {
 		walk := mask.QueryTiles(first, m.Keys.Rows, m.Keys.Columns)
-		written += float64(min(m.Keys.Rows, allKeys-first) * max(0, min(walk.End*m.Keys.Columns, allQueries)-walk.Begin*m.Keys.Columns))
+		for key := first; key < min(first+m.Keys.Rows, allKeys); key += m.SubgroupKeys {
+			begin, end := walk.Begin*m.Keys.Columns, walk.End*m.Keys.Columns
+			if p.BoolMask.None() { // else nothing is left out
+				begin, end = m.seen(mask, key, begin, end)
+			}
+			written += float64(min(m.SubgroupKeys, allKeys-key) * max(0, min(end, allQueries)-begin))
+		}
 	}
 	size := float64(p.DType.Size())
 	steps = append(steps, gradientsOf(p, m.Keys.Label, 1, map[string]Step{
@@ -71,4 +84,15 @@ func (m BackwardKeeping) Steps(p attn.Problem, c Call) ([]Step, error) {
 	}
 	bytes := Step{Read: p.AllHeads()*(matrix*size+rows*d) + add*queries*d, Written: queries * d}
 	return append(steps, gradientsOf(p, m.Queries.Label, 1, map[string]Step{StepQueryGrads: bytes}, StepQueryGrads)...), nil
+}
+
+// seen is the part of queries begin to end, in whole chunks, of which some may see a key of the subgroup whose first key this is.
+func (m *BackwardKeeping) seen(mask attn.Mask, key, begin, end int) (int, int) {
+	if mask.High < attn.Unbounded { // the last query of a chunk sees keys up to itself + High
+		begin = max(begin, max(key-mask.High, 0)/m.ChunkQueries*m.ChunkQueries)
+	}
+	if mask.Low > -attn.Unbounded { // and its first none before itself + Low
+		end = min(end, attn.CeilDiv(max(key+m.SubgroupKeys-mask.Low, 0), m.ChunkQueries)*m.ChunkQueries)
+	}
+	return begin, end
 }

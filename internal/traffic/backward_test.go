@@ -83,9 +83,9 @@ func TestCausalBackwardBytesByHand(t *testing.T) {
 		ByPosition: attn.ByPosition{Causal: attn.CausalBottomRight}}
 	tile := BackwardTile{Rows: 2, Columns: 2, Masked: true, Ahead: true}
 	w := backwardOf(t, BackwardFused{Keys: tile, Queries: tile}, p, Call{})
-	require.Equal(t, ((2+4+2+2)+(2+2+2))*rowD, w[[2]string{"kv", StepScoresAgain}].Read)
+	require.Equal(t, ((2+4+2)+(2+2+2))*rowD, w[[2]string{"kv", StepScoresAgain}].Read, "the last tile twice")
 	// Of 2 queries, the first block sees a tile with masks, the second one without besides.
-	require.Equal(t, ((2+2+2)+(2+4+2+2))*rowD, w[[2]string{"q", StepScoresAgain}].Read)
+	require.Equal(t, ((2+2+2)+(2+4+2))*rowD, w[[2]string{"q", StepScoresAgain}].Read)
 	require.Equal(t, 2*8*4.0, w[[2]string{"kv", StepScoresAgain}].FLOPs, "half of 16 pairs")
 
 	// More queries than keys: of the first two blocks no query sees a key. On matrices they load none, in fp32 a tile each.

@@ -173,6 +173,7 @@ SUM row_sums[RM];                  // SUMS: P times ones, in the loop of LATE; a
 float m[RM * SLOTS], l[RM * SLOTS], top[RM * SLOTS], sum[RM * SLOTS];   // top, sum: of a chunk's scores and weights, this lane's columns
 uint late_first;                   // LATE: the tile whose first chunk gives the references
 uint repeats;                      // REPEAT: keys of the last tile that are the last key again
+bool summed_operands = false;      // SUMS: l is the sum of weights rounded to operands
 // MAX_LOGIT: what a lane notes of its rows (matrix_max_logit.glsl), of form 3 those that it walks along.
 const uint NOTED_ROWS = (FM + SG - 1) / SG;
 float largest[MAX_LOGIT ? (FORM == 3 ? RM * NOTED_ROWS : RM * SLOTS) : 1];

@@ -41,7 +41,8 @@
 //  15 PREFETCH    0 none; 1 the next tile waits in registers; 2 two tiles in shared memory and one barrier a tile: while a chunk is
 //                 computed, CK columns of the next tile are on their way
 //  16 A_REG, 17 B_REG   slices of A and of B, FK wide, that stay in registers (>= 1; DF and EF keep all)
-//  18 DROPOUT     19 HEADS_TOGETHER    heads (kv: key heads) whose blocks of one place follow one another; 1: a head after the other
+//  18 DROPOUT     19 HEADS_TOGETHER    heads (kv: key heads) whose blocks of one place follow one another; 1: a head after the other; of
+//                 packed sequences include/items.glsl
 //  20 A_PITCH >= odd(max(DF FK, DN FN)/8), 21 B_PITCH >= odd(max(EF FK, EN FN)/8)   of the rows of a and b in shared memory, in 16 bytes
 //  22 TILE_LEN    >= BC (A_PITCH + B_PITCH), twice that with PREFETCH 2, and >= W FM odd(PATCH), in 16 bytes
 //  23 MASKS       0: no tile needs the loop with masks, which is left out. kv: 0 allowed if not causal. q: 0 allowed if not causal and
@@ -171,6 +172,7 @@ VIEWS(X, x, 6, )
 #define LENGTHS 12
 #define SCORE_AT 8
 #include "walk.glsl"
+#include "items.glsl"
 #include "common.glsl"
 #define ASKS_APART
 #define BIAS_TYPE uint16_t
@@ -238,7 +240,7 @@ void take_place() {
 }
 // Packed sequences: the block that is a workgroup's, of one of so many heads for each.
 void take_item(uint of_heads) {
-  const Place place = place_of_item(workgroup_index(), of_heads);
+  const Place place = place_of_items(workgroup_index(), of_heads, HEADS_TOGETHER);
   matrix = place.matrix; i = place.block;
 }
 // Which of the blocks of which head.
@@ -365,6 +367,31 @@ void walk_classes(Walk all) {
   walk(bounds.begin, bounds.end - bounds.begin, true);
   walk(bounds.whole_begin, bounds.whole_end - bounds.whole_begin, false);
 }
+// Walks follow one another, and where there is no block mask one fetches the first tile of the next, as rows are fetched beside the first
+// tile of all: what waits for memory is the start of a workgroup, not of every walk.
+const uint NONE = ~0u;
+uint follows = NONE;     // the first tile of the walk after this one
+const uint NOT_ASKED = 0, ASKED_FOR = 1, STAGED = 2;
+uint start = NOT_ASKED;  // what has become of the walk's first tile; of PREFETCH 2 its first part is asked for, or all of it is staged
+uint turn = 0;           // PREFETCH 2: where the next tile goes
+void ask_first(uint first) {
+  if (PREFETCH != 0 && !BLOCK_MASK) { fetch(0, first * BC); start = ASKED_FOR; }
+}
+
+// Whether some row of the subgroup and some column of a chunk may see each other, as far as bounds go. Where they may not, P and dS are 0;
+// who writes these must be told so.
+#ifdef TO_MEMORY
+const bool SKIPS = false;
+#else
+const bool SKIPS = (UPPER_BOUND || LOWER_BOUND) && SCORE_BIAS == 0 && SCORE_MASK == 0;
+#endif
+bool sees_chunk(uint c) {
+  const int row = int(row0), col = int((KEYS_ARE_ROWS ? first_query : first_key) + c * CK), rows = int(RM * FM), columns = int(CK);
+  const int query = KEYS_ARE_ROWS ? col : row, queries = KEYS_ARE_ROWS ? columns : rows;
+  const int key = KEYS_ARE_ROWS ? row : col, keys = KEYS_ARE_ROWS ? rows : columns;
+  return (!UPPER_BOUND || key <= query + queries - 1 + high_shift()) && (!LOWER_BOUND || key + keys - 1 >= query + low_shift());
+}
+
 // The tiles from `first` on, n of each query head of the group (q: of the one key head); with BLOCK_MASK those of them that some block
 // which is attended to touches. masked is a constant where this is called: tiles of which every score counts have no mask code.
 void walk(uint first, uint n, bool masked) {
@@ -373,19 +400,20 @@ void walk(uint first, uint n, bool masked) {
   // PREFETCH 2: of the next tile its member, and which of the n it is; after the last tile they stay, for chunks need them.
   uint next_member = 0, next_t = 0;
   if (BLOCK_MASK && begin < tiles) { next_member = KEYS_ARE_ROWS ? begin / n : 0; next_t = begin - next_member * n; }
-  if (PREFETCH == 1 && begin < tiles) fetch(next_member, (first + next_t) * BC);
-  if (PREFETCH == 2 && begin < tiles) {
+  if (PREFETCH == 1 && begin < tiles && start == NOT_ASKED) fetch(next_member, (first + next_t) * BC);
+  if (PREFETCH == 2 && begin < tiles && start != STAGED) {
     [[dont_unroll]] for (uint at = 0; at < BC; at += PART) {
-      fetch(next_member, (first + next_t) * BC + at); store(0, at, (first + next_t) * BC + at);
+      if (at > 0 || start == NOT_ASKED) fetch(next_member, (first + next_t) * BC + at);
+      store(turn, at, (first + next_t) * BC + at);
     }
     barrier();
   }
+  if (begin < tiles) start = follows == NONE ? NOT_ASKED : PREFETCH == 2 ? STAGED : ASKED_FOR;
   uint after;   // the tile after t
-  if (BLOCK_MASK) tile = 1;
   [[dont_unroll]] for (uint t = begin; t < tiles; t = after) {
     const uint member = PREFETCH == 2 ? next_member : KEYS_ARE_ROWS ? t / n : 0;
     const uint col0 = (first + (PREFETCH == 2 ? next_t : KEYS_ARE_ROWS ? t % n : t)) * BC;
-    tile = PREFETCH != 2 ? 0 : BLOCK_MASK ? 1 - tile : t % 2; tile_at = tile * TILE;
+    tile = PREFETCH == 2 ? turn : 0; tile_at = tile * TILE; turn = 1 - turn;
     after = t + 1;
     if (BLOCK_MASK) {
       after = next_attended(after, first, n, tiles, masked);
@@ -395,7 +423,9 @@ void walk(uint first, uint n, bool masked) {
     if (PREFETCH == 2) {
       if (BLOCK_MASK) {
         if (after < tiles) { next_member = KEYS_ARE_ROWS ? after / n : 0; next_t = after - next_member * n; }
-      } else if (t + 1 < tiles && ++next_t == n) { next_t = 0; ++next_member; }
+      } else if (t + 1 < tiles) {
+        if (++next_t == n) { next_t = 0; ++next_member; }
+      } else if (follows != NONE) { next_t = follows - first; next_member = 0; }
     } else {
       barrier();
       if (PREFETCH == 0) fetch(member, col0);
@@ -410,17 +440,31 @@ void walk(uint first, uint n, bool masked) {
     if (PREFETCH != 2 || DRAWS_SHARED) barrier();
     if (PREFETCH == 1) {
       const uint next = BLOCK_MASK ? (after < tiles ? after : t) : min(after, tiles - 1);
-      fetch(KEYS_ARE_ROWS ? next / n : 0, (first + (KEYS_ARE_ROWS ? next % n : next)) * BC);
+      const bool is_last = after == tiles && follows != NONE;
+      fetch(KEYS_ARE_ROWS && !is_last ? next / n : 0, (is_last ? follows : first + (KEYS_ARE_ROWS ? next % n : next)) * BC);
     }
     // Not unrolled: what chunks have in common (operands in shared memory, addresses) would be kept in registers across them.
     [[dont_unroll]] for (uint c = 0; c < CHUNKS; ++c) {
       const uint next_col = (first + next_t) * BC + c * PART;
       if (PREFETCH == 2) fetch(next_member, next_col);
-      chunk(c, masked);
+      if (!(masked && SKIPS) || sees_chunk(c)) chunk(c, masked);
       if (PREFETCH == 2) store(1 - tile, c * PART, next_col);
     }
     if (PREFETCH == 2) barrier();   // nobody reads this tile any more, and the next one is whole
   }
+}
+// All tiles of a walk; edges, before and behind those that every row sees whole, have masks. Both are constants where this is called.
+void walk_all(Walk tiles, bool before, bool behind) {
+  const bool whole = tiles.whole_begin < tiles.whole_end, rest = behind && tiles.whole_end < tiles.end;
+  const uint last = !BLOCK_MASK && rest ? tiles.whole_end : NONE;
+  if (before) {
+    follows = !BLOCK_MASK && whole ? tiles.whole_begin : last;
+    walk(tiles.begin, tiles.whole_begin - tiles.begin, true);
+  }
+  follows = last;
+  walk(tiles.whole_begin, tiles.whole_end - tiles.whole_begin, false);
+  follows = NONE;
+  if (behind) walk(tiles.whole_end, tiles.end - tiles.whole_end, true);
 }
 
 // Slice d of row fragment r of A or B: in registers, or in shared memory.
@@ -432,23 +476,26 @@ void keep_b(uint r, uint d, FRAG_A x) {
   if (d < B_REG) Bm[r * BRG + min(d, BRG - 1)] = x;
   else coopMatStore(x, Rows, rb_at + r * FM * RB_PITCH + (d - BRG) * FK / 8, RB_PITCH, BY_ROW);
 }
-// Rows of A, or of B if `second`, become operands. They enter through the patch, in so many passes, a constant where this is called; all of
-// them are on their way before the first piece is waited for.
-void load_rows(uint passes, bool second) {
-  const uint units = second ? BU : AU, slices = second ? EF : DF;
-  uvec4 pieces[RM * (A_PASSES > B_PASSES ? A_PASSES : B_PASSES) * ROW_EACH];
+// Rows of A, or of B if `second`, become operands: asked for, all of them before the first piece is waited for, and through the patch. Both
+// need so many passes, and pieces of B lie behind those of A: constants where this is called.
+uvec4 pieces[RM * (A_PASSES + B_PASSES) * ROW_EACH];
+void ask_rows(uint passes, bool second) {
+  const uint units = second ? BU : AU, from = second ? RM * A_PASSES * ROW_EACH : 0;
   [[unroll]] for (uint p = 0; p < RM * passes; ++p) [[unroll]] for (uint u = 0; u < ROW_EACH; ++u) {
     const uint x = min(u * SG + lane, FM * PATCH - 1), row = row0 + p / passes * FM + x / PATCH, c = p % passes * PATCH + x % PATCH;
     const uint inside = ALIGNED ? min(c, units - 1) : c;
     const bool exists = row < ROW_COUNT && c < units, real = exists && u * SG + lane < FM * PATCH;
     uvec4 y;
     if (second) y = row_b(row, inside, real); else y = row_a(row, inside, real);
-    pieces[p * ROW_EACH + u] = exists ? y : uvec4(0);
+    pieces[from + p * ROW_EACH + u] = exists ? y : uvec4(0);
   }
+}
+void put_rows(uint passes, bool second) {
+  const uint slices = second ? EF : DF, from = second ? RM * A_PASSES * ROW_EACH : 0;
   [[unroll]] for (uint p = 0; p < RM * passes; ++p) {
     [[unroll]] for (uint u = 0; u < ROW_EACH; ++u) {
       const uint x = min(u * SG + lane, FM * PATCH - 1);
-      T[patch_at + x / PATCH * PATCH_PITCH + x % PATCH] = pieces[p * ROW_EACH + u];
+      T[patch_at + x / PATCH * PATCH_PITCH + x % PATCH] = pieces[from + p * ROW_EACH + u];
     }
     MEET
     [[unroll]] for (uint f = 0; f < PATCH / (FK / 8); ++f) {
@@ -462,8 +509,13 @@ void load_rows(uint passes, bool second) {
   }
 }
 
-void load_a() { load_rows(A_PASSES, false); }
-void load_b() { load_rows(B_PASSES, true); }
+// A and, where it is wanted, B.
+void load_rows(bool both) {
+  ask_rows(A_PASSES, false);
+  if (both) ask_rows(B_PASSES, true);
+  put_rows(A_PASSES, false);
+  if (both) put_rows(B_PASSES, true);
+}
 
 // Columns of a and b between their last and the next fragment are zero once and for all: `units` of 16 bytes exist, of `width`.
 void zero_edge(uint from, uint pitch, uint width, uint units) {
@@ -482,11 +534,17 @@ void zero_edges() {
 void zero_edges() { zero_edge(0, A_PITCH, A_WIDTH, AU); zero_edge(B_AT, B_PITCH, B_WIDTH, BU); }
 #endif
 
-// A gradient leaves through the patch, a fragment at a time (matrix_forward.comp says why); a lane takes pieces of 8 elements.
+// A gradient leaves through the patch, a fragment at a time (matrix_rows.glsl says why); a lane takes pieces of 8 elements. Where the patch
+// has room for two side by side, one is read while the next is put beside it.
+const bool TWO_PATCHES = PATCH >= FN / 2;
+uint patch_now;
+#define TO_PATCH(sum, n) \
+  { patch_now = patch_at + (TWO_PATCHES ? (n) % 2 * FN / 4 : 0); coopMatStore(sum, T, patch_now, PATCH_PITCH, BY_ROW); MEET }
+#define FROM_PATCH { if (!TWO_PATCHES) MEET }
 const uint PATCH_PIECES = FM * FN / 8, PATCH_EACH = (PATCH_PIECES + SG - 1) / SG;
 struct Piece { uint row, c; bool mine; vec4 lo, hi; };   // c: its first column; mine: its row exists, and no other lane has it
 Piece from_patch(uint r, uint d, uint u, float factor) {
-  const uint x = u * SG + lane, y = min(x, PATCH_PIECES - 1), from = patch_at + y / (FN / 8) * PATCH_PITCH + y % (FN / 8) * 2;
+  const uint x = u * SG + lane, y = min(x, PATCH_PIECES - 1), from = patch_now + y / (FN / 8) * PATCH_PITCH + y % (FN / 8) * 2;
   const uint row = row0 + r * FM + y / (FN / 8);
   Piece p = Piece(row, d * FN + y % (FN / 8) * 8, (PATCH_PIECES % SG == 0 || x < PATCH_PIECES) && row < ROWS,
     uintBitsToFloat(T[from]) * factor, uintBitsToFloat(T[from + 1]) * factor);

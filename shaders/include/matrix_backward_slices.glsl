@@ -82,3 +82,9 @@ void walk_sliced(uint first, uint n, bool masked) {
     chunk(0, masked);
   }
 }
+// As walk_all.
+void walk_all_sliced(Walk tiles, bool before, bool behind) {
+  if (before) walk_sliced(tiles.begin, tiles.whole_begin - tiles.begin, true);
+  walk_sliced(tiles.whole_begin, tiles.whole_end - tiles.whole_begin, false);
+  if (behind) walk_sliced(tiles.whole_end, tiles.end - tiles.whole_end, true);
+}

@@ -67,10 +67,16 @@ void zero_beyond_columns(uint tiles) {
 // REPEAT: the weight of the last column of the last tile, which is the last key or one of its repeats, in the row of slot s.
 const uint LAST_LANES = WEIGHT(COL_LANE, 0) + WEIGHT(COL_LANE, 1) + WEIGHT(COL_LANE, 2) + WEIGHT(COL_LANE, 3) + WEIGHT(COL_LANE, 4) +
   WEIGHT(COL_LANE, 5) + WEIGHT(COL_LANE, 6);   // the largest col_lane
+#ifdef DTYPE_BF16
+#define AS_OPERAND(w) uintBitsToFloat(floatBitsToUint(w) & 0xffff0000u)   // as HALVES makes it
+#else
+#define AS_OPERAND(w) float(float16_t(w))
+#endif
 float last_weight(uint r, uint s) {
   float w = 0.0;
   [[unroll]] for (uint e = 0; e < S[0].length(); ++e)
     if (SLOT_OF(e) == s && COL_OF(e) + LAST_LANES == FN - 1) w = col_lane == LAST_LANES ? S[r * NS + NS - 1][e] : 0.0;
+  if (SUMS && summed_operands) w = AS_OPERAND(w) * P_UNIT;   // as it was summed
   return row_sum(w);
 }
 // REPEAT: rows beyond the entry's last query saw keys like all others. Nothing of that is left, not even NaN.
@@ -136,14 +142,17 @@ void store_ragged(uint to, uint c, vec4 lo, vec4 hi) {
   [[unroll]] for (uint x = 0; x < 8; ++x) if (c + x < DV) STORED(o, 2, o16[to + x] = ELEMENT_BITS(x < 4 ? lo[x % 4] : hi[x % 4]));
 }
 // The rows of O below rows, through the patch, a fragment at a time. (One loop over pieces of several fragments put O into local memory.)
+// Where the patch has room for two side by side, one is read while the next is put beside it.
+const bool TWO_PATCHES = PATCH >= FN / 2;
 void store_o(uint rows) {
   [[unroll]] for (uint r = 0; r < RM; ++r) [[unroll]] for (uint d = 0; d < VF; ++d) {
-    coopMatStore(O[r * VF + d], PATCH_ROWS, patch_at, PATCH_PITCH, BY_ROW);
+    const uint patch_now = patch_at + (TWO_PATCHES ? (r * VF + d) % 2 * FN / 4 : 0);
+    coopMatStore(O[r * VF + d], PATCH_ROWS, patch_now, PATCH_PITCH, BY_ROW);
     MEET
     [[unroll]] for (uint u = 0; u < (FM * FN / 8 + SG - 1) / SG; ++u) {
       const uint x = u * SG + lane, y = min(x, FM * FN / 8 - 1), row = row0 + r * FM + y / (FN / 8), c = d * FN + y % (FN / 8) * 8;
       const uint to = o_base + c + member_of(row) * o_sh + query_of(row) * o_sn;
-      const uint from = patch_at + y / (FN / 8) * PATCH_PITCH + y % (FN / 8) * 2;
+      const uint from = patch_now + y / (FN / 8) * PATCH_PITCH + y % (FN / 8) * 2;
       const vec4 lo = from_v_order(uintBitsToFloat(PATCH_ROWS[from])), hi = from_v_order(uintBitsToFloat(PATCH_ROWS[from + 1]));
       if (((FM * FN / 8) % SG == 0 || x < FM * FN / 8) && row < rows) {
         if (!ALIGNED) store_ragged(to, c, lo, hi);
@@ -151,7 +160,7 @@ void store_o(uint rows) {
           STORED(o, 16, o4[to / 8] = uvec4(PAIR(lo.x, lo.y), PAIR(lo.z, lo.w), PAIR(hi.x, hi.y), PAIR(hi.z, hi.w)));
       }
     }
-    MEET
+    if (!TWO_PATCHES) MEET
   }
 }
 #endif

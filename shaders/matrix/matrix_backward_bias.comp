@@ -118,8 +118,7 @@ void take_queries(uint b, uint h, uint block) {
   a_rows = q_off() + query_origin(b, q_sb, q_sn) + h * q_sh; b_rows = g_off() + query_origin(b, g_sb, g_sn) + h * g_sh;
   a_columns = k_off() + key_origin(b, k_sb, k_sn) + h / group() * k_sh; a_member = 0;
   b_columns = v_off() + key_origin(b, v_sb, v_sn) + h / group() * v_sh; b_member = 0;
-  load_a();   // Q
-  load_b();   // dO
+  load_rows(true);   // Q, dO
   load_statistics();
   barrier();
   zero_edges();
@@ -178,11 +177,9 @@ void main() {
     take_lengths(b);
     x_base = x_off() + b * x_sb + h * x_sh;
     take_queries(b, h, i);
-    const Walk keys = key_tiles(i * BR, min((i + 1) * BR, nq) - 1, BC);
-    const uint full = MASKS ? keys.whole_end : keys.end;
-    if (LOWER_BOUND) walk(keys.begin, keys.whole_begin - keys.begin, true);
-    walk(keys.whole_begin, full - keys.whole_begin, false);
-    if (MASKS) walk(full, keys.end - full, true);
+    Walk keys = key_tiles(i * BR, min((i + 1) * BR, nq) - 1, BC);
+    if (!MASKS) keys.whole_end = keys.end;
+    walk_all(keys, LOWER_BOUND, MASKS);
     put_unseen_bias(keys.begin, keys.end);
     return;
   }

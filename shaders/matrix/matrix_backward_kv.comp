@@ -149,14 +149,14 @@ void store_y(uint r, uint d, float factor) {
 }
 void store_dk() {
   [[unroll]] for (uint r = 0; r < RM; ++r) [[unroll]] for (uint d = 0; d < DN; ++d) {
-    coopMatStore(dK[r * DN + d], T, patch_at, PATCH_PITCH, BY_ROW); MEET
-    store_x(r, d, scale * keep_scale * P_UNIT); MEET
+    TO_PATCH(dK[r * DN + d], r * DN + d)
+    store_x(r, d, scale * keep_scale * P_UNIT); FROM_PATCH
   }
 }
 void store_dv() {
   [[unroll]] for (uint r = 0; r < RM; ++r) [[unroll]] for (uint d = 0; d < EN; ++d) {
-    coopMatStore(dV[r * EN + d], T, patch_at, PATCH_PITCH, BY_ROW); MEET
-    store_y(r, d, keep_scale * P_UNIT); MEET
+    TO_PATCH(dV[r * EN + d], (MAKE_DK ? RM * DN : 0) + r * EN + d)
+    store_y(r, d, keep_scale * P_UNIT); FROM_PATCH
   }
 }
 
@@ -178,7 +178,7 @@ void main() {
   if (!is_work(slab_index, slab_heads)) return;
   take_place();
   if (PACKED) {
-    const Place place = place_of_item(slab_index, slab_heads);
+    const Place place = place_of_items(slab_index, slab_heads, HEADS_TOGETHER);
     matrix = place.matrix / slab_heads * key_heads() + slab_head + place.matrix % slab_heads; i = place.block;
   } else find_block((nk + BR - 1) / BR);
   const uint b = matrix / key_heads(), h = matrix % key_heads();
@@ -196,21 +196,19 @@ void main() {
     ds_head = ds_rows() * ds_columns();
     ds_at = first_head * ds_head + (ds_row_of(b) + row0 / FM) * ds_columns();
   }
-  load_a();                // K
-  if (MAKE_DK) load_b();   // V
+  // Queries beyond the last need no mask: their lse is +inf.
+  Walk queries = query_tiles(first_key, first_key + BR - 1, BC, 0, (query_count() + BC - 1) / BC * BC);
+  if (queries.begin < queries.end) ask_first(queries.begin);
+  load_rows(MAKE_DK);      // K, V
   [[unroll]] for (uint x = 0; x < dK.length(); ++x) dK[x] = ACC(0.0);
   [[unroll]] for (uint x = 0; x < dV.length(); ++x) dV[x] = ACC(0.0);
   barrier();
   zero_edges();
 
-  // Queries beyond the last need no mask: their lse is +inf.
-  const Walk queries = query_tiles(first_key, first_key + BR - 1, BC, 0, (query_count() + BC - 1) / BC * BC);
   if (BLOCK_CLASSES) walk_classes(queries);
   else if (BLOCKS_OF_TILES || !BLOCK_MASK) {
-    const uint whole = MASKS ? queries.whole_begin : queries.begin;
-    if (MASKS) walk(queries.begin, whole - queries.begin, true);
-    walk(whole, queries.whole_end - whole, false);
-    if (LOWER_BOUND) walk(queries.whole_end, queries.end - queries.whole_end, true);
+    if (!MASKS) queries.whole_begin = queries.begin;
+    walk_all(queries, MASKS, LOWER_BOUND);
   } else walk(queries.begin, queries.end - queries.begin, true);
 
   barrier();

@@ -93,8 +93,8 @@ void chunk(uint c, bool masked) {
 #ifndef TO_MEMORY
 void store_dq() {
   [[unroll]] for (uint r = 0; r < RM; ++r) [[unroll]] for (uint d = 0; d < DN; ++d) {
-    coopMatStore(dQ[r * DN + d], T, patch_at, PATCH_PITCH, BY_ROW); MEET
-    store_x(r, d, scale * keep_scale * P_UNIT); MEET
+    TO_PATCH(dQ[r * DN + d], r * DN + d)
+    store_x(r, d, scale * keep_scale * P_UNIT); FROM_PATCH
   }
 }
 #endif
@@ -132,9 +132,10 @@ void main() {
   if (DBIAS) y_base = y_off() + b * y_sb + h * y_sh;
 #endif
 
+  Walk keys = key_tiles(i * BR, min((i + 1) * BR, query_slots()) - 1, BC);
 #ifndef SLICED
-  load_a();   // Q
-  load_b();   // dO
+  if (keys.begin < keys.end) ask_first(keys.begin);
+  load_rows(true);   // Q, dO
 #endif
 #ifndef TO_MEMORY
   [[unroll]] for (uint x = 0; x < dQ.length(); ++x) dQ[x] = ACC(0.0);
@@ -142,19 +143,18 @@ void main() {
   load_statistics();
   barrier();
 #ifdef SLICED
+#define WALK_ALL walk_all_sliced
 #define WALK walk_sliced
 #else
+#define WALK_ALL walk_all
 #define WALK walk
   zero_edges();
 #endif
 
-  const Walk keys = key_tiles(i * BR, min((i + 1) * BR, query_slots()) - 1, BC);
   if (BLOCK_CLASSES) walk_classes(Walk(keys.begin, min(keys.whole_begin, keys.end), min(keys.whole_end, keys.end), keys.end));
   else if (BLOCKS_OF_TILES || !BLOCK_MASK) {
-    const uint full = MASKS ? keys.whole_end : keys.end;
-    if (LOWER_BOUND) WALK(keys.begin, keys.whole_begin - keys.begin, true);
-    WALK(keys.whole_begin, full - keys.whole_begin, false);
-    if (MASKS) WALK(full, keys.end - full, true);
+    if (!MASKS) keys.whole_end = keys.end;
+    WALK_ALL(keys, LOWER_BOUND, MASKS);
   } else WALK(keys.begin, keys.end - keys.begin, true);
 
 #ifdef TO_MEMORY

@@ -111,6 +111,7 @@
 #define MAX_LOGIT_AT 12
 #endif
 #include "matrix_attention.glsl"
+#include "items.glsl"
 const bool TWO_TILES = PREFETCH == 3 || PREFETCH == 4;
 const uint LATE_FROM = BLOCK_CLASSES ? 3 : BLOCK_MASK ? 4 : 1;   // the least that there is
 #ifdef BIAS_AHEAD
@@ -180,6 +181,11 @@ void row_done(uint row, float reference, float row_sum) {
 }
 #endif
 
+// Whether some row of the subgroup may see some key of tile j: in causal order, where several tiles cross the diagonal of a block. Of two,
+// half of the subgroups would leave one out, and packed sequences get slower; so do windows.
+const bool SKIPS = UNEVEN && BR >= 4 * BC;
+bool sees_tile() { return int(j * BC) <= int(query_of(row0 + RM * FM - 1)) + high_shift(); }
+
 // The staged tile j, and the next one on its way. clamp: keys may end within either, or before (include/matrix_staging.glsl).
 void tile(bool masked, bool late, bool clamp) {
   if (PREFETCH == 3) {          // two tiles in shared memory: one barrier a tile
@@ -198,7 +204,7 @@ void tile(bool masked, bool late, bool clamp) {
   // The branch keeps the loads here. Without it the driver moves them into the middle of the tile, where registers are free, and their
   // latency is waited for.
   if (PREFETCH >= 4) { if (is_next()) { fetch_k(next(1), clamp); fetch_v(next(1), clamp); } }
-  attend(masked, late);
+  if (!(masked && SKIPS) || sees_tile()) attend(masked, late);
   if (TWO_TILES) {
     at = TILE - at;
     if (PREFETCH == 4) { store_k(); store_v(next(1), clamp); }
@@ -285,6 +291,7 @@ void late_loop() {
 bool late_is_wrong() {
   look_at_sums();
   if (SUMS) {   // the lanes of a row share its sum, since l is a lane's part elsewhere
+    summed_operands = true;
     float share = P_UNIT;
     [[unroll]] for (uint b = 0; b < 7; ++b) if (WEIGHT(COL_LANE, b) != 0u) share *= 0.5;
     [[unroll]] for (uint r = 0; r < RM; ++r) [[unroll]] for (uint e = 0; e < row_sums[0].length(); ++e)
@@ -334,7 +341,7 @@ void main() {
   const uint heads_ = PACK ? key_heads() : heads(), blocks = ((PACK ? nq * group() : nq) + BR - 1) / BR;
   uint bh, i;
   if (PACKED) {
-    const Place place = place_of_item(id, heads_);
+    const Place place = place_of_items(id, heads_, HEADS_TOGETHER);
     bh = place.matrix; i = place.block;
   } else if (HEADS_TOGETHER > 1) {
     const uint span = HEADS_TOGETHER * blocks, first_head = id / span * HEADS_TOGETHER, rest = id % span;
@@ -418,6 +425,7 @@ void main() {
     if (REPEAT) rest();
     if (IS_LATE) {
       if (late_is_wrong()) {   // anew, all of it in the loop that follows
+        summed_operands = false;
         nothing_seen();
         j = first; at = 0;
         fetch_first(true);

@@ -178,7 +178,7 @@ uint o_rows;   // where O begins for this head
 // O' leaves through the patch, as gradients do, less lse' O.
 void store_o() {
   [[unroll]] for (uint r = 0; r < RM; ++r) [[unroll]] for (uint d = 0; d < EN; ++d) {
-    coopMatStore(sum[r * EN + d], T, patch_at, PATCH_PITCH, BY_ROW); MEET
+    TO_PATCH(sum[r * EN + d], r * EN + d)
     [[unroll]] for (uint u = 0; u < PATCH_EACH; ++u) {
       Piece p = from_patch(r, d, u, keep_scale * P_UNIT);
       if (p.mine && (WHOLE_DV || p.c < DV)) {
@@ -193,7 +193,7 @@ void store_o() {
           if (p.c + e < DV) STORED(x, 2, x16[to + e] = ELEMENT_BITS(e < 4 ? p.lo[e % 4] : p.hi[e % 4]));
       }
     }
-    MEET
+    FROM_PATCH
   }
 }
 
@@ -219,21 +219,18 @@ void main() {
   x_base = x_off() + query_origin(b, x_sb, x_sn) + h * x_sh;
   bias_tangent_of_head(b, h);
 
-  load_a();   // Q
-  if (Q_MOVES) load_b();   // Q'
+  load_rows(Q_MOVES);   // Q, Q'
   [[unroll]] for (uint x = 0; x < sum.length(); ++x) sum[x] = ACC(0.0);
   [[unroll]] for (uint x = 0; x < RM * SLOTS; ++x) moved[x] = 0;
   load_statistics();
   barrier();
   zero_edges();
 
-  const Walk keys = key_tiles(i * BR, min((i + 1) * BR, query_slots()) - 1, BC);
+  Walk keys = key_tiles(i * BR, min((i + 1) * BR, query_slots()) - 1, BC);
   if (BLOCK_CLASSES) walk_classes(Walk(keys.begin, min(keys.whole_begin, keys.end), min(keys.whole_end, keys.end), keys.end));
   else if (BLOCKS_OF_TILES || !BLOCK_MASK) {
-    const uint full = MASKS ? keys.whole_end : keys.end;
-    if (LOWER_BOUND) walk(keys.begin, keys.whole_begin - keys.begin, true);
-    walk(keys.whole_begin, full - keys.whole_begin, false);
-    if (MASKS) walk(full, keys.end - full, true);
+    if (!MASKS) keys.whole_end = keys.end;
+    walk_all(keys, LOWER_BOUND, MASKS);
   } else walk(keys.begin, keys.end - keys.begin, true);
 
   barrier();

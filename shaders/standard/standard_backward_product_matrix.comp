@@ -31,6 +31,8 @@
 //                    slices of which queries see some of the block's keys need no look at positions then
 //   17 TURNED    sums are multiplied by score_scale, and by what dropout multiplies by; M divides BK and K divides BR, and a lane has
 //                M K/SG elements of an operand, a multiple of 8
+//   18 TOGETHER  TURNED: heads whose blocks of one place follow one another, where queries see a part of the keys; of packed sequences
+//                include/items.glsl
 //   12 SHARED  the larger of BK odd(BR/8) + BK odd(BC/8) and WR WC STRIP
 //   90..92, 100, 101  include/lengths.glsl, rows.glsl
 
@@ -42,6 +44,7 @@ layout(constant_id = 9) const uint BK = 64;
 layout(constant_id = 15) const uint ACROSS = 1;
 layout(constant_id = 16) const bool PLAIN_EDGES = false;
 layout(constant_id = 17) const bool TURNED = false;
+layout(constant_id = 18) const uint TOGETHER = 1;
 
 #define SLABS
 #include "args.glsl"
@@ -50,6 +53,7 @@ layout(constant_id = 17) const bool TURNED = false;
 #define LENGTHS 3
 #define SCORE_AT 5
 #include "walk.glsl"
+#include "items.glsl"
 
 layout(set = 0, binding = 0, std430) readonly buffer WUnits { uvec4 w8[]; };
 layout(set = 0, binding = 1, std430) readonly buffer GUnits { uvec4 g8[]; };
@@ -210,9 +214,12 @@ void main() {
   tid = gl_SubgroupID * SG + gl_SubgroupInvocationID;
   const uint blocks = (nk + BR - 1) / BR, matrices = total / (blocks * ACROSS);
   Place place;
-  if (PACKED) place = place_of_item(id / ACROSS, sharing);
-  else if (TURNED && LOWER_BOUND) place = Place(id / ACROSS % matrices, blocks - 1 - id / ACROSS / matrices);
-  else place = place_of_keys(id / ACROSS, blocks, matrices);
+  if (PACKED) place = TURNED ? place_of_items(id / ACROSS, sharing, TOGETHER) : place_of_item(id / ACROSS, sharing);
+  else if (TURNED && LOWER_BOUND) {
+    const uint at = id / ACROSS, span = TOGETHER * blocks, first_head = at / span * TOGETHER;
+    const uint members = min(TOGETHER, matrices - first_head), rest = at - first_head * blocks;
+    place = Place(first_head + rest % members, blocks - 1 - rest / members);
+  } else place = place_of_keys(id / ACROSS, blocks, matrices);
   col0 = id % ACROSS * BC;
   if (PACKED) { b = place.matrix / sharing; place.matrix %= sharing; }
   const uint key_head = bh0 / group() + place.matrix;  // batch included, but of packed sequences

@@ -35,10 +35,18 @@ func ChooseKeys(c *kernel.Capabilities, p *attn.Problem, l *kernel.FragmentLayou
 // Constants are its specialization constants, for slabs of so many query heads, but for the last.
 func (k *Keys) Constants(p *attn.Problem, v pass.Variant, heads int) kernel.Constants {
 	t := k.Tile
-	if p.Uneven() {
-		t.HeadsTogether = heads / p.Group() // the longest blocks of all of them first
-	}
+	t.HeadsTogether = k.Together(p, heads)
 	return t.Constants(p, &k.Layout, v, dkAndDV)
+}
+
+// Together is the key heads of a slab of so many query heads whose blocks of one place follow one another: as in other backward kernels,
+// but with more of them the longest blocks come sooner.
+func (k *Keys) Together(p *attn.Problem, heads int) int {
+	const least = 16
+	if p.Uneven() && p.Packed.None() {
+		return min(heads/p.Group(), max(k.Tile.HeadsTogether, least))
+	}
+	return k.Tile.HeadsTogether
 }
 
 // Unit is how much smaller than dS what it leaves is, on average: CUT of shaders/include/matrix_types.glsl, for operands of bf16 are cut

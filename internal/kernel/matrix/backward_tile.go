@@ -356,8 +356,10 @@ func chooseBackwardTile(c *kernel.Capabilities, p *attn.Problem, l *kernel.Fragm
 		if !p.Blocks.None() {
 			tile = tile.Within(p.Blocks)
 		}
-		tile.HeadsTogether = 1
-		if p.Uneven() && p.Packed.None() {
+		switch tile.HeadsTogether = 1; {
+		case !p.Packed.None():
+			tile.HeadsTogether = packedHeadsTogether(&k, p)
+		case p.Uneven():
 			tile.HeadsTogether = HeadsTogether(&k, p)
 		}
 		of := p.ValueDim

@@ -91,8 +91,6 @@ func (t *Tile) findSums(e *kernel.Env, p *attn.Problem, operands attn.DType, sco
 		return "what dropout leaves, or terms, are not the weights that are summed", nil
 	case p.Mask().Low > -attn.Unbounded: // the loop's sums take the place of what there is
 		return "lanes have summed the tiles at the beginning of a window before the loop", nil
-	case t.repeats(p): // and takes off what it repeats as it was before it became an operand
-		return "keys end within a tile, which repeats the last one", nil
 	}
 	narrow := t.Fragment
 	for _, f := range e.Caps.Fragments(operands) {

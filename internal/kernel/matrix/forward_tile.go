@@ -270,6 +270,16 @@ func HeadsTogether(k *kernel.Prediction, p *attn.Problem) int {
 	return min(max(k.CacheMiB<<20/perHead, 4), 64)
 }
 
+// packedHeadsTogether is the same of packed sequences, for shaders/include/items.glsl: the keys and values of all sequences. Blocks that see
+// all keys of a sequence follow one another by themselves.
+func packedHeadsTogether(k *kernel.Prediction, p *attn.Problem) int {
+	if !p.Uneven() {
+		return p.Heads
+	}
+	perHead := p.KeyRows() * uint64((p.HeadDim+p.ValueDim)*p.DType.Size())
+	return min(int(max(uint64(k.CacheMiB)<<20/perHead, 4)), p.Heads)
+}
+
 // ChooseTile takes the first row that fits; overrides from t replace single numbers. A tile that few workgroups would use is made
 // smaller (see shrink).
 func ChooseTile(c *kernel.Capabilities, p *attn.Problem, s kernel.Fragment, form int, t *kernel.Tuning) (Tile, error) {
@@ -318,8 +328,8 @@ func (t Tile) Complete(k *kernel.Prediction, p *attn.Problem, s kernel.Fragment,
 		t = t.fill(k, p)
 	}
 	switch {
-	case !p.Packed.None(): // the table has the order of blocks
-		t.HeadsTogether = 1
+	case !p.Packed.None(): // a table has the order of the blocks of each head
+		t.HeadsTogether = packedHeadsTogether(k, p)
 	case p.Uneven():
 		t.HeadsTogether = CausalHeadsTogether(k, p)
 	case t.HeadsTogether == 0:

@@ -141,9 +141,9 @@ func (s *keeping) over(slabs []standard.Slab, step uint32, t *kernel.Tuning) (er
 }
 
 func (s *keeping) model() traffic.Model {
-	f := &s.keys.Tile.Fragment
+	t := &s.keys.Tile
 	return traffic.BackwardKeeping{Delta: kernel.DeltaLabel, Keys: s.keys.Model(s.problem), Queries: s.product.Model(),
-		OperandKeys: f.M, OperandQueries: f.K}
+		OperandKeys: t.Fragment.M, OperandQueries: t.Fragment.K, SubgroupKeys: t.RM * t.Fragment.M, ChunkQueries: t.CK}
 }
 
 // pass is the row term, then for every slab the kernel of keys and the product.
@@ -153,11 +153,11 @@ func (s *keeping) pass(v pass.Variant) *pass.Pass {
 	bytes := uint64(first.Heads) * s.product.HeadBytes()
 	out := pass.BackwardOf(s.env, p, s.delta, v, []pass.Scratch{{Name: gradients, Bytes: bytes}},
 		s.keys.Blocks().Over(first.keys, 1, false), s.product.Blocks().Over(first.product, 1, false))
-	constants := s.keys.Constants(p, v, first.Heads)
+	constants, together := s.keys.Constants(p, v, first.Heads), s.keys.Together(p, first.Heads)*p.Group()
 	for i := range s.slabs {
 		b := &s.slabs[i]
 		out.Stages = append(out.Stages, over(i, []pass.Stage{s.keys.Stage(p, v, constants, b.keys, first.Slab, gradients),
-			s.product.Stage(v, b.product, b.Slab, gradients, tableOfQueries)})...)
+			s.product.Stage(v, b.product, b.Slab, gradients, together, tableOfQueries)})...)
 	}
 	return out
 }

@@ -66,6 +66,51 @@ func TestKeepingPasses(t *testing.T) {
 	}
 }
 
+// TestKeepingPackedPasses: a slab has heads of all sequences, whose operands lie one sequence behind the other. Of the kernel of keys each slab
+// goes on where the last one ended, in dispatches of one row, and is told the workgroups of all slabs.
+func TestKeepingPackedPasses(t *testing.T) {
+	c := kerneltest.Hopper()
+	c.Facts.Limits.MaxStorageBufferRange = 1 << 30
+	c.Facts.Heaps = []vk.Heap{{Size: 1 << 34, DeviceLocal: true}}
+	const blocks = 128 // keys of a block, at the least
+	for _, keys := range []int{0, 150, 150_000_000} {
+		p := kerneltest.Problem(attn.Problem{Batch: 3, Heads: 10, KeyHeads: 5, QueryLen: 100, KeyLen: 70, DType: attn.F16,
+			ByPosition: attn.ByPosition{Causal: attn.CausalBottomRight}, Packed: attn.Packed{Queries: 200, Keys: keys}})
+		down := 3 * 80 // rows of keys of a head, in operands of 16 by 16
+		if keys > 0 {
+			down = (keys + 3*15) / 16 * 16
+		}
+		head := down * 112 * 2
+		tuning := map[string]int{kernel.KeepDSParameter: 1, "max_slab": 2*4*head - 1}
+		if keys > 1e6 {
+			c.Facts.Limits.MaxStorageBufferRange, c.Facts.Heaps[0].Size, tuning["max_slab"] = 1<<40, 1<<50, 1<<40
+		}
+		s, err := fitKeeping(&kernel.Env{Caps: *c}, p, inPairs, &layoutOfPairs, kernel.FormRegisters, kernel.NewBackwardTuning(tuning))
+		require.NoError(t, err)
+		require.Equal(t, uint64(head), s.product.HeadBytes())
+		made := s.pass(pass.Variant{})
+		require.NoError(t, made.Check())
+		require.Len(t, made.Scratch, 4, "delta, dS and two tables")
+		require.Len(t, made.Stages, 2+1+2*len(s.slabs))
+		next := uint32(0)
+		for i, heads := range [][]int{{4, 4, 2}, {10}}[kernel.BoolInt(keys > 1e6)] {
+			require.Equal(t, standard.Slab{Head0: 4 * i, Heads: heads, Rows: 70}, s.slabs[i].Slab)
+			kv := made.Stages[3+2*i]
+			require.Equal(t, next, kv.Grid.First)
+			require.Equal(t, uint32(s.keys.Groups(p)), kv.Total)
+			for base := kv.Grid.First; base < kv.Grid.Total; base += kv.Grid.Step {
+				require.EqualValues(t, 1, kv.Grid.Size(base)[1])
+			}
+			next = kv.Grid.Total
+		}
+		require.Equal(t, uint32(s.keys.Groups(p)), next)
+		require.GreaterOrEqual(t, int(next), 5*max(keys/blocks, 3))
+		small, err := s.selfCheck(pass.Variant{})
+		require.NoError(t, err)
+		require.NoError(t, small.Check())
+	}
+}
+
 // TestKeepingTakenByDefault: where nobody says otherwise, it is taken where it was measured to be faster, of problems that it can have.
 func TestKeepingTakenByDefault(t *testing.T) {
 	bias := attn.PerScore{In: true, DType: attn.F16, Own: [4]bool{true, true, true, true}}
@@ -80,6 +125,8 @@ func TestKeepingTakenByDefault(t *testing.T) {
 		"few heads":          {func(p *attn.Problem) { p.Batch = 1 }, &layoutOfPairs, false},
 		"short causal, D 64": {func(p *attn.Problem) { narrow(p); p.Causal = attn.CausalBottomRight }, &layoutOfPairs, false},
 		"a window, D 64":     {func(p *attn.Problem) { narrow(p); p.Window = attn.NewWindow(100, 0) }, &layoutOfPairs, false},
+		"packed":             {func(p *attn.Problem) { p.Packed = attn.Packed{Queries: 9000, Keys: 8000} }, &layoutOfPairs, true},
+		"lengths":            {func(p *attn.Problem) { p.KeyLengths = true }, &layoutOfPairs, true},
 		"a bias":             {func(p *attn.Problem) { p.Bias = bias }, &layoutOfPairs, false},
 		"not by pairs":       {func(p *attn.Problem) {}, &apart, false},
 	} {

@@ -181,12 +181,14 @@ func (s *matrixGradients) Kernel(part gradient, p *attn.Problem, v kernel.Gradie
 // sum is the kernel of a sum over queries, of P if weights, else of dS.
 func (s *matrixGradients) sum(t *MatrixTile, dim int, p *attn.Problem, v kernel.GradientVariant, weights bool) pass.Stage {
 	k := t.Kernel("standard_backward_product_matrix", &t.ProductTile, dim, t.turnedShared(), p, v.Aligned, v.Accumulate, weights)
-	return ofSum(k, s.plainEdges, false)
+	return ofSum(k, s.plainEdges, 0)
 }
 
-// ofSum adds the constants that a sum over rows of a matrix has beside those of other products; turned says that the matrix is dSᵀ.
-func ofSum(k pass.Stage, plainEdges, turned bool) pass.Stage {
-	k.Constants = k.Constants.And(kernel.Constants{"PLAIN_EDGES": kernel.BoolInt(plainEdges), "TURNED": kernel.BoolInt(turned)})
+// ofSum adds the constants that a sum over rows of a matrix has beside those of other products; with turned heads that go side by side the
+// matrix is dSᵀ.
+func ofSum(k pass.Stage, plainEdges bool, turned int) pass.Stage {
+	k.Constants = k.Constants.And(kernel.Constants{"PLAIN_EDGES": kernel.BoolInt(plainEdges), "TURNED": kernel.BoolInt(turned > 0),
+		"TOGETHER": max(turned, 1)})
 	return k
 }
 

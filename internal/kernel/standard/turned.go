@@ -90,11 +90,12 @@ func (s *Turned) Groups(heads int) uint64 {
 	return uint64(heads) * uint64(attn.CeilDiv(s.turned.KeyLen, b.Rows))
 }
 
-// Stage makes dQ of a slab, which is scratch of this name, with this table of packed sequences.
-func (s *Turned) Stage(v pass.Variant, g kernel.Grid, b Slab, grads string, table int) pass.Stage {
+// Stage makes dQ of a slab, which is scratch of this name, with this table of packed sequences; blocks of one place of `together` query
+// heads follow one another.
+func (s *Turned) Stage(v pass.Variant, g kernel.Grid, b Slab, grads string, together, table int) pass.Stage {
 	p, t := &s.turned, &s.tile
 	k := ofSum(t.Kernel("standard_backward_product_matrix", &t.ProductTile, p.HeadDim, t.turnedShared(), p, v.Aligned, v.Accumulate, false),
-		false, true)
+		false, together)
 	a := pass.Args{As: pass.AsProduct, Problem: p, Slab: b, X: "K", Y: "DQ", Factor: p.Scale * s.unit}
 	stage := on(k, standardGradientLabels[gradQueries], g, a, read(grads), read(a.X), pass.Bind{To: a.Y, Mode: v.Written()})
 	if p.Padded() {
