@@ -52,7 +52,7 @@ func TestMatrixRepeats(t *testing.T) {
 			if i%2 != 0 {
 				vktest.Long(t, "every other way of fetching")
 			}
-			tuning := map[string]int{"w": 2, "rm": 1, "bc": 2, "ck": 1, "repeat": 1}
+			tuning := map[string]int{"w": 2, "rm": 1, "bc": 2, "ck": 1, "repeat": 1, "keep_masks": 0}
 			maps.Copy(tuning, test.tuning)
 			plan := mustPlan(t, d, p, WithTier(TierMatrix), WithTuning(forwardTile(t, d, Flash, p, tuning)))
 			constants := constantsOf(plan)
@@ -129,7 +129,7 @@ func TestMatrixRepeatsOfLengths(t *testing.T) {
 			require.NoError(t, in.K.Upload(t.Context(), values))
 			var out [2][]float32
 			for repeat := range out {
-				tuning := map[string]int{"w": 2, "rm": 1, "bc": 2, "ck": 1, "late": 1, "repeat": repeat}
+				tuning := map[string]int{"w": 2, "rm": 1, "bc": 2, "ck": 1, "late": 1, "repeat": repeat, "keep_masks": 0}
 				plan := mustPlan(t, d, p, WithTier(TierMatrix), WithTuning(forwardTile(t, d, Flash, p, tuning)))
 				require.Equal(t, repeat, constantsOf(plan)["REPEAT"])
 				in.O, in.LSE = m.output(F16, p.OShape()), m.output(F32, p.LSEShape())

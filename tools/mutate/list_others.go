@@ -180,7 +180,7 @@ var otherKernelMutants = []Mutant{
 	},
 	{
 		ID: "blocks-matrix-parity", File: "shaders/include/matrix_backward.glsl", Modules: "matrix_backward_",
-		Old: "BLOCK_MASK ? 1 - tile : t % 2", New: "t % 2",
+		Old: "turn = 1 - turn;", New: "turn = (t + 1) % 2;",
 		Breaks: "with two tiles in shared memory and a block mask that leaves some out, the wrong one is computed with",
 		Kill:   []Killer{in("./flash", "TestBlockSparseBackward")},
 	},

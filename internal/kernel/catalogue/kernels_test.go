@@ -340,7 +340,7 @@ func hostConstants(t *testing.T) map[string]kernel.Constants {
 		"standard_softmax_subgroup": standardMatrix.Softmax(p, true).Constants,
 		"standard_product_matrix":   product("standard_product_matrix"),
 		"standard_backward_product_matrix": product("standard_backward_product_matrix").And(
-			kernel.Constants{"PLAIN_EDGES": 0, "TURNED": 0}),
+			kernel.Constants{"PLAIN_EDGES": 0, "TURNED": 0, "TOGETHER": 1}),
 		"standard_backward_softmax":          standard.BackwardSoftmaxSpec(p, kernel.GradientVariant{}, 32, 1, 64, 0),
 		"standard_backward_softmax_subgroup": standard.BackwardSoftmaxSpec(p, kernel.GradientVariant{}, 32, 1, 64, 32),
 		"matrix_probe":                       kernel.ProbeConstants(fragment),

@@ -19,7 +19,7 @@ type Keys struct {
 }
 
 // KeysRanges are the ranges of its tuning parameters.
-var KeysRanges = backwardTileRanges.Of("kv_")
+var KeysRanges = backwardMatrixRanges.Of("kv_")
 
 // ChooseKeys takes the first row of tiles that fits. taken is that row's word on whether a device takes the kernel where the caller says
 // nothing.
@@ -39,14 +39,9 @@ func (k *Keys) Constants(p *attn.Problem, v pass.Variant, heads int) kernel.Cons
 	return t.Constants(p, &k.Layout, v, dkAndDV)
 }
 
-// Together is the key heads of a slab of so many query heads whose blocks of one place follow one another: as in other backward kernels,
-// but with more of them the longest blocks come sooner.
+// Together is the key heads of a slab of so many query heads whose blocks of one place follow one another.
 func (k *Keys) Together(p *attn.Problem, heads int) int {
-	const least = 16
-	if p.Uneven() && p.Packed.None() {
-		return min(heads/p.Group(), max(k.Tile.HeadsTogether, least))
-	}
-	return k.Tile.HeadsTogether
+	return min(k.Tile.HeadsTogether, heads/p.Group())
 }
 
 // Unit is how much smaller than dS what it leaves is, on average: CUT of shaders/include/matrix_types.glsl, for operands of bf16 are cut

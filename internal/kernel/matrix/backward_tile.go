@@ -55,6 +55,9 @@ var sliceFields = kernel.Fields[BackwardTile]{
 	{Name: "slice", Constant: "SLICE", Of: func(t *BackwardTile) any { return &t.Slice }},
 }
 
+// leastTogether is how many heads go side by side at least where dS is kept.
+const leastTogether = 16
+
 // backwardHeads is the number that no row names, since it follows from the problem.
 var backwardHeads = kernel.Fields[BackwardTile]{
 	{Name: "heads_together", Constant: "HEADS_TOGETHER", Of: func(t *BackwardTile) any { return &t.HeadsTogether }},
@@ -361,6 +364,9 @@ func chooseBackwardTile(c *kernel.Capabilities, p *attn.Problem, l *kernel.Fragm
 			tile.HeadsTogether = packedHeadsTogether(&k, p)
 		case p.Uneven():
 			tile.HeadsTogether = HeadsTogether(&k, p)
+			if tile.KeepsDS { // more of them than a cache has room for, so that the longest blocks come sooner
+				tile.HeadsTogether = max(tile.HeadsTogether, leastTogether)
+			}
 		}
 		of := p.ValueDim
 		if tile.Tangents {
@@ -372,7 +378,7 @@ func chooseBackwardTile(c *kernel.Capabilities, p *attn.Problem, l *kernel.Fragm
 		} else {
 			backwardFields.Take(&tile, t, prefix)
 		}
-		if !tile.ToMemory && !tile.KeepsDS { // those of a slab
+		if !tile.ToMemory { // those of a slab
 			backwardHeads.Take(&tile, t, prefix)
 		}
 		if tile.Keys && !tile.KeepsDS {

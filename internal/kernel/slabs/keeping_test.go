@@ -121,14 +121,18 @@ func TestKeepingTakenByDefault(t *testing.T) {
 		layout *kernel.FragmentLayout
 		taken  bool
 	}{
-		"plain":              {func(p *attn.Problem) {}, &layoutOfPairs, true},
-		"few heads":          {func(p *attn.Problem) { p.Batch = 1 }, &layoutOfPairs, false},
-		"short causal, D 64": {func(p *attn.Problem) { narrow(p); p.Causal = attn.CausalBottomRight }, &layoutOfPairs, false},
-		"a window, D 64":     {func(p *attn.Problem) { narrow(p); p.Window = attn.NewWindow(100, 0) }, &layoutOfPairs, false},
-		"packed":             {func(p *attn.Problem) { p.Packed = attn.Packed{Queries: 9000, Keys: 8000} }, &layoutOfPairs, true},
-		"lengths":            {func(p *attn.Problem) { p.KeyLengths = true }, &layoutOfPairs, true},
-		"a bias":             {func(p *attn.Problem) { p.Bias = bias }, &layoutOfPairs, false},
-		"not by pairs":       {func(p *attn.Problem) {}, &apart, false},
+		"plain":        {func(p *attn.Problem) {}, &layoutOfPairs, true},
+		"few heads":    {func(p *attn.Problem) { p.Batch = 1 }, &layoutOfPairs, false},
+		"causal, D 64": {func(p *attn.Problem) { narrow(p); p.Causal, p.Batch = attn.CausalBottomRight, 40 }, &layoutOfPairs, true},
+		"packed causal, D 64": {func(p *attn.Problem) {
+			narrow(p)
+			p.Causal, p.Batch, p.Packed = attn.CausalBottomRight, 40, attn.Packed{Queries: 19000, Keys: 18000}
+		}, &layoutOfPairs, false},
+		"a window, D 64": {func(p *attn.Problem) { narrow(p); p.Window, p.Batch = attn.NewWindow(100, 0), 40 }, &layoutOfPairs, false},
+		"packed":         {func(p *attn.Problem) { p.Packed = attn.Packed{Queries: 9000, Keys: 8000} }, &layoutOfPairs, true},
+		"lengths":        {func(p *attn.Problem) { p.KeyLengths = true }, &layoutOfPairs, true},
+		"a bias":         {func(p *attn.Problem) { p.Bias = bias }, &layoutOfPairs, false},
+		"not by pairs":   {func(p *attn.Problem) {}, &apart, false},
 	} {
 		p := kerneltest.Problem(attn.Problem{Batch: 20, Heads: 4, KeyHeads: 2, QueryLen: 600, KeyLen: 520, HeadDim: 128, DType: attn.F16})
 		x.set(p)
