@@ -10,8 +10,8 @@ import (
 	"github.com/vkattn/vkattn/internal/vktest"
 )
 
-// TestBackwardKeepingWithLengths: batch entries of no, one, few and all queries and keys have the scalar tier's gradients with dS in memory,
-// in which nothing is read that was not written, and gradients beyond the lengths are 0.
+// TestBackwardKeepingWithLengths: batch entries of no, one, few and all queries and keys have the scalar tier's gradients with dS in
+// memory, in which nothing is read that was not written, and gradients beyond the lengths are 0.
 func TestBackwardKeepingWithLengths(t *testing.T) {
 	d := testDevice(t)
 	small := map[string]int{"kv_w": 1, "kv_rm": 1, "kv_bc": 1, "kv_ck": 1}

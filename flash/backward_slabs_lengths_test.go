@@ -18,8 +18,8 @@ import (
 // byMemory are the parameters that insist on a backward pass by way of memory, and its kernel.
 var byMemory = map[string]string{"slabs": "matrix_backward_slabs", "keep_ds": "matrix_backward_keeping"}
 
-// memoryAsScalar requires that the backward pass by way of memory that this parameter insists on, with scratch full of NaNs before each run,
-// gives the gradients of the scalar tier, overwritten and added to. What neither writes stays as it was.
+// memoryAsScalar requires that the backward pass by way of memory that this parameter insists on, with scratch full of NaNs before each
+// run, gives the gradients of the scalar tier, overwritten and added to. What neither writes stays as it was.
 func memoryAsScalar(t *testing.T, d *Device, m packedTensors, p Problem, way string, tuning map[string]int, f Forward, b Backward) {
 	t.Helper()
 	scalar := mustPlan(t, d, p, WithTier(TierScalar))

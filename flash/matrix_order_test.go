@@ -9,8 +9,8 @@ import (
 	"github.com/vkattn/vkattn/internal/kernel"
 )
 
-// TestTilesLeftOut: with tiles so narrow that many cross the diagonal of a block, subgroups that see none of a tile's keys leave it out, and
-// rows come out as they are; with growth looked for in either place.
+// TestTilesLeftOut: with tiles so narrow that many cross the diagonal of a block, subgroups that see none of a tile's keys leave it out,
+// and rows come out as they are; with growth looked for in either place.
 func TestTilesLeftOut(t *testing.T) {
 	d := matrixDevice(t)
 	f := matrixFragment(d)
@@ -37,8 +37,8 @@ func TestTilesLeftOut(t *testing.T) {
 	}
 }
 
-// TestHeadsSideBySide: of packed sequences the blocks of some heads go side by side and then those of others, the last of fewer heads, which
-// changes no output.
+// TestHeadsSideBySide: of packed sequences the blocks of some heads go side by side and then those of others, the last of fewer heads. No
+// output changes.
 func TestHeadsSideBySide(t *testing.T) {
 	d := matrixDevice(t)
 	p := packedProblem

@@ -59,8 +59,8 @@ func (k *Keys) Model(p *attn.Problem) traffic.BackwardTile { return k.Tile.model
 // Blocks is how it cuts rows of keys.
 func (k *Keys) Blocks() kernel.RowBlocks { return k.Tile.blocks() }
 
-// Grid is its workgroups over a slab, numbered among those of all heads, as those of Weights are. Of packed sequences a dispatch has one row
-// of them, for what is rounded up would be the next slab's.
+// Grid is its workgroups over a slab, numbered among those of all heads, as those of Weights are. Of packed sequences a dispatch has one
+// row of them, for what is rounded up would be the next slab's.
 func (k *Keys) Grid(p *attn.Problem, b *pass.Slab, step uint32) kernel.Grid {
 	blocks, group := attn.CeilDiv(p.KeyLen, k.Tile.rows()), p.Group()
 	if !p.Packed.None() {

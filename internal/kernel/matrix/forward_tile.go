@@ -270,8 +270,8 @@ func HeadsTogether(k *kernel.Prediction, p *attn.Problem) int {
 	return min(max(k.CacheMiB<<20/perHead, 4), 64)
 }
 
-// packedHeadsTogether is the same of packed sequences, for shaders/include/items.glsl: the keys and values of all sequences. Blocks that see
-// all keys of a sequence follow one another by themselves.
+// packedHeadsTogether is the same of packed sequences, for shaders/include/items.glsl: the keys and values of all sequences. Blocks that
+// see all keys of a sequence follow one another by themselves.
 func packedHeadsTogether(k *kernel.Prediction, p *attn.Problem) int {
 	if !p.Uneven() {
 		return p.Heads

@@ -66,8 +66,8 @@ func TestKeepingPasses(t *testing.T) {
 	}
 }
 
-// TestKeepingPackedPasses: a slab has heads of all sequences, whose operands lie one sequence behind the other. Of the kernel of keys each slab
-// goes on where the last one ended, in dispatches of one row, and is told the workgroups of all slabs.
+// TestKeepingPackedPasses: a slab has heads of all sequences, whose operands lie one sequence behind the other. The kernel of keys goes on
+// with each slab where the last one ended, in dispatches of one row, and is told the workgroups of all slabs.
 func TestKeepingPackedPasses(t *testing.T) {
 	c := kerneltest.Hopper()
 	c.Facts.Limits.MaxStorageBufferRange = 1 << 30
