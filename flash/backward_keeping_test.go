@@ -18,6 +18,7 @@ func TestBackwardKeeping(t *testing.T) {
 	// rows that see nothing
 	blind := Problem{Batch: 1, Heads: 2, QueryLen: 61, KeyLen: 29, HeadDim: 16, DType: F16, Causal: CausalBottomRight, Scale: 0.6}
 	topLeft := Problem{Batch: 1, Heads: 3, KeyHeads: 1, QueryLen: 43, KeyLen: 70, HeadDim: 16, DType: F16, Causal: CausalTopLeft}
+	many := Problem{Batch: 1, Heads: 5, QueryLen: 31, KeyLen: 45, HeadDim: 8, DType: F16, Causal: CausalBottomRight}
 	plain := Problem{Batch: 1, Heads: 3, QueryLen: 35, KeyLen: 48, HeadDim: 40, DType: F16}
 	if testing.Short() { // as many ragged columns of fewer fragments
 		causal.HeadDim, causal.ValueDim = 8, 13
@@ -31,6 +32,8 @@ func TestBackwardKeeping(t *testing.T) {
 		long   string
 	}{
 		{"causal, a slab of each key head", causal, map[string]int{"max_slab": 2 * 64 * 48 * 2}, ""},
+		{"causal, slabs of two key heads, three side by side", many, map[string]int{"max_slab": 2 * 32 * 48 * 2, "kv_w": 1, "kv_rm": 1,
+			"kv_heads_together": 3}, ""},
 		{"causal, one slab", causal, map[string]int{"kv_w": 1, "kv_rm": 2, "kv_bc": 2, "kv_ck": 1, "kv_prefetch": 1},
 			"one slab, a prefetch"},
 		{"rows of nothing", blind, map[string]int{"kv_w": 1, "kv_rm": 1, "kv_prefetch": 2}, ""},

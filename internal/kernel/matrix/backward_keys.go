@@ -1,6 +1,8 @@
 package matrix
 
 import (
+	"math/bits"
+
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/internal/kernel/pass"
@@ -39,9 +41,15 @@ func (k *Keys) Constants(p *attn.Problem, v pass.Variant, heads int) kernel.Cons
 	return t.Constants(p, &k.Layout, v, dkAndDV)
 }
 
-// Together is the key heads of a slab of so many query heads whose blocks of one place follow one another.
+// Together is the key heads of a slab of so many query heads whose blocks of one place follow one another. Workgroups are numbered through
+// all slabs, of which each but the last has a power of two of heads, and these groups must not cross from one into the next.
 func (k *Keys) Together(p *attn.Problem, heads int) int {
-	return min(k.Tile.HeadsTogether, heads/p.Group())
+	of := heads / p.Group()
+	together := min(k.Tile.HeadsTogether, of)
+	if p.Packed.None() && of < p.Batch*p.KeyHeads {
+		together = 1 << (bits.Len(uint(together)) - 1)
+	}
+	return together
 }
 
 // Unit is how much smaller than dS what it leaves is, on average: CUT of shaders/include/matrix_types.glsl, for operands of bf16 are cut
@@ -76,8 +84,12 @@ func (k *Keys) Groups(p *attn.Problem) uint64 { return k.Tile.groups(p) }
 // multiples of a power of two of key heads. Its table of packed sequences is the first.
 func (k *Keys) Stage(p *attn.Problem, v pass.Variant, c kernel.Constants, g kernel.Grid, first pass.Slab, grads string) pass.Stage {
 	bind := append(gradientBuffers.Inputs(), gradientBuffers.Gradients(v, "DK", "DV")...)
+	total := uint32(0) // what the slab ends with
+	if !p.Packed.None() {
+		total = uint32(k.Groups(p)) // from which the most blocks of a head follow
+	}
 	return pass.Stage{Label: keysLabel, Module: keysLabel + "." + p.DType.Suffix(), Proves: true, Last: true,
-		Made: k.Tile.Fragment.Subgroups(), Grid: g, Total: uint32(k.Groups(p)), Idle: "Q", Constants: c,
+		Made: k.Tile.Fragment.Subgroups(), Grid: g, Total: total, Idle: "Q", Constants: c,
 		Args: pass.Args{As: pass.AsBackward, Problem: p, X: "DK", Y: "DV", Slab: first},
 		Bind: append(append(bind, pass.Bind{Name: "DS_", To: grads, Mode: pipeline.Write}), pass.Scores(p, 0)...)}
 }

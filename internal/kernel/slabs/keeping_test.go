@@ -30,15 +30,15 @@ func TestKeepingPasses(t *testing.T) {
 	c.Facts.Heaps = []vk.Heap{{Size: 1 << 34, DeviceLocal: true}}
 	for _, dtype := range []attn.DType{attn.F16, attn.BF16} {
 		for _, causal := range []attn.Causal{attn.CausalNone, attn.CausalBottomRight} {
-			p := kerneltest.Problem(attn.Problem{Batch: 2, Heads: 10, KeyHeads: 5, QueryLen: 100, KeyLen: 70, DType: dtype, Scale: 3,
+			p := kerneltest.Problem(attn.Problem{Batch: 2, Heads: 10, KeyHeads: 5, QueryLen: 100, KeyLen: 700, DType: dtype, Scale: 3,
 				ByPosition: attn.ByPosition{Causal: causal}})
-			head := 80 * 112 * 2 // bytes, in operands of 16 by 16
+			head := 704 * 112 * 2 // bytes, in operands of 16 by 16
 			s, err := fitKeeping(&kernel.Env{Caps: *c}, p, inPairs, &layoutOfPairs, kernel.FormRegisters,
-				kernel.NewBackwardTuning(map[string]int{kernel.KeepDSParameter: 1, "max_slab": 2*8*head - 1}))
+				kernel.NewBackwardTuning(map[string]int{kernel.KeepDSParameter: 1, "max_slab": 2*8*head - 1, "kv_heads_together": 3}))
 			require.NoError(t, err)
 			require.Len(t, s.slabs, 3)
 			for i, heads := range []int{8, 8, 4} {
-				require.Equal(t, standard.Slab{Head0: 8 * i, Heads: heads, Rows: 70}, s.slabs[i].Slab)
+				require.Equal(t, standard.Slab{Head0: 8 * i, Heads: heads, Rows: 700}, s.slabs[i].Slab)
 			}
 			for _, v := range []pass.Variant{{}, {Aligned: true, Output: true, LSE: true, Accumulate: true}} {
 				made := s.pass(v)
@@ -55,6 +55,7 @@ func TestKeepingPasses(t *testing.T) {
 					require.Equal(t, i > 1, keys.Again == 2)
 				}
 				require.Equal(t, uint32(s.keys.Groups(p)), next)
+				slabsHaveTheirOwnBlocks(t, made, int(s.keys.Groups(p))/(p.Batch*p.KeyHeads))
 				small, err := s.selfCheck(v)
 				require.NoError(t, err)
 				require.NoError(t, small.Check())
@@ -64,6 +65,33 @@ func TestKeepingPasses(t *testing.T) {
 			}
 		}
 	}
+}
+
+// slabsHaveTheirOwnBlocks: every block of keys is made once, by a workgroup of the slab that has its head, as find_block of
+// shaders/include/matrix_backward.glsl numbers them.
+func slabsHaveTheirOwnBlocks(t *testing.T, made *pass.Pass, blocks int) {
+	t.Helper()
+	seen := map[[2]int]bool{}
+	for _, kv := range made.Stages {
+		if _, keeps := kv.Constants["KEEP_DS"]; !keeps {
+			continue
+		}
+		require.Zero(t, kv.Total, "workgroups that are rounded up end at the slab's end")
+		together, heads := kv.Constants["HEADS_TOGETHER"], int(kv.Grid.Total)/blocks
+		for id := int(kv.Grid.First); id < int(kv.Grid.Total); id++ {
+			head, block := id/blocks, id%blocks
+			if together > 1 {
+				first, rest := id/(together*blocks)*together, id%(together*blocks)
+				members := min(together, heads-first)
+				head, block = first+rest%members, rest/members
+			}
+			require.False(t, seen[[2]int{head, block}])
+			seen[[2]int{head, block}] = true
+			require.GreaterOrEqual(t, head, int(kv.Grid.First)/blocks)
+			require.Less(t, head, int(kv.Grid.Total)/blocks)
+		}
+	}
+	require.NotEmpty(t, seen)
 }
 
 // TestKeepingPackedPasses: a slab has heads of all sequences, whose operands lie one sequence behind the other. The kernel of keys goes on
