@@ -379,11 +379,12 @@ void ask_first(uint first) {
 }
 
 // Whether some row of the subgroup and some column of a chunk may see each other, as far as bounds go. Where they may not, P and dS are 0;
-// who writes these must be told so.
+// who writes these must be told so. Not where weights go through shared memory: lavapipe runs loops that no invocation enters
+// (docs/notes/host.md).
 #ifdef TO_MEMORY
 const bool SKIPS = false;
 #else
-const bool SKIPS = (UPPER_BOUND || LOWER_BOUND) && SCORE_BIAS == 0 && SCORE_MASK == 0;
+const bool SKIPS = (UPPER_BOUND || LOWER_BOUND) && SCORE_BIAS == 0 && SCORE_MASK == 0 && FORM == 1;
 #endif
 bool sees_chunk(uint c) {
   const int row = int(row0), col = int((KEYS_ARE_ROWS ? first_query : first_key) + c * CK), rows = int(RM * FM), columns = int(CK);
