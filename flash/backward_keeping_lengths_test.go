@@ -10,24 +10,28 @@ import (
 	"github.com/vkattn/vkattn/internal/vktest"
 )
 
+// Tiles of the kernel of keys: a fragment of everything, and two subgroups that fetch two tiles' worth ahead.
+var (
+	smallKeys = map[string]int{"kv_w": 1, "kv_rm": 1, "kv_bc": 1, "kv_ck": 1}
+	pairsKeys = map[string]int{"kv_w": 2, "kv_rm": 1, "kv_bc": 2, "kv_ck": 1, "kv_prefetch": 1}
+)
+
 // TestBackwardKeepingWithLengths: batch entries of no, one, few and all queries and keys have the scalar tier's gradients with dS in
 // memory, in which nothing is read that was not written, and gradients beyond the lengths are 0.
 func TestBackwardKeepingWithLengths(t *testing.T) {
 	d := testDevice(t)
-	small := map[string]int{"kv_w": 1, "kv_rm": 1, "kv_bc": 1, "kv_ck": 1}
-	pairs := map[string]int{"kv_w": 2, "kv_rm": 1, "kv_bc": 2, "kv_ck": 1, "kv_prefetch": 1}
 	for i, x := range []struct {
 		set    func(p *Problem)
 		tuning map[string]int
 		long   string
 	}{
-		{func(p *Problem) { p.Causal = CausalBottomRight }, small, ""},
-		{func(p *Problem) { p.Causal, p.Batch, p.QueryLen, p.KeyLen = CausalTopLeft, 2, 230, 260 }, small, ""},
-		{func(p *Problem) { p.QueryLengths = false }, pairs, "lengths of keys beside those of queries"},
-		{func(p *Problem) { p.KeyLengths, p.Causal = false, CausalBottomRight }, pairs, ""},
-		{func(p *Problem) { p.Window, p.Sinks = SlidingWindow(9, 2), true }, small, "windows from the top left"},
-		{func(p *Problem) { p.Window, p.Causal = SlidingWindow(20, 3), CausalTopLeft }, small, ""},
-		{func(p *Problem) { p.Causal, p.Dropout, p.ScoreFunction = CausalBottomRight, 0.25, score.Softcap(3) }, small,
+		{func(p *Problem) { p.Causal = CausalBottomRight }, smallKeys, ""},
+		{func(p *Problem) { p.Causal, p.Batch, p.QueryLen, p.KeyLen = CausalTopLeft, 2, 230, 260 }, smallKeys, ""},
+		{func(p *Problem) { p.QueryLengths = false }, pairsKeys, "lengths of keys beside those of queries"},
+		{func(p *Problem) { p.KeyLengths, p.Causal = false, CausalBottomRight }, pairsKeys, ""},
+		{func(p *Problem) { p.Window, p.Sinks = SlidingWindow(9, 2), true }, smallKeys, "windows from the top left"},
+		{func(p *Problem) { p.Window, p.Causal = SlidingWindow(20, 3), CausalTopLeft }, smallKeys, ""},
+		{func(p *Problem) { p.Causal, p.Dropout, p.ScoreFunction = CausalBottomRight, 0.25, score.Softcap(3) }, smallKeys,
 			"the options of packed sequences"},
 	} {
 		p := Problem{Batch: 6, Heads: 4, KeyHeads: 2, QueryLen: 45, KeyLen: 64, HeadDim: 8, DType: F16, KeyLengths: true,
@@ -50,19 +54,17 @@ func TestBackwardKeepingWithLengths(t *testing.T) {
 // TestBackwardKeepingPacked: the same of packed sequences, of which queries alone may be packed.
 func TestBackwardKeepingPacked(t *testing.T) {
 	d := testDevice(t)
-	small := map[string]int{"kv_w": 1, "kv_rm": 1, "kv_bc": 1, "kv_ck": 1}
-	pairs := map[string]int{"kv_w": 2, "kv_rm": 1, "kv_bc": 2, "kv_ck": 1, "kv_prefetch": 1}
 	for i, x := range []struct {
 		set    func(p *Problem)
 		tuning map[string]int
 		long   string
 	}{
-		{func(p *Problem) { p.Causal = CausalBottomRight }, small, ""},
-		{func(p *Problem) { p.Heads, p.KeyHeads, p.KeyLengths, p.QueryLengths = 6, 3, true, true }, pairs, ""},
+		{func(p *Problem) { p.Causal = CausalBottomRight }, smallKeys, ""},
+		{func(p *Problem) { p.Heads, p.KeyHeads, p.KeyLengths, p.QueryLengths = 6, 3, true, true }, pairsKeys, ""},
 		{func(p *Problem) { p.Window, p.Sinks = SlidingWindow(9, 2), true }, map[string]int{"max_groups": 3}, ""},
-		{func(p *Problem) { p.Window, p.Causal = SlidingWindow(20, -1), CausalTopLeft }, small, "windows of entries with lengths"},
-		{func(p *Problem) { p.Causal, p.Dropout, p.ScoreFunction = CausalBottomRight, 0.25, score.Softcap(3) }, small, ""},
-		{func(p *Problem) { p.Packed.Keys, p.KeyLengths = 0, true }, small, ""},
+		{func(p *Problem) { p.Window, p.Causal = SlidingWindow(20, -1), CausalTopLeft }, smallKeys, "windows of entries with lengths"},
+		{func(p *Problem) { p.Causal, p.Dropout, p.ScoreFunction = CausalBottomRight, 0.25, score.Softcap(3) }, smallKeys, ""},
+		{func(p *Problem) { p.Packed.Keys, p.KeyLengths = 0, true }, smallKeys, ""},
 	} {
 		p := packedProblem
 		x.set(&p)

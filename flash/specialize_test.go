@@ -52,13 +52,14 @@ func TestSpecializedModules(t *testing.T) {
 				}
 			}
 			require.Equal(t, outputs[0][:2], outputs[1][:2])
-			// Gradients of fp16 are sums of rounded weights, which a driver that does not know a constant may round elsewhere.
+			// Gradients of fp16 are sums of weights that kernels round to operands. Of a module that it specializes itself lavapipe leaves
+			// some of them as they were: dv is nearer to what is right then.
 			for i, x := range outputs[0][2:] {
 				require.Len(t, outputs[1][2+i], len(x))
 				for j, y := range outputs[1][2+i] {
 					near := 0.0
 					if c.p.DType == F16 {
-						near = 2e-3 * math.Max(1, math.Abs(float64(x[j])))
+						near = 1e-3 * math.Max(1, math.Abs(float64(x[j])))
 					}
 					require.InDelta(t, x[j], y, near, "gradient %d, element %d", i, j)
 				}
