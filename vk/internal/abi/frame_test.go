@@ -24,16 +24,6 @@ func cLibrary(t testing.TB, name string) uintptr {
 	return p
 }
 
-func TestOpenSaysWhy(t *testing.T) {
-	_, err := Open("libnothing-vkattn.so.7")
-	require.Error(t, err)
-	l, err := Open("libc.so.6")
-	if runtime.GOOS == "linux" {
-		require.NoError(t, err)
-		require.Zero(t, Symbol(l, "vkNothing"))
-	}
-}
-
 // Memory of a frame is zero, of its own, and gone with the frame.
 func TestFrame(t *testing.T) {
 	f := NewFrame()

@@ -3,6 +3,7 @@
 package abi
 
 import (
+	"runtime"
 	"sync"
 
 	"github.com/ebitengine/purego"
@@ -10,6 +11,8 @@ import (
 
 // Open opens a library. It stays open.
 func Open(name string) (library uintptr, err error) {
+	runtime.LockOSThread() // purego asks for the reason by a second call, and the system keeps it for each thread
+	defer runtime.UnlockOSThread()
 	return purego.Dlopen(name, purego.RTLD_NOW|purego.RTLD_LOCAL)
 }
 
