@@ -23,6 +23,10 @@ func TestBackwardKeeping(t *testing.T) {
 	if testing.Short() { // as many ragged columns of fewer fragments
 		causal.HeadDim, causal.ValueDim = 8, 13
 	}
+	part := Problem{Batch: 1, Heads: 2, QueryLen: 33, KeyLen: 48, HeadDim: 8, DType: F16, Causal: CausalBottomRight,
+		Within: Within{Queries: 120, Keys: 100, Query: 61, Key: 20}}
+	window := part
+	window.Causal, window.Window, window.Within = CausalNone, SlidingWindow(21, 2), Within{Queries: 90, Keys: 96, Query: 33, Key: 0}
 	options := causal
 	options.Dropout, options.Window, options.ScoreFunction = 0.25, SlidingWindow(17, 5), score.Softcap(3)
 	for _, c := range []struct {
@@ -40,6 +44,8 @@ func TestBackwardKeeping(t *testing.T) {
 		{"top left", topLeft, map[string]int{"kv_w": 1, "kv_bc": 2, "kv_ck": 1}, "causal"},
 		{"plain", plain, map[string]int{"kv_a_reg": 1, "kv_b_reg": 2}, "no mask"},
 		{"slabs of two heads", plain, map[string]int{"max_slab": 2 * 48 * 48 * 2}, "no mask"},
+		{"a part of a longer problem", part, map[string]int{"kv_w": 1, "kv_rm": 1, "kv_bc": 1, "kv_ck": 1}, ""},
+		{"a window's part", window, map[string]int{"kv_w": 1, "kv_rm": 1, "kv_bc": 1, "kv_ck": 1}, ""},
 		{"dropout, window, softcap", options, map[string]int{"kv_ck": 1, "kv_bc": 1}, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -62,6 +68,8 @@ func TestKeepingReadsWhatIsWritten(t *testing.T) {
 		"rows of nothing": {Batch: 1, Heads: 2, QueryLen: 61, KeyLen: 29, HeadDim: 16, DType: F16, Causal: CausalBottomRight},
 		"window":          {Batch: 1, Heads: 2, QueryLen: 61, KeyLen: 75, HeadDim: 16, DType: F16, Window: SlidingWindow(9, 4)},
 		"plain":           {Batch: 1, Heads: 2, QueryLen: 35, KeyLen: 43, HeadDim: 16, DType: F16},
+		"a part": {Batch: 1, Heads: 2, QueryLen: 61, KeyLen: 75, HeadDim: 16, DType: F16, Causal: CausalTopLeft,
+			Within: Within{Queries: 150, Keys: 150, Query: 61, Key: 30}},
 	} {
 		p := narrowed(p)
 		t.Run(name, func(t *testing.T) {

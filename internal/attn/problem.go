@@ -204,12 +204,14 @@ func (p Problem) Uneven() bool { m := p.Mask(); return m.High < Unbounded && m.L
 // Mask is which keys each query may attend to, by their positions; of a batch entry with lengths of its own as if it had all queries and
 // keys.
 func (p Problem) Mask() Mask {
+	if p.turned {
+		of := p
+		of.turned, of.QueryLen, of.KeyLen = false, p.KeyLen, p.QueryLen
+		m := of.Mask()
+		return Mask{Queries: p.QueryLen, Keys: p.KeyLen, Low: -m.High, High: -m.Low}
+	}
 	if p.Within.Queries > 0 {
 		return p.Within.mask(p)
-	}
-	if p.turned {
-		m := p.Band(p.KeyLen, p.QueryLen)
-		return Mask{Queries: p.QueryLen, Keys: p.KeyLen, Low: -m.High, High: -m.Low}
 	}
 	return p.Band(p.QueryLen, p.KeyLen)
 }

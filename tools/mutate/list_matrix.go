@@ -372,6 +372,12 @@ var matrixMutants = []Mutant{
 		Kill:   []Killer{in("./flash", "TestHeadsSideBySide")},
 	},
 	{
+		ID: "matrix-keep-part", File: "internal/attn/problem.go",
+		Old: "if p.turned {", New: "if p.turned && p.Within.Queries == 0 {",
+		Breaks: "dQ as a product of dS of a part of a longer problem is made with the mask of queries and keys that have changed places",
+		Kill:   []Killer{in("./internal/attn", "TestTurned"), in("./flash", "TestBackwardKeeping")},
+	},
+	{
 		ID: "matrix-keep-unseen", File: "shaders/standard/standard_backward_product_matrix.comp",
 		Modules: "standard_backward_product_matrix.f16",
 		Old:     "if (TURNED && !plain) { leave_out(r0); barrier(); }", New: "",
