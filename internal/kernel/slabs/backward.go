@@ -25,7 +25,7 @@ var Backward = &kernel.BackwardKernel{
 		Tier:           kernel.TierMatrix,
 		MostDim:        attn.MostDim,
 		Parameters: kernel.FormRanges.And(kernel.GroupBound, matrix.WeightsRanges, standard.ProductRanges,
-			kernel.Parameters{kernel.SlabsParameter: kernel.OnOff}),
+			kernel.Parameters{kernel.SlabsParameter: kernel.OnOff, kernel.KeepDSParameter: kernel.OnOff}),
 		Can:         attn.WithDropout | attn.OfScores | attn.WithSinks | attn.WithLengths | attn.WithPacked,
 		Yields:      true, // to the kernels that keep P and dS to themselves
 		Reserved:    kernel.ReservedOnCPU,
@@ -78,6 +78,9 @@ type slab struct {
 
 func fit(e *kernel.Env, problem *attn.Problem, f kernel.Fragment, l *kernel.FragmentLayout, form int, t *kernel.Tuning) (*fitted, error) {
 	p := *problem
+	if t.Get(kernel.KeepDSParameter, 0) != 0 {
+		return nil, &kernel.Declined{Why: "WithBackwardTuning[" + kernel.KeepDSParameter + "] asks for dS in memory"}
+	}
 	asked, given := t.Given[kernel.SlabsParameter]
 	weights, taken, err := matrix.ChooseWeights(&e.Caps, &p, l, f, form, t)
 	if err != nil {

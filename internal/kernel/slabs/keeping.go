@@ -22,7 +22,7 @@ var BackwardKeeping = &kernel.BackwardKernel{
 		Tier:           kernel.TierMatrix,
 		MostDim:        widthOfSums,
 		Parameters: kernel.FormRanges.And(kernel.GroupBound, matrix.KeysRanges, standard.TurnedRanges,
-			kernel.Parameters{kernel.KeepDSParameter: kernel.OnOff}),
+			kernel.Parameters{kernel.KeepDSParameter: kernel.OnOff, kernel.SlabsParameter: kernel.OnOff}),
 		Can:         attn.WithDropout | attn.OfScores | attn.WithSinks | attn.WithLengths | attn.WithPacked,
 		Yields:      true, // to the kernels that keep dS to themselves
 		Reserved:    kernel.ReservedOnCPU,
@@ -69,13 +69,24 @@ func fitKeeping(e *kernel.Env, problem *attn.Problem, f kernel.Fragment, l *kern
 	if !p.Bias.None() {
 		return nil, &kernel.Declined{Why: "of a bias the gradient is made by other kernels"}
 	}
+	if t.Get(kernel.SlabsParameter, 0) != 0 {
+		return nil, &kernel.Declined{Why: "WithBackwardTuning[" + kernel.SlabsParameter + "] asks for P and dS in memory"}
+	}
 	asked, given := t.Given[kernel.KeepDSParameter]
+	if given && asked == 0 {
+		return nil, &kernel.Declined{Why: "WithBackwardTuning[" + kernel.KeepDSParameter + "] is 0"}
+	}
 	keys, taken, err := matrix.ChooseKeys(&e.Caps, &p, l, f, form, t)
 	if err != nil {
 		return nil, err
 	}
 	if form != kernel.FormRegisters || !l.PairsOfOperands() {
 		return nil, &kernel.Declined{Why: "it leaves operands in memory as registers hold them, by pairs, which is known of form 1 alone"}
+	}
+	slower := &kernel.Declined{Why: "dS in memory is not measured to be faster here; WithBackwardTuning[" + kernel.KeepDSParameter +
+		"] = 1 insists"}
+	if !given && !taken { // before rules about the product, which nobody asked for
+		return nil, slower
 	}
 	product, err := standard.ChooseTurned(&e.Caps, &p, f, keys.Unit(p.DType), t)
 	if err != nil {
@@ -84,12 +95,8 @@ func fitKeeping(e *kernel.Env, problem *attn.Problem, f kernel.Fragment, l *kern
 	// Blocks of the product are large: where there are few, the kernel of queries, which has smaller ones for them, is faster.
 	all, _ := heads(&p)
 	enough := product.Groups(all) > 2*uint64(e.Caps.Prediction().Few)
-	switch use := t.Get(kernel.KeepDSParameter, kernel.BoolInt(taken && enough)); {
-	case use == 0 && given:
-		return nil, &kernel.Declined{Why: "WithBackwardTuning[" + kernel.KeepDSParameter + "] is 0"}
-	case use == 0:
-		return nil, &kernel.Declined{Why: "dS in memory is not measured to be faster here; WithBackwardTuning[" +
-			kernel.KeepDSParameter + "] = 1 insists"}
+	if t.Get(kernel.KeepDSParameter, kernel.BoolInt(enough)) == 0 {
+		return nil, slower
 	}
 	slabs, err := cutByPowers(&p, product.HeadBytes(), min(e.Caps.Memory()/memoryShare, standard.LargestSlab(&e.Caps, t)))
 	if err != nil {

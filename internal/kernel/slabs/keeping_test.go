@@ -183,3 +183,50 @@ func TestUnitIsThatOfShaders(t *testing.T) {
 	require.InDelta(t, 1+0.7213475/256, new(matrix.Keys).Unit(attn.BF16), 1e-12)
 	require.Equal(t, 1.0, new(matrix.Keys).Unit(attn.F16))
 }
+
+// TestSwitches: each kernel knows the other's switch. Off it takes nothing away, and insisted on it leaves the problem to the other.
+func TestSwitches(t *testing.T) {
+	hopper := func() *kernel.Env {
+		c := kerneltest.Hopper()
+		c.Facts.Limits.MaxStorageBufferRange, c.Facts.Heaps = 1<<32-1, []vk.Heap{{Size: 80 << 30, DeviceLocal: true}}
+		return &kernel.Env{Caps: *c}
+	}
+	of := func(dim int) *attn.Problem {
+		return kerneltest.Problem(attn.Problem{Batch: 20, Heads: 4, KeyHeads: 2, QueryLen: 600, KeyLen: 520, HeadDim: dim, DType: attn.F16})
+	}
+	wide := func(given map[string]int) error {
+		tuning := kernel.NewBackwardTuning(given)
+		require.NoError(t, tuning.Fits(&Backward.Offer))
+		_, err := fit(hopper(), of(256), inPairs, &layoutOfPairs, kernel.FormRegisters, tuning)
+		return err
+	}
+	keeping := func(given map[string]int) error {
+		tuning := kernel.NewBackwardTuning(given)
+		require.NoError(t, tuning.Fits(&BackwardKeeping.Offer))
+		_, err := fitKeeping(hopper(), of(128), inPairs, &layoutOfPairs, kernel.FormRegisters, tuning)
+		return err
+	}
+	require.NoError(t, wide(map[string]int{kernel.KeepDSParameter: 0}))
+	require.ErrorContains(t, wide(map[string]int{kernel.KeepDSParameter: 1}), "WithBackwardTuning[keep_ds] asks for dS in memory")
+	require.NoError(t, keeping(map[string]int{kernel.SlabsParameter: 0}))
+	require.ErrorContains(t, keeping(map[string]int{kernel.SlabsParameter: 1}), "WithBackwardTuning[slabs] asks for P and dS in memory")
+	require.ErrorContains(t, keeping(map[string]int{kernel.KeepDSParameter: 0}), "WithBackwardTuning[keep_ds] is 0")
+}
+
+// TestProductDeclines: fragments whose operands lanes cannot hold leave the problem to other kernels, whatever else was asked for, and so does
+// a problem that dS in memory is not for, before any rule about the product.
+func TestProductDeclines(t *testing.T) {
+	c := kerneltest.Hopper()
+	narrow := kernel.Fragment{M: 16, N: 8, K: 8, Lanes: 32}
+	var declined *kernel.Declined
+	for _, x := range []struct {
+		fragment kernel.Fragment
+		window   attn.Window
+	}{{narrow, attn.Window{}}, {inPairs, attn.NewWindow(9, 0)}} {
+		p := kerneltest.Problem(attn.Problem{Batch: 1, Heads: 2, QueryLen: 64, KeyLen: 24, HeadDim: 64, DType: attn.F16})
+		p.Window = x.window
+		_, err := fitKeeping(&kernel.Env{Caps: *c}, p, x.fragment, &layoutOfPairs, kernel.FormRegisters,
+			kernel.NewBackwardTuning(map[string]int{"fm": 16, "fn": 8, "fk": x.fragment.K, "dq_stage": 24}))
+		require.ErrorAs(t, err, &declined, "%v", x)
+	}
+}

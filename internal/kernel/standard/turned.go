@@ -26,6 +26,9 @@ func ChooseTurned(c *kernel.Capabilities, p *attn.Problem, f kernel.Fragment, un
 	if err := turnable(f); err != nil {
 		return nil, err
 	}
+	if f.M*f.K%(8*f.Lanes) != 0 {
+		return nil, &kernel.Declined{Why: fmt.Sprintf("lanes hold no whole 16 bytes of operands of %v", f)}
+	}
 	own := *p
 	own.ValueDim = p.HeadDim
 	tile, err := tileOf(c, &own, f, t.Get("half", kernel.BoolInt(halfAccumulators(c, p.DType, &f))), t)
@@ -33,13 +36,9 @@ func ChooseTurned(c *kernel.Capabilities, p *attn.Problem, f kernel.Fragment, un
 		return nil, err
 	}
 	why := tile.finish(c, p.HeadDim, true, "dq_", t)
-	switch b := &tile.ProductTile; {
-	case why != "":
-	case b.stage%f.M != 0 || b.rows(&f)%f.K != 0:
+	if b := &tile.ProductTile; why == "" && (b.stage%f.M != 0 || b.rows(&f)%f.K != 0) {
 		why = fmt.Sprintf("dq_stage = %d must be a multiple of the fragment's M = %d, and its rows = %d of K = %d", b.stage, f.M,
 			b.rows(&f), f.K)
-	case f.M*f.K%(8*f.Lanes) != 0:
-		return nil, &kernel.Declined{Why: fmt.Sprintf("lanes hold no whole 16 bytes of operands of %v", f)}
 	}
 	if why != "" {
 		return nil, t.NoTile(why)
