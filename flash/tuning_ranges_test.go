@@ -167,6 +167,21 @@ func TestTilesAreWithinRanges(t *testing.T) {
 			}
 		}
 	}
+	p, err := Problem{Batch: 1, Heads: 4, QueryLen: 5000, HeadDim: 64, DType: F16}.Normalize()
+	require.NoError(t, err)
+	offered := map[string]int{}
+	for _, k := range catalogue.Backward {
+		if k.Candidates == nil {
+			continue
+		}
+		for _, m := range k.Candidates(c, attnOf(p)) {
+			require.NoError(t, kernel.NewBackwardTuning(m).Fits(&k.Offer), "%s %v", k.Name, m)
+			offered[k.Name]++
+		}
+	}
+	for _, name := range []string{"matrix_backward", "matrix_backward_keeping"} {
+		require.Greater(t, offered[name], 3, name)
+	}
 }
 
 // hostile are values that no kernel expects, and some that are merely odd.

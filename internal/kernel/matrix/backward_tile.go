@@ -296,28 +296,41 @@ func (t *BackwardTile) shrink(k *kernel.Prediction, p *attn.Problem) {
 // backwardCandidates are the rows of either kernel that suit the device, whatever problem they are for, and candidates for the problem.
 func backwardCandidates(c *kernel.Capabilities, p *attn.Problem) []map[string]int {
 	var out tunings
+	out.addBackward(c, p, keysLabel, prefixOf(keysLabel))
+	out.addBackward(c, p, queriesLabel, prefixOf(queriesLabel))
+	return out
+}
+
+// KeysCandidates are those of the kernel of keys where dS is left in memory, and of it where it is not, which are as good to try.
+func KeysCandidates(c *kernel.Capabilities, p *attn.Problem) []map[string]int {
+	var out tunings
+	out.addBackward(c, p, keepingLabel, prefixOf(keysLabel))
+	out.addBackward(c, p, keysLabel, prefixOf(keysLabel))
+	return out
+}
+
+// addBackward adds the rows of a kernel that suit the device, and candidates for the problem, as parameters with a prefix.
+func (all *tunings) addBackward(c *kernel.Capabilities, p *attn.Problem, name, prefix string) {
 	f, lanes, asked := c.Family(), int(c.Facts.Subgroup.Size), kernel.Asked(p, c.Lanes())
-	for _, name := range []string{keysLabel, queriesLabel} {
-		prefix := prefixOf(name)
-		add := func(row *tiles.Row) {
-			m := map[string]int{prefix + "prefetch": 0}
-			for value, n := range row.Values {
+	add := func(row *tiles.Row) {
+		m := map[string]int{prefix + "prefetch": 0}
+		for value, n := range row.Values {
+			if value != kernel.KeepDSParameter { // of another kernel than this one
 				m[prefix+value] = n
 			}
-			out.add(c, row.Get("w"), row.Get("rm"), m)
 		}
-		for _, row := range f.Rows(name) {
-			if row.SuitsLanes(lanes) {
-				add(row)
-			}
-		}
-		for _, row := range f.Candidates(name) {
-			if row.Suits(asked) {
-				add(row)
-			}
+		all.add(c, row.Get("w"), row.Get("rm"), m)
+	}
+	for _, row := range f.Rows(name) {
+		if row.SuitsLanes(lanes) {
+			add(row)
 		}
 	}
-	return out
+	for _, row := range f.Candidates(name) {
+		if row.Suits(asked) {
+			add(row)
+		}
+	}
 }
 
 // prefixOf is that of a kernel's tuning parameters.

@@ -1,6 +1,9 @@
 package matrix
 
 import (
+	"maps"
+	"slices"
+
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
 )
@@ -26,7 +29,21 @@ var BlockSparse = &kernel.Kernel{
 	Plan: func(d *kernel.Env, p *attn.Problem, t *kernel.Tuning) (kernel.Program, error) {
 		return fitForward("matrix_forward_blocks", "matrix_forward", p.DType, d, p, t, ChooseBlockTile)
 	},
-	Candidates: ForwardCandidates,
+	Candidates: blockCandidates,
+}
+
+// blockCandidates are the rows of plain attention, as far as what they ask for goes with blocks: growth is noticed as the problem's row has
+// it, and where blocks have classes by a start with masked tiles too.
+func blockCandidates(c *kernel.Capabilities, p *attn.Problem) []map[string]int {
+	out := candidatesOf(c, "matrix_forward", "late", "repeat", "sums", "look_apart")
+	if p.Blocks.Classed {
+		for _, m := range slices.Clone(out) {
+			late := maps.Clone(m)
+			late["late"] = lateTurned
+			out = append(out, late)
+		}
+	}
+	return out
 }
 
 // ChooseBlockTile is ChooseTile for a problem with a block mask.

@@ -28,7 +28,8 @@ var BackwardKeeping = &kernel.BackwardKernel{
 		Reserved:    kernel.ReservedOnCPU,
 		Unsupported: matrix.BackwardLacks,
 	},
-	Plan: planKeeping,
+	Candidates: matrix.KeysCandidates,
+	Plan:       planKeeping,
 }
 
 const keepingName = "matrix_backward_keeping"
