@@ -180,6 +180,7 @@ func TestRepeatRefused(t *testing.T) {
 		"largest score": {logits, nil},
 		"blocks":        {blocks, nil},
 		"form 3":        {base, map[string]int{"form": kernel.FormShared}},
+		"masks kept":    {base, map[string]int{"keep_masks": 1}},
 	} {
 		opts := []PlanOption{WithImplementation(Flash), WithTier(TierMatrix)}
 		plan := mustPlan(t, d, x.p, append(opts, WithTuning(x.tuning))...)

@@ -213,6 +213,12 @@ func TestLateRefused(t *testing.T) {
 		require.ErrorIs(t, err, ErrArgument, name)
 		require.ErrorContains(t, err, "late", name)
 	}
+	classed := base // which may begin with masked tiles
+	classed.MaskFunction, classed.MaskBlocks = madeMask(t, score.Query().GreaterEqual(score.Key())), blocks.Blocks
+	_, err := d.Plan(classed, WithTier(TierMatrix), WithTuning(map[string]int{"late": 1}))
+	require.ErrorIs(t, err, ErrArgument)
+	require.ErrorContains(t, err, "with classes of blocks it must be 0 or 3")
+	mustPlan(t, d, classed, WithTier(TierMatrix), WithTuning(map[string]int{"late": 3}))
 }
 
 // TestSumsRefused: sums by products without the loop they are for are a named error where they are asked for.

@@ -46,6 +46,8 @@ func fitForward(name, module string, operands attn.DType, e *kernel.Env, p *attn
 		return nil, err
 	}
 	switch {
+	case tile.Late > 0 && tile.Late != lateTurned && p.Blocks.Classed:
+		return nil, t.Bad("late", "with classes of blocks it must be 0 or %d", lateTurned)
 	case tile.Late > 0 && (!tile.canBeLate(p, form) && tile.Late != lateTurned || tile.readsBiasAhead(p, &layout)):
 		return nil, t.Bad("late", "form 3, block masks, the largest score and a bias that is read ahead look at each chunk: it must be 0")
 	case tile.Late > 0 && !tile.canBeLate(p, form):
@@ -54,10 +56,10 @@ func fitForward(name, module string, operands attn.DType, e *kernel.Env, p *attn
 	}
 	asked := func(name string) bool { return t.Given[name] != 0 } // else a row of tiles did, for another late
 	off := func(to *bool, name string) { *to, t.Effect[name] = false, 0 }
-	if tile.Repeat && (!canRepeat(p, form) || tile.Late == lateTurned) {
+	if tile.Repeat && (!canRepeat(p, form) || tile.Late == lateTurned || tile.KeepMasks) {
 		if asked("repeat") {
-			return nil, t.Bad("repeat", "form 3, masks, dropout, caches, the largest score, late=3, and scores that are more than "+
-				"products of queries and keys, look at single keys: it must be 0")
+			return nil, t.Bad("repeat", "form 3, masks, keep_masks, dropout, caches, the largest score, late=3, and scores that are more "+
+				"than products of queries and keys, look at single keys: it must be 0")
 		}
 		off(&tile.Repeat, "repeat")
 	}

@@ -216,7 +216,7 @@ func canRepeat(p *attn.Problem, form int) bool {
 }
 
 // repeats says whether it does.
-func (t *Tile) repeats(p *attn.Problem) bool { return t.Repeat && !t.KeepMasks && t.endsWithin(p) }
+func (t *Tile) repeats(p *attn.Problem) bool { return t.Repeat && t.endsWithin(p) }
 
 // Ragged says whether keys are clamped to the last one in tiles with masks, or that repeat it.
 func (t *Tile) Ragged(p *attn.Problem) bool { return !t.Whole || t.endsWithin(p) }
