@@ -18,7 +18,7 @@ type External struct {
 	APIVersion          Version     // that the instance was created with, 1.1 or more; 0: the device's
 	Enabled             Features    // the features that the device was created with
 	Extensions          []string    // the extensions that the device and its instance were created with
-	QueueLock           sync.Locker // held around submissions, if the owner submits to the queue too; may be nil
+	QueueLock           sync.Locker // held around submissions, by one thread each, if the owner submits to the queue too; may be nil
 }
 
 // Attach makes a Device of somebody else's. Close leaves the device as it was and destroys only what was made through this

@@ -6,10 +6,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/vkattn/vkattn/internal/vktest"
 	"github.com/vkattn/vkattn/vk"
+	"github.com/vkattn/vkattn/vk/internal/abi"
 )
 
 // What Vulkan requires of every device, and what must agree with itself.
@@ -239,6 +241,46 @@ func TestAttach(t *testing.T) {
 	o.encode(args(200, 2))
 	require.NoError(t, o.run())
 	o.check(t, 6, 2)
+}
+
+// ownedLock is a mutex that its owner alone may unlock, as recursive and error-checking ones of C are: a thread.
+type ownedLock struct {
+	sync.Mutex
+	owner uintptr
+	moved int // unlocked by another thread
+}
+
+func (l *ownedLock) Lock() {
+	l.Mutex.Lock()
+	l.owner = abi.Thread()
+}
+
+func (l *ownedLock) Unlock() {
+	if abi.Thread() != l.owner {
+		l.moved++
+	}
+	l.Mutex.Unlock()
+}
+
+// TestQueueLockThread: the thread that took the caller's lock gives it back, however goroutines move.
+func TestQueueLockThread(t *testing.T) {
+	ext := vktest.Device(t).External()
+	lock := &ownedLock{}
+	ext.QueueLock = lock
+	dev, err := vk.Attach(ext)
+	require.NoError(t, err)
+	var submitting sync.WaitGroup
+	for range 32 {
+		submitting.Go(func() {
+			for range 1000 {
+				assert.NoError(t, dev.Queue().Submit(vk.Submission{}))
+			}
+		})
+	}
+	submitting.Wait()
+	require.Zero(t, lock.moved)
+	require.NoError(t, dev.WaitIdle())
+	require.NoError(t, dev.Close())
 }
 
 func TestAttachRefuses(t *testing.T) {

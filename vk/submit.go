@@ -2,6 +2,7 @@ package vk
 
 import (
 	"fmt"
+	"runtime"
 	"sync"
 	"time"
 )
@@ -44,9 +45,11 @@ func (q *Queue) Family() uint32 { return q.family }
 // TimestampValidBits returns how many bits a timestamp has, 0 without timestamps.
 func (q *Queue) TimestampValidBits() uint32 { return q.validBits }
 
+// lock takes the caller's lock too, which may be one that a thread owns: the goroutine stays on its thread until unlock.
 func (q *Queue) lock() {
 	q.mu.Lock()
 	if l := q.shared(); l != nil {
+		runtime.LockOSThread()
 		l.Lock()
 	}
 }
@@ -54,6 +57,7 @@ func (q *Queue) lock() {
 func (q *Queue) unlock() {
 	if l := q.shared(); l != nil {
 		l.Unlock()
+		runtime.UnlockOSThread()
 	}
 	q.mu.Unlock()
 }

@@ -162,7 +162,7 @@ typedef struct vkattn_open_options {
 
 /* A Vulkan device of the caller's, which outlives what is made from it and is never destroyed here. Vulkan wants submissions to one
  * queue one at a time: a program that submits to it while it calls this library gives lock and unlock, which are called around each
- * submission, on any thread. */
+ * submission, on any thread, both of a submission on the same one. */
 typedef struct vkattn_external {
   uint32_t size;         /* sizeof(vkattn_external) */
   uint32_t api_version;  /* that the instance was created with, VK_API_VERSION_1_1 or more; 0: the device's */

@@ -4,6 +4,18 @@ package main
 
 var callMutants = []Mutant{
 	{
+		ID: "queue-lock-thread", File: "vk/submit.go",
+		Old: "		runtime.LockOSThread()\n", New: "",
+		Breaks: "another thread than the one that took the caller's lock gives it back",
+		Kill:   []Killer{in("./vk", "TestQueueLockThread")},
+	},
+	{
+		ID: "open-thread", File: "vk/internal/abi/library_unix.go",
+		Old: "	runtime.LockOSThread() // purego asks", New: "	runtime.UnlockOSThread() // purego asks",
+		Breaks: "why a library did not open is asked for on another thread, which knows of nothing",
+		Kill:   []Killer{in("./vk/internal/abi", "TestOpenSaysWhy")},
+	},
+	{
 		ID: "call-argument", File: "vk/internal/abi/call_amd64.s", Old: "MOVQ 72(BX), AX", New: "MOVQ 64(BX), AX",
 		Breaks: "the ninth argument of a call is the eighth once more",
 		Kill:   []Killer{in("./vk/internal/abi", "TestArguments")},
