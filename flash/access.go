@@ -69,7 +69,7 @@ func init() {
 			}
 			return t.dev, t.bytesAt(0, int(t.Bytes())), nil
 		},
-		Release:      func(t *Tensor) { t.mem.busy.Add(-1) },
+		Release:      (*Tensor).letGo,
 		Place:        place,
 		Pages:        func(problem string, p attn.Pages) error { return Pages(p).check(problem) },
 		NewRecording: lend,

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -169,4 +170,42 @@ func TestTensorCloseBesideSubmit(t *testing.T) {
 		require.NoError(t, <-closed)
 		require.NoError(t, rec.Close())
 	}
+}
+
+// A tensor is closed while copies to and from it are under way: each of them ends as if it had come before, or has not begun.
+func TestTensorCloseBesideTransfers(t *testing.T) {
+	d := testDevice(t)
+	const n = 2*transferElements + 5 // three copies each
+	up := make([]float32, n)
+	for i := range up {
+		up[i] = float32(i % 1000)
+	}
+	var whole, refused atomic.Int64
+	// Longer and longer, until some came before and some not.
+	for round := 0; round < 12 || round < 200 && (whole.Load() == 0 || refused.Load() == 0); round++ {
+		x, err := d.NewTensor(F16, 1, 1, 1, n)
+		require.NoError(t, err)
+		require.NoError(t, x.Upload(bg, up))
+		var wait sync.WaitGroup
+		for range 2 {
+			wait.Go(func() {
+				down := make([]float32, n)
+				err := x.Download(bg, down)
+				if err == nil {
+					whole.Add(1)
+					assert.Equal(t, up, down)
+					err = x.Upload(bg, up)
+				}
+				if err != nil {
+					refused.Add(1)
+					assert.ErrorIs(t, err, ErrClosed)
+				}
+			})
+		}
+		time.Sleep(time.Duration(round) * time.Millisecond)
+		require.NoError(t, x.Close())
+		wait.Wait()
+	}
+	require.NotZero(t, whole.Load())
+	require.NotZero(t, refused.Load())
 }

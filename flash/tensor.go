@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"sync"
 	"sync/atomic"
 
 	"github.com/vkattn/vkattn/internal/attn"
@@ -40,7 +41,8 @@ type memory struct {
 	buf    *vk.Buffer
 	own    *pipeline.Buffer // nil for a caller's buffer
 	closed atomic.Bool
-	busy   atomic.Int32 // recordings in flight that use it
+	busy   atomic.Int32   // recordings in flight that use it
+	copies sync.WaitGroup // copies to and from it that somebody waits for
 }
 
 // NewTensor allocates a tensor of shape [batch, heads, length, dim] in row-major order, rows of bits up to the next byte. Its contents are
@@ -255,7 +257,7 @@ func (t *Tensor) usable(name string) error {
 	return t.dev.usable()
 }
 
-// hold counts the tensor's memory as busy, until the count is taken back: it is not freed meanwhile.
+// hold keeps the tensor's memory for a copy, until letGo: whoever closes it waits.
 func (t *Tensor) hold() error {
 	if err := t.usable("Tensor"); err != nil {
 		return err
@@ -264,10 +266,13 @@ func (t *Tensor) hold() error {
 	defer t.dev.submitting.RUnlock()
 	err := t.usable("Tensor") // it may have been closed since
 	if err == nil {
-		t.mem.busy.Add(1)
+		t.mem.copies.Add(1)
 	}
 	return err
 }
+
+// letGo is the end of a copy that hold kept the tensor's memory for.
+func (t *Tensor) letGo() { t.mem.copies.Done() }
 
 // overlaps says whether two tensors share memory; nil shares none.
 func (t *Tensor) overlaps(o *Tensor) bool {
@@ -292,6 +297,7 @@ func (m *memory) release() error {
 	if closed {
 		return nil
 	}
+	m.copies.Wait() // none begins any more
 	var err error
 	if m.busy.Load() > 0 {
 		err = m.dev.fail(m.dev.dev.WaitIdle())
@@ -319,6 +325,7 @@ func (t *Tensor) Upload(ctx context.Context, values []float32) (err error) {
 	if err := t.checkTransfer("values", len(values), uint64(t.Elements())); err != nil {
 		return err
 	}
+	defer t.letGo()
 	if dim := t.layout.Shape[3]; !t.layout.Dense() {
 		return t.uploadRows(ctx, func(row int, dst []byte) { attn.Encode(attn.DType(t.dtype), dst, values[row*dim:(row+1)*dim]) })
 	}
@@ -353,6 +360,7 @@ func (t *Tensor) Download(ctx context.Context, values []float32) (err error) {
 	if err := t.checkTransfer("values", len(values), uint64(t.Elements())); err != nil {
 		return err
 	}
+	defer t.letGo()
 	dim := t.layout.Shape[3]
 	if !t.layout.Dense() {
 		raw := make([]byte, t.layout.Span)
@@ -382,6 +390,7 @@ func (t *Tensor) UploadBytes(ctx context.Context, data []byte) (err error) {
 	if err := t.checkTransfer("data", len(data), t.Bytes()); err != nil {
 		return err
 	}
+	defer t.letGo()
 	return t.dev.fail(t.dev.env.Ctx.Upload(ctx, t.bytesAt(0, len(data)), data))
 }
 
@@ -391,14 +400,17 @@ func (t *Tensor) DownloadBytes(ctx context.Context, data []byte) (err error) {
 	if err := t.checkTransfer("data", len(data), t.Bytes()); err != nil {
 		return err
 	}
+	defer t.letGo()
 	return t.dev.fail(t.dev.env.Ctx.Download(ctx, t.bytesAt(0, len(data)), data))
 }
 
+// checkTransfer holds the tensor for a copy of so many values or bytes, if these are as many as it has.
 func (t *Tensor) checkTransfer(name string, got int, want uint64) error {
-	if err := t.usable("Tensor"); err != nil {
+	if err := t.hold(); err != nil {
 		return err
 	}
 	if uint64(got) != want {
+		t.letGo()
 		return badArgument("len("+name+")", got, "must be %d, as the tensor is %v", want, t)
 	}
 	return nil

@@ -14,6 +14,7 @@ func Upload16[T ~uint16](ctx context.Context, t *Tensor, values []T) (err error)
 	if err := t.check16(len(values)); err != nil {
 		return err
 	}
+	defer t.letGo()
 	dim := t.layout.Shape[3]
 	return t.uploadRows(ctx, func(row int, dst []byte) {
 		for i, v := range values[row*dim : (row+1)*dim] {
@@ -29,6 +30,7 @@ func Download16[T ~uint16](ctx context.Context, t *Tensor, values []T) (err erro
 	if err := t.check16(len(values)); err != nil {
 		return err
 	}
+	defer t.letGo()
 	raw := make([]byte, t.layout.Span)
 	if err := t.dev.env.Ctx.Download(ctx, t.bytesAt(0, len(raw)), raw); err != nil {
 		return t.dev.fail(err)
@@ -42,12 +44,13 @@ func Download16[T ~uint16](ctx context.Context, t *Tensor, values []T) (err erro
 	return nil
 }
 
-// check16 checks a transfer of values of 16 bits.
+// check16 is checkTransfer of values of 16 bits.
 func (t *Tensor) check16(n int) error {
 	if err := t.checkTransfer("values", n, uint64(t.Elements())); err != nil {
 		return err
 	}
 	if t.dtype != F16 && t.dtype != BF16 {
+		t.letGo()
 		return badArgument("Tensor", t, "must be of F16 or BF16, whose elements have 16 bits")
 	}
 	return nil

@@ -10,6 +10,12 @@ var callMutants = []Mutant{
 		Kill:   []Killer{in("./vk", "TestQueueLockThread")},
 	},
 	{
+		ID: "tensor-close-copies", File: "flash/tensor.go",
+		Old: "	m.copies.Wait() // none begins any more\n", New: "",
+		Breaks: "a tensor's memory is freed while it is copied from or to",
+		Kill:   []Killer{in("./flash", "TestTensorCloseBesideTransfers")},
+	},
+	{
 		ID: "open-thread", File: "vk/internal/abi/library_unix.go",
 		Old: "	runtime.LockOSThread() // purego asks", New: "	runtime.UnlockOSThread() // purego asks",
 		Breaks: "why a library did not open is asked for on another thread, which knows of nothing",
