@@ -30,7 +30,7 @@ func (f *compileFlags) add(cmd *cobra.Command) {
 	fl.StringVar(&f.suite, "suite", compileSuite, "with --compile, the `suite` of problems, of 'vkattn bench --help'")
 	fl.StringVar(&f.out, "out", "", "with --compile, write the table to this `file` (default: standard output)")
 	fl.StringVar(&f.against, "against", "", "with --compile, fail where more spills, or less runs at once, than in the table of this "+
-		"`file`, or a problem is refused that was not")
+		"`file`, where this driver made it, or a problem is refused that was not")
 	fl.BoolVar(&f.validation, "validation", false, "with --compile, turn the validation layers on, and fail where they object")
 }
 
@@ -52,8 +52,9 @@ func (f *compileFlags) run(cmd *cobra.Command, device *deviceChoice) error {
 		return err
 	}
 	var before []compiled.Pass
+	var made string // what it says of what made it
 	if f.against != "" {
-		if before, err = readTable(f.against); err != nil {
+		if before, made, err = readTable(f.against); err != nil {
 			return err
 		}
 	}
@@ -102,8 +103,12 @@ func (f *compileFlags) run(cmd *cobra.Command, device *deviceChoice) error {
 	if f.against == "" {
 		return nil
 	}
-	worse, compared := compiled.Compare(before, passes)
+	same := !strings.Contains(made, "; tiles ") || strings.Contains(made, ", "+info.Driver+"; tiles ")
+	worse, compared := compiled.Compare(before, passes, same)
 	fmt.Fprintf(cmd.ErrOrStderr(), "%d passes compared with %s\n", compared, f.against)
+	if !same {
+		fmt.Fprintf(cmd.ErrOrStderr(), "another compiler than %s made that table: only what is refused is compared\n", info.Driver)
+	}
 	if compared == 0 {
 		return fmt.Errorf("%s has none of the suite's problems", f.against)
 	}
@@ -113,15 +118,14 @@ func (f *compileFlags) run(cmd *cobra.Command, device *deviceChoice) error {
 	return nil
 }
 
-func readTable(path string) ([]compiled.Pass, error) {
+func readTable(path string) (passes []compiled.Pass, made string, err error) {
 	in, err := os.Open(path)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	defer in.Close()
-	passes, err := compiled.Read(in)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+	if passes, made, err = compiled.Read(in); err != nil {
+		return nil, "", fmt.Errorf("%s: %w", path, err)
 	}
-	return passes, nil
+	return passes, made, nil
 }

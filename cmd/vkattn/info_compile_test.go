@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -36,6 +37,12 @@ func TestInfoCompile(t *testing.T) {
 	status, _, stderr = call("info", "--compile", "--out", filepath.Join(folder, "again.txt"), "--against", table)
 	require.Zero(t, status, stderr)
 	require.Contains(t, stderr, "passes compared with "+table)
+	require.NotContains(t, stderr, "another compiler")
+	other := strings.Replace(string(text), "; tiles ", "-2; tiles ", 1)
+	require.NoError(t, os.WriteFile(table, []byte(other), 0o644))
+	status, _, stderr = call("info", "--compile", "--out", filepath.Join(folder, "again.txt"), "--against", table)
+	require.Zero(t, status, stderr)
+	require.Contains(t, stderr, "made that table: only what is refused is compared")
 	for content, says := range map[string]string{
 		"":                          "has none of the suite's problems",
 		"what is this":              "line 1: neither PROBLEM: KERNEL nor an indented stage",

@@ -98,18 +98,21 @@ func writeStages(w io.Writer, width int, stages []Stage) {
 	}
 }
 
-// Read reads what Write wrote; lines that begin with # are comments.
-func Read(from io.Reader) (passes []Pass, err error) {
+// Read reads what Write wrote; lines that begin with # are comments, of which made is the first, "" where the file does not begin with one.
+func Read(from io.Reader) (passes []Pass, made string, err error) {
 	in := bufio.NewScanner(from)
 	in.Buffer(nil, 1<<20)
 	for line := 1; in.Scan(); line++ {
 		text := in.Text()
+		if line == 1 && strings.HasPrefix(text, "#") {
+			made = text
+		}
 		switch {
 		case strings.TrimSpace(text) == "" || strings.HasPrefix(text, "#"):
 		case !strings.HasPrefix(text, indent):
 			problem, kernel, ok := strings.Cut(text, ": ")
 			if !ok {
-				return nil, fmt.Errorf("line %d: neither PROBLEM: KERNEL nor an indented stage", line)
+				return nil, "", fmt.Errorf("line %d: neither PROBLEM: KERNEL nor an indented stage", line)
 			}
 			p := Pass{Problem: problem, Kernel: kernel}
 			if why, none := strings.CutPrefix(kernel, refused); none {
@@ -119,14 +122,14 @@ func Read(from io.Reader) (passes []Pass, err error) {
 		default:
 			words := strings.Fields(text)
 			if len(passes) == 0 || len(words) != 1+len(columns) {
-				return nil, fmt.Errorf("line %d: %d words, and a stage of a problem above it has %d", line, len(words), 1+len(columns))
+				return nil, "", fmt.Errorf("line %d: %d words, and a stage of a problem above it has %d", line, len(words), 1+len(columns))
 			}
 			s := Stage{Module: words[0]}
 			for i, c := range columns {
 				v := -1.0
 				if words[1+i] != "-" {
 					if v, err = strconv.ParseFloat(words[1+i], 64); err != nil {
-						return nil, fmt.Errorf("line %d: %s is %q, no number", line, c.title, words[1+i])
+						return nil, "", fmt.Errorf("line %d: %s is %q, no number", line, c.title, words[1+i])
 					}
 				}
 				*c.of(&s) = v
@@ -135,12 +138,13 @@ func Read(from io.Reader) (passes []Pass, err error) {
 			last.Stages = append(last.Stages, s)
 		}
 	}
-	return passes, in.Err()
+	return passes, made, in.Err()
 }
 
-// Compare says what is worse than before: a problem that is refused now, a stage that spills more, or of which fewer run at once. What only
-// one of the tables has is not compared: a driver's cover, say, with the whole. compared counts the passes that both have.
-func Compare(before, now []Pass) (worse []string, compared int) {
+// Compare says what is worse than before: a problem that is refused now, a stage that spills more, or of which fewer run at once; the last two
+// if the same compiler made both tables, for every version has registers of its own. What only one of the tables has is not compared: a
+// driver's cover, say, with the whole. compared counts the passes that both have.
+func Compare(before, now []Pass, same bool) (worse []string, compared int) {
 	for _, n := range now {
 		at := slices.IndexFunc(before, func(b Pass) bool { return b.Problem == n.Problem })
 		if at < 0 {
@@ -150,6 +154,9 @@ func Compare(before, now []Pass) (worse []string, compared int) {
 		b := before[at]
 		if b.Kernel != "" && n.Kernel == "" {
 			worse = append(worse, fmt.Sprintf("%s: %s before, and now refused: %s", n.Problem, b.Kernel, n.Refused))
+		}
+		if !same {
+			continue
 		}
 		for i, s := range n.Stages {
 			// Those of one module are told apart by their order.

@@ -53,8 +53,9 @@ func example() []Pass {
 func TestTableIsReadAsItWasWritten(t *testing.T) {
 	var text strings.Builder
 	require.NoError(t, Write(&text, example()))
-	got, err := Read(strings.NewReader("# a comment\n\n" + text.String()))
+	got, made, err := Read(strings.NewReader("# a comment\n\n" + text.String()))
 	require.NoError(t, err)
+	require.Equal(t, "# a comment", made)
 	require.Equal(t, example(), got)
 	require.Regexp(t, `(?m)^  scalar_forward\.f16 +128 +2 +0 +- +4 +1234 +99 +- +0\.25$`, text.String())
 }
@@ -66,13 +67,13 @@ func TestBrokenTables(t *testing.T) {
 		"p: k\n  s 1":                 "line 2: 2 words",
 		"p: k\n  s 1 2 3 4 x 6 7 8 9": `line 2: occupancy is "x", no number`,
 	} {
-		_, err := Read(strings.NewReader(text))
+		_, _, err := Read(strings.NewReader(text))
 		require.ErrorContains(t, err, says, text)
 	}
 }
 
 func TestCompare(t *testing.T) {
-	worse, compared := Compare(example(), example())
+	worse, compared := Compare(example(), example(), true)
 	require.Empty(t, worse)
 	require.Equal(t, 3, compared)
 	for _, c := range []struct {
@@ -87,12 +88,14 @@ func TestCompare(t *testing.T) {
 	} {
 		now := example()
 		c.change(now)
-		worse, _ := Compare(example(), now)
+		worse, _ := Compare(example(), now, true)
 		require.Equal(t, []string{c.says}, worse)
-		worse, _ = Compare(now, example())
+		worse, _ = Compare(now, example(), true)
 		require.Empty(t, worse, "better is not worse")
+		worse, _ = Compare(example(), now, false)
+		require.Equal(t, now[0].Refused != "", len(worse) > 0, "numbers of another compiler are not compared")
 	}
-	worse, compared = Compare(example()[:1], append(example(), Pass{Problem: "another", Refused: "new"}))
+	worse, compared = Compare(example()[:1], append(example(), Pass{Problem: "another", Refused: "new"}), true)
 	require.Empty(t, worse)
 	require.Equal(t, 1, compared)
 }
