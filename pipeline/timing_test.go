@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"context"
+	"math"
 	"testing"
 	"time"
 
@@ -27,6 +28,8 @@ func TestTimings(t *testing.T) {
 	short := mixArgs{n: n, spin: 5000}
 	require.NoError(t, r.Dispatch(k, []Access{{b.All(), Read}, {a.All(), Write}}, short.bytes(), groupsFor(n), "long"))
 	require.NoError(t, r.Fill(b.All(), 1, "fill"))
+	runAndWait(t, c, r) // a CPU's driver makes machine code in the first run
+	step, long := math.Inf(1), math.Inf(1)
 	for range 3 {
 		start := time.Now()
 		p := runAndWait(t, c, r)
@@ -40,13 +43,14 @@ func TestTimings(t *testing.T) {
 			assert.GreaterOrEqual(t, x.GPUns, 0.0)
 			sum += x.GPUns
 		}
-		assert.Greater(t, ts[1].GPUns, ts[0].GPUns, "a thousand times the work")
+		step, long = min(step, ts[0].GPUns), min(long, ts[1].GPUns)
 		whole, err := p.Nanoseconds()
 		require.NoError(t, err)
 		assert.InDelta(t, sum, whole, 1, "the parts add up")
 		assert.Less(t, whole, float64(wall.Nanoseconds()))
 		assert.Positive(t, whole)
 	}
+	assert.Greater(t, long, step, "a thousand times the work")
 }
 
 // TestNoTimestamps takes the path of a queue whose timestampValidBits is 0.

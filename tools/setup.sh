@@ -45,8 +45,14 @@ apt_install() {
     as_root=(sudo)
   fi
   say "installing $* with apt-get"
-  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq update >&2 &&
-    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends "$@" >&2
+  # A machine that has just started may be updating itself: both of apt's locks are waited for, the first one here.
+  local said tries=30
+  until said=$("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq update 2>&1); do
+    printf '%s\n' "$said" >&2
+    [[ $said == *lists/lock* ]] && [ $((tries--)) -gt 0 ] || return 1
+    sleep 10
+  done
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300 install -y --no-install-recommends "$@" >&2
 }
 
 need_go() {

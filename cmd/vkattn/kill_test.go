@@ -234,7 +234,8 @@ func TestTwoSweepsAtOnce(t *testing.T) {
 	out := filepath.Join(h.dir, "out.jsonl")
 	first := h.command(tiny("--impl", "flash", "--tier", "scalar", "--rounds", "500", "--out", out)...)
 	require.NoError(t, first.Start())
-	require.Eventually(t, func() bool { info, err := os.Stat(out); return err == nil && info.Size() > 0 }, 30*time.Second,
+	t.Cleanup(func() { _ = first.Process.Kill(); _ = first.Wait() }) // before the folder that it writes to is removed
+	require.Eventually(t, func() bool { info, err := os.Stat(out); return err == nil && info.Size() > 0 }, 5*time.Minute,
 		10*time.Millisecond)
 	for _, how := range []string{"--append", "--force"} {
 		status, stdout, stderr := h.run(t, tiny("--impl", "flash", "--tier", "scalar", "--out", out, how)...)

@@ -152,7 +152,7 @@ func TestResultsArguments(t *testing.T) {
 // TestResultsInterrupted: a step that takes too long is interrupted, the next begins, what was measured stays, and the next call adds
 // to it. Of an interrupted verification the record says so, the script fails, and the next call runs what had not ended.
 func TestResultsInterrupted(t *testing.T) {
-	r := resultsScript{env: []string{"SLOW=bench", "LIMIT=0.5", "PEER="}}
+	r := resultsScript{env: []string{"SLOW=bench", "LIMIT=3", "PEER="}}
 	start := time.Now()
 	require.Len(t, r.run(t, "dims", "papers"), 2)
 	require.Contains(t, r.text, "status 124")

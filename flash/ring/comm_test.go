@@ -39,17 +39,17 @@ func TestLocalMessages(t *testing.T) {
 		next, before := (rank+1)%3, (rank+2)%3
 		sent := make(chan error, 1)
 		go func() { // messages of two tags, which the receiver takes in another order; one is large
-			var all error
+			var ended [2]error
 			var wait sync.WaitGroup
 			for tag, n := range []int{5, 9 << 20} {
 				data := make([]byte, n)
 				for i := range data {
 					data[i] = byte(i*7 + tag + rank)
 				}
-				wait.Go(func() { all = errors.Join(all, c.Send(ctx, next, Tag(tag), data)) })
+				wait.Go(func() { ended[tag] = c.Send(ctx, next, Tag(tag), data) })
 			}
 			wait.Wait()
-			sent <- all
+			sent <- errors.Join(ended[:]...)
 		}()
 		for _, m := range []struct{ tag, n int }{{1, 9 << 20}, {0, 5}} {
 			got := make([]byte, m.n)

@@ -25,7 +25,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // how long ranks wait for one another
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute) // how long ranks wait for one another
 	defer cancel()
 
 	tokens, errs := make([]int, ranks), make([]error, ranks)

@@ -53,7 +53,12 @@ func openDevice(t testing.TB, opts ...flash.DeviceOption) *flash.Device {
 // devices are opened once for all tests of the package: a rank has one of its own, of the machine's GPUs in turn, as ring.Open opens them.
 var opened struct {
 	sync.Mutex
-	devices  []*flash.Device
+	devices []*flash.Device
+}
+
+// said is what validation layers said of them, while one was opened too.
+var said struct {
+	sync.Mutex
 	messages []flash.Message
 }
 
@@ -64,9 +69,9 @@ func sharedDevices(t testing.TB, n int) []*flash.Device {
 	defer opened.Unlock()
 	for len(opened.devices) < n {
 		message := func(m flash.Message) {
-			opened.Lock()
-			opened.messages = append(opened.messages, m)
-			opened.Unlock()
+			said.Lock()
+			said.messages = append(said.messages, m)
+			said.Unlock()
 		}
 		rank := len(opened.devices)
 		d, err := OpenRank(rank, rank+1, true, flash.WithoutDiskCache(), flash.WithValidation(message))
@@ -94,7 +99,7 @@ func TestMain(m *testing.M) {
 			code = 1
 		}
 	}
-	for _, m := range opened.messages {
+	for _, m := range said.messages {
 		fmt.Println("validation:", m.ID, m.Text)
 		code = 1
 	}

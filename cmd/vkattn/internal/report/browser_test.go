@@ -59,7 +59,8 @@ func startBrowser(t *testing.T) *browser {
 	require.NoError(t, err)
 	outRead, outWrite, err := os.Pipe()
 	require.NoError(t, err)
-	profile := t.TempDir()
+	profile, err := os.MkdirTemp("", "browser") // which is cleared as well as can be: its children may go on writing
+	require.NoError(t, err)
 	// Tests may run as root and in containers, where neither the sandbox nor much of /dev/shm is to be had.
 	cmd := exec.Command(path, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
 		"--disable-extensions", "--disable-component-update", "--disable-background-networking", "--disable-sync",
@@ -80,7 +81,7 @@ func startBrowser(t *testing.T) *browser {
 		_ = cmd.Wait()
 		kill.Stop()
 		outRead.Close()
-		for range 20 { // its children may still be writing to the profile
+		for range 20 {
 			if os.RemoveAll(profile) == nil {
 				break
 			}

@@ -153,7 +153,7 @@ func TestEnough(t *testing.T) {
 		n    int
 		took time.Duration
 		want bool
-	}{{4, 9 * time.Second, false}, {5, 900 * time.Millisecond, false}, {5, 1100 * time.Millisecond, true}, {1, time.Minute, false},
+	}{{4, 9 * time.Second, false}, {5, 500 * time.Millisecond, false}, {5, 1100 * time.Millisecond, true}, {1, time.Minute, false},
 		{2, 11 * time.Second, true}} {
 		require.Equal(t, c.want, o.enough(c.n, time.Now().Add(-c.took)), c)
 	}
