@@ -121,7 +121,7 @@ type Conditions struct {
 	Scored                    bool // there are functions of scores
 	Bias                      bool // there is a bias
 	Bare                      bool // neither functions, biases, masks nor maxima of scores, windows, lists nor caches
-	Near                      bool // neither biases, masks nor maxima of scores, lists nor caches; without a mask by position no lengths either
+	Near                      bool // neither biases, masks nor maxima of scores, lists nor caches; no lengths but with a mask by position
 	Whole                     bool // keys are whole tiles of the row's bc
 	Page                      int
 	KeyType, ValueType        string

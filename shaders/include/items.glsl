@@ -3,7 +3,7 @@
 // sequence differ in length: among those of all heads, every other sequence's come between two of them. That ends sooner by a little where
 // all keys and values fit into a cache.
 Place place_of_items(uint id, uint of_heads, uint together) {
-  const uint n = items(), first_head = id / (together * n) * together, members = min(together, of_heads - first_head);
+  const uint n = items(), side = min(together, of_heads), first_head = id / (side * n) * side, members = min(side, of_heads - first_head);
   const uint rest = id - first_head * n;
   const uvec2 at = item(rest / members);
   return Place(at.x * of_heads + first_head + rest % members, at.y);

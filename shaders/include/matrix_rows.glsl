@@ -68,7 +68,7 @@ void zero_beyond_columns(uint tiles) {
 const uint LAST_LANES = WEIGHT(COL_LANE, 0) + WEIGHT(COL_LANE, 1) + WEIGHT(COL_LANE, 2) + WEIGHT(COL_LANE, 3) + WEIGHT(COL_LANE, 4) +
   WEIGHT(COL_LANE, 5) + WEIGHT(COL_LANE, 6);   // the largest col_lane
 #ifdef DTYPE_BF16
-#define AS_OPERAND(w) uintBitsToFloat(floatBitsToUint(w) & 0xffff0000u)   // as HALVES makes it
+#define AS_OPERAND(w) uintBitsToFloat(FORM == 1 ? floatBitsToUint(w) & 0xffff0000u : bf16_bits(w) << 16)   // as HALVES, or PAIR, makes it
 #else
 #define AS_OPERAND(w) float(float16_t(w))
 #endif

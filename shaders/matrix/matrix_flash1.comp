@@ -127,7 +127,10 @@ void block(uint i, bool masked) {
   attend(masked, false);
   if (MAX_LOGIT) own_logit = max(own_logit, noted_of_all(query_count()));
   divide_by_sum(DROPOUT && last, SINKS && last, true, span);
-  if (last) store_o(nq); else leave_sums();
+  if (last) {
+    store_o(nq);
+    if (TWO_PATCHES) MEET   // the next block's queries go through the patch
+  } else leave_sums();
 }
 
 void main() {

@@ -182,8 +182,9 @@ void row_done(uint row, float reference, float row_sum) {
 #endif
 
 // Whether some row of the subgroup may see some key of tile j: in causal order, where several tiles cross the diagonal of a block. Of two,
-// half of the subgroups would leave one out, and packed sequences get slower; so do windows.
-const bool SKIPS = UNEVEN && BR >= 4 * BC;
+// half of the subgroups would leave one out, and packed sequences get slower; so do windows. Not where weights go through shared memory:
+// lavapipe runs loops that no invocation enters (docs/notes/host.md).
+const bool SKIPS = FORM == 1 && UNEVEN && BR >= 4 * BC;
 bool sees_tile() { return int(j * BC) <= int(query_of(row0 + RM * FM - 1)) + high_shift(); }
 
 // The staged tile j, and the next one on its way. clamp: keys may end within either, or before (include/matrix_staging.glsl).

@@ -213,8 +213,8 @@ func TestSwitches(t *testing.T) {
 	require.ErrorContains(t, keeping(map[string]int{kernel.KeepDSParameter: 0}), "WithBackwardTuning[keep_ds] is 0")
 }
 
-// TestProductDeclines: fragments whose operands lanes cannot hold leave the problem to other kernels, whatever else was asked for, and so does
-// a problem that dS in memory is not for, before any rule about the product.
+// TestProductDeclines: fragments whose operands lanes cannot hold leave the problem to other kernels, whatever else was asked for, and so
+// does a problem that dS in memory is not for, before any rule about the product.
 func TestProductDeclines(t *testing.T) {
 	c := kerneltest.Hopper()
 	narrow := kernel.Fragment{M: 16, N: 8, K: 8, Lanes: 32}

@@ -141,9 +141,9 @@ func Read(from io.Reader) (passes []Pass, made string, err error) {
 	return passes, made, in.Err()
 }
 
-// Compare says what is worse than before: a problem that is refused now, a stage that spills more, or of which fewer run at once; the last two
-// if the same compiler made both tables, for every version has registers of its own. What only one of the tables has is not compared: a
-// driver's cover, say, with the whole. compared counts the passes that both have.
+// Compare says what is worse than before: a problem that is refused now, a stage that spills more, or of which fewer run at once; the last
+// two if the same compiler made both tables, for every version has registers of its own. What only one of the tables has is not compared:
+// a driver's cover, say, with the whole. compared counts the passes that both have.
 func Compare(before, now []Pass, same bool) (worse []string, compared int) {
 	for _, n := range now {
 		at := slices.IndexFunc(before, func(b Pass) bool { return b.Problem == n.Problem })
