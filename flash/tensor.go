@@ -41,7 +41,7 @@ type memory struct {
 	buf    *vk.Buffer
 	own    *pipeline.Buffer // nil for a caller's buffer
 	closed atomic.Bool
-	busy   atomic.Int32   // recordings in flight that use it
+	busy   atomic.Int32   // submissions that use it and that nobody has waited for
 	copies sync.WaitGroup // copies to and from it that somebody waits for
 }
 

@@ -2,6 +2,7 @@ package hostmem
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"runtime"
 	"sync/atomic"
@@ -217,4 +218,47 @@ func TestHostMemoryClosesBesideMoves(t *testing.T) {
 	}
 	require.NoError(t, first.Wait())
 	require.NoError(t, <-closed)
+}
+
+// TestCloseBesideMoves: a move that nobody waits for, and one whose end the device does not tell, keep neither tensors nor the device from
+// being closed.
+func TestCloseBesideMoves(t *testing.T) {
+	for name, fails := range map[string]bool{"not waited for": false, "a wait that fails": true} {
+		t.Run(name, func(t *testing.T) {
+			faults := vk.NewFaults()
+			d, err := flash.Open(flash.WithFaults(faults), flash.WithoutDiskCache())
+			if err != nil {
+				t.Skip(err)
+			}
+			m, err := NewMover(d)
+			require.NoError(t, err)
+			if !m.Ordered() {
+				t.Skip("the device has no timeline semaphores: moves are waited for")
+			}
+			h, err := New(64)
+			require.NoError(t, err)
+			a, err := d.NewTensor(flash.F32, 1, 1, 1, 16)
+			require.NoError(t, err)
+			b, err := d.NewTensor(flash.F32, 1, 1, 1, 16)
+			require.NoError(t, err)
+			for _, x := range []*flash.Tensor{a, b} {
+				require.NoError(t, x.Upload(bg, make([]float32, 16)))
+				move, err := m.StartToHost(bg, h, 0, x, 0, 64, Point{})
+				require.NoError(t, err)
+				if fails {
+					require.NoError(t, faults.Arm("wait", 1, 0))
+					require.NoError(t, faults.Arm("idle", 1, 0))
+					require.Error(t, move.Wait())
+				}
+			}
+			closed := make(chan error, 1)
+			go func() { closed <- errors.Join(a.Close(), d.Close()) }() // b by its device
+			select {
+			case err := <-closed:
+				require.NoError(t, err)
+			case <-time.After(time.Minute):
+				t.Fatal("a move holds a tensor for ever")
+			}
+		})
+	}
 }

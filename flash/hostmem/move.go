@@ -86,7 +86,8 @@ func (m *Move) Wait() (err error) {
 		m.err = within.Fail(m.mover.dev, m.mover.env.Ctx.Reach(m.end))
 		m.ended = true
 		if m.err == nil || errors.Is(m.err, flash.ErrDeviceLost) || errors.Is(m.err, flash.ErrClosed) {
-			release(m.host, m.of)
+			m.host.moving.Done()
+			within.Ended(m.of)
 		} else {
 			m.host.keep(m.err) // and the tensor counts as busy
 		}
@@ -136,5 +137,6 @@ func (m *Mover) start(ctx context.Context, h *Memory, at uint64, t *flash.Tensor
 		release(h, t)
 		return nil, within.Fail(m.dev, fmt.Errorf("flash: a copy beside kernels: %w", err))
 	}
+	within.Begun(t)
 	return &Move{mover: m, host: h, of: t, end: end}, nil
 }
