@@ -231,7 +231,7 @@ func (p *Plan) newMapRecording(timestamps bool) (*Recording, error) {
 	}
 	c := &mapCommands{plan: p, program: program}
 	c.table = mapOperands(c)
-	r := &Recording{dev: p.dev, name: "Recording", first: "Map", mapping: c, tensors: make([]*Tensor, mapHeld)}
+	r := &Recording{dev: p.dev, name: "Recording", first: "Map", mapping: c, tensors: p.withTables(make([]*Tensor, mapHeld))}
 	if err := r.open(kernel.RecordingInfo(program.Dispatches(), timestamps)); err != nil {
 		return nil, err
 	}
@@ -278,7 +278,7 @@ func (r *Recording) Map(m Map) (err error) {
 	if err := r.roomForPieces(); err != nil {
 		return err
 	}
-	clear(r.tensors[copy(r.tensors, given[:]):])
+	clear(r.tensors[copy(r.tensors, given[:]):mapHeld])
 	if m.Blocks != nil {
 		r.tensors[mapBlocks] = m.Blocks.words
 	}

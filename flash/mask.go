@@ -90,7 +90,7 @@ func (d *Device) NewMaskBlocks(ctx context.Context, p Problem, captured ...*Tens
 		return nil, err
 	}
 	p.ScoreFunction = Problem{}.ScoreFunction // with what it captures
-	m := &MaskBlocks{of: p.attn(), key: p.MaskFunction.CacheKey()}
+	m := &MaskBlocks{of: p.attn(), key: kernel.FunctionKey(p.MaskFunction)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, m.Close())
@@ -135,7 +135,27 @@ func (m *MaskBlocks) update(ctx context.Context, captured []*Tensor) error {
 	if err := given.place("NewMaskBlocks", "captured", &Plan{dev: d, captured: m.captured}, &to); err != nil {
 		return err
 	}
+	uses := (&Plan{captured: m.captured}).withTables([]*Tensor{m.words})
+	for _, t := range captured {
+		if t != nil {
+			uses = append(uses, t)
+		}
+	}
+	for i, t := range uses {
+		if err := t.hold(); err != nil {
+			letGo(uses[:i])
+			return err
+		}
+	}
+	defer letGo(uses)
 	return d.fail(m.classifier.Run(&to, m.words.bound.Binding))
+}
+
+// letGo is the end of what hold kept tensors for.
+func letGo(all []*Tensor) {
+	for _, t := range all {
+		t.letGo()
+	}
 }
 
 // usable says why nothing can be done with the mask.

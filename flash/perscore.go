@@ -69,6 +69,16 @@ func (d *Device) captured(ctx context.Context, p *Problem) (out []captured, err 
 	return out, nil
 }
 
+// withTables puts those that the plan owns behind the tensors that a recording of it keeps.
+func (p *Plan) withTables(tensors []*Tensor) []*Tensor {
+	for _, c := range p.captured {
+		if c.table != nil {
+			tensors = append(tensors, c.table)
+		}
+	}
+	return tensors
+}
+
 // closeTables frees those that the plan owns.
 func closeTables(all []captured) (err error) {
 	for _, c := range all {

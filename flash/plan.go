@@ -64,7 +64,7 @@ func (d *Device) Plan(p Problem, opts ...PlanOption) (_ *Plan, err error) {
 	}
 	plan := &Plan{dev: d, problem: p, attn: placed.attn(), all: map[*Recording]struct{}{}}
 	if p.MaskBlocks != (Blocks{}) {
-		plan.classes = p.MaskFunction.CacheKey()
+		plan.classes = kernel.FunctionKey(p.MaskFunction)
 	}
 	plan.gradient.tier, plan.gradient.given = o.tier, o.backwardTuning
 	plan.maps.dev, plan.maps.name = d, "Plan"
@@ -207,8 +207,8 @@ func (p *Plan) RecordForward(cmd uintptr, f Forward) (_ *Recording, err error) {
 	return p.record(cmd, func(r *Recording) error { return r.Forward(f) })
 }
 
-// NewRecording makes an empty recording with descriptors and workspace of its own. It lives until its own Close, or the
-// device's.
+// NewRecording makes an empty recording with descriptors and workspace of its own. It lives until its own Close, or the device's. Where
+// functions of the problem have tables, which the plan owns, nothing can be submitted from the plan's Close on.
 func (p *Plan) NewRecording(opts ...RecordingOption) (_ *Recording, err error) {
 	defer during("NewRecording", &err)
 	o, err := recordingOptionsOf(opts)

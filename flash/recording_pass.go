@@ -43,7 +43,8 @@ func newRecording(p *Plan, opts recordingOptions) (*Recording, error) {
 		needs = choice.program
 	}
 	n := needs.Dispatches()
-	r := &Recording{dev: d, name: "Recording", first: "Forward (or Backward, or JVP)", tensors: make([]*Tensor, mostHeld)}
+	r := &Recording{dev: d, name: "Recording", first: "Forward (or Backward, or JVP)",
+		tensors: p.withTables(make([]*Tensor, mostHeld))}
 	r.pass = &passCommands{plan: p, direction: opts.pass, sizes: needs.Scratch()}
 	err := r.open(kernel.RecordingInfo(n, opts.timestamps))
 	if err != nil {
@@ -238,6 +239,8 @@ func (r *Recording) nameTensors(table []attn.Operand) {
 		switch {
 		case i < len(table):
 			name = table[i].Name
+		case i >= mostHeld:
+			name = "a table of a function"
 		case i >= mostHeld-MaxCaptured:
 			name = fmt.Sprintf("Captured[%d]", i-(mostHeld-MaxCaptured))
 		case i >= mostHeld-2*MaxCaptured:

@@ -42,7 +42,8 @@ type Commands interface {
 
 // TimeRuns executes commands for this device n times in one submission, runs[0], runs[1], … in turn, and waits. A full barrier and a
 // timestamp stand before and after each run, so that runs do not overlap and each is timed alone; neither the submission nor the barriers
-// are in the times. Recordings must have been given their tensors ([flash.Recording.Forward]) and must not be in flight.
+// are in the times. Recordings must have been given their tensors ([flash.Recording.Forward]) and must not be in flight; neither
+// they nor what they use may be closed meanwhile.
 func TimeRuns[C Commands](ctx context.Context, d *flash.Device, runs []C, n int) (_ RunTimes, err error) {
 	const operation = "TimeRuns"
 	defer within.During(operation, &err)
