@@ -7,6 +7,7 @@ import (
 	"reflect"
 
 	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/internal/kernel"
 )
 
 // statement is what a rank says of itself before any work.
@@ -28,9 +29,9 @@ func stated(p flash.Problem, s Shard, ranks int) []field {
 		value := fmt.Sprint(v.Field(i).Interface())
 		switch name {
 		case "ScoreFunction":
-			value = p.ScoreFunction.CacheKey()
+			value = kernel.FunctionKey(p.ScoreFunction)
 		case "MaskFunction":
-			value = p.MaskFunction.CacheKey()
+			value = kernel.FunctionKey(p.MaskFunction)
 		}
 		out = append(out, field{"Problem." + name, value})
 	}

@@ -56,6 +56,24 @@ func TestPlanDisagreement(t *testing.T) {
 	}
 }
 
+// TestTablesDisagree: ranks whose functions differ in what their tables hold are told so before any work.
+func TestTablesDisagree(t *testing.T) {
+	_, ranks := rings(t, 2)
+	ctx := soon(t)
+	for _, err := range each(ranks, func(rank int, r *Ring) error {
+		p := small
+		p.ScoreFunction = score.ALiBi([]float32{0.5, 0.25 * float32(rank+1)})
+		p.MaskFunction = score.Documents(score.TableInt(make([]int32, p.QueryLen), p.QueryLen))
+		_, err := r.Plan(ctx, p, Shard{})
+		return err
+	}) {
+		var wrong *ShardError
+		require.ErrorAs(t, err, &wrong)
+		require.Len(t, wrong.Differences, 1)
+		require.Equal(t, "Problem.ScoreFunction", wrong.Differences[0].What)
+	}
+}
+
 // TestPlanBadInput: a problem that cannot be spread is named by the rank that was given it, and told to the others.
 func TestPlanBadInput(t *testing.T) {
 	ctx := soon(t)
