@@ -25,7 +25,8 @@ type bytesTensor struct {
 }
 
 // newBytes lays a tensor out without gaps, as [B, H, N, D] or [B, N, H, D] in memory, or with gaps, rows of types of a byte anywhere, or
-// with gaps that leave rows of 64s of columns aligned to 16 bytes and to blocks that begin at words.
+// with gaps that leave rows of 64s of columns aligned to 16 bytes and to blocks that begin at words; oddBlocks the same with an odd number
+// of blocks from row to row.
 func newBytes(t *testing.T, d *flash.Device, r *rand.Rand, dtype flash.DType, shape [4]int, layout int) *bytesTensor {
 	t.Helper()
 	x := &bytesTensor{dtype: attn.DType(dtype), shape: shape}
@@ -41,6 +42,9 @@ func newBytes(t *testing.T, d *flash.Device, r *rand.Rand, dtype flash.DType, sh
 		x.strides, x.offset = attn.ContiguousBNHD(shape), 3*align
 	case inUnits:
 		row := shape[3] + 128 // [H, N, B, D]
+		if layout == oddBlocks {
+			row = shape[3] + 32
+		}
 		x.strides, x.offset = [4]int{row, shape[2]*shape[0]*row + 128, shape[0] * row, 1}, 16
 	default:
 		row := shape[3] + unit
@@ -110,12 +114,16 @@ type appendCase struct {
 	table               [][]int
 	layout              int
 	aligned             bool // rows of all tensors lie so that many columns can be moved at once
+	odd                 bool // the same, but those of caches and queries begin an odd number of blocks apart
 	inPlace             bool // of queries
 }
 
 // laid is the layout of the case's tensor number i, of so many layouts.
 func (c *appendCase) laid(i, of int) int {
-	if c.aligned {
+	switch {
+	case c.odd:
+		return oddBlocks
+	case c.aligned:
 		return inUnits
 	}
 	return (c.layout + i) % of

@@ -215,6 +215,15 @@ func TestAppendWide(t *testing.T) {
 	}
 }
 
+// TestAppendOddBlocks: rows that begin an odd number of blocks apart, at words, are written where they lie.
+func TestAppendOddBlocks(t *testing.T) {
+	for _, key := range cacheTypes() {
+		c := appendCase{AppendProblem: AppendProblem{Batch: 2, KeyHeads: 2, Rows: 3, CacheRows: 9, HeadDim: 64, ValueDim: 64,
+			DType: flash.F16, KeyType: key, ValueType: flash.Q5_1}, at: []int{1, 4}, odd: true}
+		t.Run(c.String(), func(t *testing.T) { c.run(t, 8) })
+	}
+}
+
 // TestAppendFarPositions: rows that stand at positions of all 31 bits are turned as near ones are.
 func TestAppendFarPositions(t *testing.T) {
 	for _, key := range []flash.DType{0, flash.Q8_0} {

@@ -22,8 +22,8 @@ type guarded struct {
 
 var refTypes = map[flash.DType]ref.DType{flash.F32: ref.F32, flash.F16: ref.F16, flash.BF16: ref.BF16}
 
-// inUnits is a layout of newGuarded.
-const inUnits = 3
+// inUnits and oddBlocks are layouts of newGuarded and newBytes, which differ to the latter.
+const inUnits, oddBlocks = 3, 7
 
 // newGuarded lays a tensor out with gaps between rows, heads and batch entries, or heads and rows exchanged, or without any gap; inUnits
 // with heads and rows exchanged, gaps, and every row at 16 bytes.
@@ -36,7 +36,7 @@ func newGuarded(t *testing.T, d *flash.Device, r *rand.Rand, dtype flash.DType, 
 	case 1:
 		row := shape[3] + 3
 		g.strides, g.offset = [4]int{shape[1]*(shape[2]*row+1) + 5, shape[2]*row + 1, row, 1}, 7
-	case inUnits:
+	case inUnits, oddBlocks:
 		column := (shape[3] + 7) / 8 * 8
 		row := shape[1]*column + 8
 		g.strides, g.offset = [4]int{shape[2]*row + 16, column, row, 1}, 8

@@ -137,9 +137,13 @@ func (r *Rows) wide() bool {
 	return r.Dim%run == 0 && r.ValueDim%run == 0 && turned%run == 0 && (r.Turn == NotTurned || r.Columns%4 == 0)
 }
 
-// lie says whether the tensors of wide rows lie as the kernel reads and writes them.
+// lie says whether the tensors of wide rows lie as the kernel reads and writes them: of blocks, two go together.
 func (r *Rows) lie(o *RowOperands) bool {
-	return o.K.Aligned && o.X.Aligned && (r.ValueDim == 0 || o.V.Aligned && o.Y.Aligned) &&
+	pairs := func(t attn.DType, x *Operand) bool {
+		return t.Block() == 1 || !slices.ContainsFunc(x.Strides[:], func(s uint32) bool { return s%uint32(2*t.Block()) != 0 })
+	}
+	return o.K.Aligned && o.X.Aligned && pairs(r.KeyType, &o.X) &&
+		(r.ValueDim == 0 || o.V.Aligned && o.Y.Aligned && pairs(r.ValueType, &o.Y)) &&
 		(r.QueryHeads == 0 || o.Q.Aligned && o.Z.Aligned)
 }
 
