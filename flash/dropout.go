@@ -11,12 +11,28 @@ const maxMask = 1 << 28
 // DropoutMask writes out which weights a forward or backward pass of this seed and offset keeps: [Batch, Heads, QueryLen,
 // KeyLen] in row-major order, true where kept; false also where Problem.Causal forbids. It is what the plan's own kernel
 // does, not another computation of the same bits: the kernel runs on q = 0, where every weight of a row is the same, and on
-// unit vectors for v, so that o shows weights one by one. That takes ⌈KeyLen/ValueDim⌉ runs: it is for tests and for looking.
+// unit vectors for v, so that o shows weights one by one. That takes ⌈KeyLen/ValueDim⌉ runs: it is for tests and for looking. A function
+// of the scores, by which weights may vanish, is left out: draws do not depend on it, and the kernel of that tier runs without.
+//
+// The error is an [*ArgumentError] for packed sequences, and for problems whose passes take more tensors than q, k, v and o.
 func (p *Plan) DropoutMask(ctx context.Context, seed uint64, offset uint32) (mask []bool, err error) {
 	if err := p.usable(); err != nil {
 		return nil, err
 	}
 	pr := &p.problem
+	if pr.Packed != (Packed{}) {
+		return nil, badArgument("Problem.Packed", pr.Packed, "must be zero: a mask is of a batch")
+	}
+	if !p.attn.Score.Identity() {
+		plain := *pr
+		plain.ScoreFunction = Problem{}.ScoreFunction
+		inner, err := p.dev.Plan(plain, WithImplementation(Implementation(p.kernel.Implementation)), WithTier(Tier(p.kernel.Tier)))
+		if err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, inner.Close()) }()
+		return inner.DropoutMask(ctx, seed, offset)
+	}
 	rows := pr.Batch * pr.Heads * pr.QueryLen
 	if rows > maxMask/pr.KeyLen {
 		return nil, badArgument("Problem", p.attn.Dims(), "a mask written out may have at most %d elements", maxMask)

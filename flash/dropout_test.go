@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/vkattn/vkattn/flash/score"
 	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/internal/ref"
 )
@@ -54,4 +55,22 @@ func TestDropoutMask(t *testing.T) {
 	mask, err := none.DropoutMask(bg, 1, 2)
 	require.NoError(t, err)
 	require.Equal(t, []bool{true, false, false, false, false, true, true, false, false, false, true, true, true, false, false}, mask)
+}
+
+// TestDropoutMaskOfFunctions: by a function weights may vanish, and draws are those of the same problem without; packed sequences are no
+// batch.
+func TestDropoutMaskOfFunctions(t *testing.T) {
+	d := testDevice(t)
+	p := Problem{Batch: 1, Heads: 1, QueryLen: 3, KeyLen: 600, HeadDim: 16, DType: F16, Dropout: 0.5,
+		ScoreFunction: score.ALiBi([]float32{0.5})}
+	plan := mustPlan(t, d, p, WithTier(TierScalar))
+	mask, err := plan.DropoutMask(bg, 5, 6)
+	require.NoError(t, err)
+	n := plan.Problem()
+	want := ref.Dropout{P: p.Dropout, Seed: 5, Offset: 6}
+	require.Equal(t, want.Mask(n.Batch, n.Heads, n.QueryLen, n.KeyLen), mask)
+	packed := mustPlan(t, d, Problem{Batch: 4, Heads: 1, QueryLen: 64, HeadDim: 8, Dropout: 0.25, Packed: Packed{Queries: 100, Keys: 100}})
+	_, err = packed.DropoutMask(bg, 5, 6)
+	require.ErrorIs(t, err, ErrArgument)
+	require.ErrorContains(t, err, "Problem.Packed")
 }

@@ -184,7 +184,7 @@ func TestMapRecording(t *testing.T) {
 func TestBadMaps(t *testing.T) {
 	b := newMisfits(t)
 	q, k, lse := b.tensor(b.dev, F16, 1, 2, 8, 16), b.tensor(b.dev, F16, 1, 2, 8, 16), b.tensor(b.dev, F32, 1, 2, 8, 1)
-	out := b.tensor(b.dev, F32, 1, 2, 4, 4)
+	out, rows := b.tensor(b.dev, F32, 1, 2, 4, 4), b.tensor(b.dev, F32, 1, 2, 8, 1)
 	good := func() Map { return Map{Forward: Forward{Q: q, K: k, LSE: lse}, Out: out} }
 	for _, x := range []*Tensor{q, k, lse} {
 		require.NoError(t, x.Upload(bg, make([]float32, x.Elements())))
@@ -213,6 +213,7 @@ func TestBadMaps(t *testing.T) {
 		{"Map.LSE", func(m *Map) { m.LSE = nil }},
 		{"Map.Entropy", func(m *Map) { m.Entropy = lse }}, // overlaps an input
 		{"Map.Distance", func(m *Map) { m.Distance = out }},
+		{"Map.Entropy", func(m *Map) { m.Entropy, m.Distance = rows, rows }},
 		{"Map.Bias", func(m *Map) { m.Bias = q }},
 		{"Map.Blocks", func(m *Map) { m.Blocks = &BlockMask{} }},
 	} {

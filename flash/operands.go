@@ -69,7 +69,7 @@ func writable(pass string, table []attn.Operand, given []*Tensor, at int) error 
 	}
 	handle := t.mem.buf.Handle()
 	for i, other := range given {
-		if other == nil || i == at || table[i].Output && table[i].Optional { // which names itself
+		if other == nil || i == at || !table[at].Optional && table[i].Output && table[i].Optional { // which names itself
 			continue
 		}
 		if other == t { // one tensor in two places
