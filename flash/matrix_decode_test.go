@@ -142,3 +142,25 @@ func TestMatrixDecodeRescalesInTime(t *testing.T) {
 		WithTuning(forwardTile(t, d, Flash, p, map[string]int{"decode": 1, "w": 1, "keys": 2, "parts": 1})))
 	testRescaling(t, d, plan, plan.ForwardInfo().Tuning["keys"], 10, 13, 25)
 }
+
+// TestMatrixDecodeRefused: what the kernel cannot have is a reason that names it, and not a self-check that fails.
+func TestMatrixDecodeRefused(t *testing.T) {
+	d := matrixDecodeDevice(t)
+	base := Problem{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: 1, KeyLen: 64, HeadDim: 16, DType: F16}
+	keys, values, pages := base, base, base
+	keys.KeyType, keys.HeadDim = F8E4M3, 20
+	values.ValueType, values.ValueDim = F8E5M2, 36
+	pages.Pages = Pages{Size: 16, Count: 4, PerSequence: 4}
+	for _, x := range []struct {
+		p      Problem
+		tuning map[string]int
+		why    string
+	}{
+		{keys, map[string]int{"decode": 1}, "rows of 20 numbers of fp8_e4m3: it takes them in eights"},
+		{values, map[string]int{"decode": 1}, "rows of 36 numbers of fp8_e5m2: it takes them in eights"},
+		{pages, map[string]int{"decode": 1, "w": 1, "keys": 64}, "must be at most 32 of keys in pages"},
+	} {
+		_, err := d.Plan(x.p, WithTier(TierMatrix), WithTuning(x.tuning))
+		require.ErrorContains(t, err, x.why)
+	}
+}

@@ -262,7 +262,7 @@ func TestLacksMatrix(t *testing.T) {
 		c.Facts.Subgroup.Compute, c.Facts.Subgroup.FullSubgroups, c.Facts.Subgroup.RequiredSizeCompute = true, true, true
 		c.Facts.Subgroup.Ops = vk.SubgroupBasic | vk.SubgroupVote | vk.SubgroupShuffle
 		c.Enabled = vk.Features{CooperativeMatrix: true, VulkanMemoryModel: true, Float16: true, Int16: true, Storage16: true,
-			SubgroupSizeControl: true, ComputeFullSubgroups: true, BFloat16Type: true, BFloat16CooperativeMatrix: true}
+			SubgroupSizeControl: true, ComputeFullSubgroups: true, Maintenance4: true, BFloat16Type: true, BFloat16CooperativeMatrix: true}
 		c.Facts.Features = c.Enabled
 		for _, n := range []uint32{8, 16} {
 			for _, in := range []vk.ComponentType{vk.ComponentF16, vk.ComponentBF16} {
@@ -284,6 +284,7 @@ func TestLacksMatrix(t *testing.T) {
 		"storageBuffer16BitAccess": func(c *kernel.Capabilities) { c.Enabled.Storage16 = false },
 		"subgroupSizeControl":      func(c *kernel.Capabilities) { c.Enabled.SubgroupSizeControl = false },
 		"computeFullSubgroups":     func(c *kernel.Capabilities) { c.Enabled.ComputeFullSubgroups = false },
+		"maintenance4":             func(c *kernel.Capabilities) { c.Enabled.Maintenance4 = false },
 		"shuffles":                 func(c *kernel.Capabilities) { c.Facts.Subgroup.Ops = vk.SubgroupBasic },
 		"1.3 is needed":            func(c *kernel.Capabilities) { c.Facts.EffectiveVersion = vk.Version12 },
 		"push constants":           func(c *kernel.Capabilities) { c.Facts.Limits.MaxPushConstants = 64 },

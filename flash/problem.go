@@ -44,7 +44,7 @@ type Problem struct {
 	DType    DType   // storage type of q, k, v and o
 	Causal   Causal  // the mask
 	Window   Window  // of keys near a query's position, besides Causal; zero: none
-	Scale    float64 // finite, as is its product with log₂ e in fp32; 0 means 1/√HeadDim; may be negative
+	Scale    float64 // finite and normal, as is its product with log₂ e in fp32; 0 means 1/√HeadDim; may be negative
 	Dropout  float64 // probability of dropping a weight, from 0 (none) up to, not including, 511/512; taken to the nearest 1/256
 	Blocks   Blocks  // of a block mask, which Flash takes; zero: none
 	// of blocks that MaskFunction is asked of beforehand, in a MaskBlocks, which Flash takes; zero: it is asked of each pair in each pass
@@ -144,11 +144,11 @@ func (p Problem) Normalize() (Problem, error) {
 	if p.Scale == 0 {
 		p.Scale = 1 / math.Sqrt(float64(p.HeadDim))
 	}
-	if s := float32(p.Scale * math.Log2E); math.IsNaN(p.Scale) || math.IsInf(float64(s), 0) || s == 0 {
+	const leastScale = 0x1p-126 // numbers below are 0 to devices that have no smaller ones, and 0 times a masked score of −∞ is none
+	if s := math.Abs(float64(float32(p.Scale * math.Log2E))); !(s >= leastScale) || math.IsInf(s, 0) {
 		const most = math.MaxFloat32 / math.Log2E
-		return p, badArgument("Problem.Scale", p.Scale,
-			"must be a number whose product with log₂ e is finite and not 0 in fp32, of magnitude at most %.4g (0 itself means 1/√HeadDim)",
-			most)
+		return p, badArgument("Problem.Scale", p.Scale, "must be a number whose product with log₂ e is finite and normal in fp32, of "+
+			"magnitude %.4g to %.4g (0 itself means 1/√HeadDim)", leastScale/math.Log2E, most)
 	}
 	if !(p.Dropout >= 0 && p.Dropout <= 1) || p.attn().DropThreshold() > 255 {
 		return p, badArgument("Problem.Dropout", p.Dropout, "must be at least 0 and below 511/512")

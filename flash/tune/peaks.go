@@ -63,7 +63,7 @@ func (m meter) isCPU() bool { return m.env.Caps.Facts.Type == vk.DeviceCPU }
 
 // peakFMA is the rate of measure_fma.comp.
 func (m meter) peakFMA(ctx context.Context) (float64, error) {
-	workgroup, groups := 256, 8192
+	workgroup, groups := int(min(256, m.env.Caps.Facts.Limits.MaxWorkgroupInvocations)), 8192
 	if m.isCPU() {
 		workgroup, groups = 64, 64
 	}
@@ -90,7 +90,7 @@ func (m meter) peakFMA(ctx context.Context) (float64, error) {
 // peakMatrix is the rate of measure_matrix.comp with the largest fragment of f16·f16+f32→f32; 0 and "" without one.
 func (m meter) peakMatrix(ctx context.Context) (float64, string, error) {
 	f := m.env.Caps.Facts
-	if !m.env.Caps.Enabled.CooperativeMatrix || !m.env.Caps.Enabled.Float16 || !m.env.Caps.Enabled.Storage16 {
+	if m.env.Caps.LacksMatrix(attn.F16) != "" {
 		return 0, "", nil
 	}
 	var of vk.MatrixShape
@@ -107,9 +107,9 @@ func (m meter) peakMatrix(ctx context.Context) (float64, string, error) {
 	if m.isCPU() {
 		subgroups, groups = 1, 64
 	}
-	k, err := m.env.Build("measure_matrix.f16", kernel.Constants{"WG": subgroups * int(f.Subgroup.Size), "M": int(of.M), "N": int(of.N),
-		"K": int(of.K)},
-		pipeline.KernelInfo{FullSubgroups: m.env.Caps.Enabled.ComputeFullSubgroups}, score.Code{})
+	fragment := kernel.Fragment{M: int(of.M), N: int(of.N), K: int(of.K), Lanes: int(f.Subgroup.Size)}
+	k, err := m.env.Build("measure_matrix.f16", kernel.Constants{"WG": subgroups * fragment.Lanes, "M": fragment.M, "N": fragment.N,
+		"K": fragment.K}, fragment.Subgroups(), score.Code{})
 	if err != nil {
 		return 0, "", err
 	}

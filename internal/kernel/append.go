@@ -2,7 +2,6 @@ package kernel
 
 import (
 	"encoding/binary"
-	"fmt"
 	"math"
 	"math/big"
 	"math/bits"
@@ -102,9 +101,8 @@ func (c *Capabilities) LacksRows(r *Rows) string {
 	if why := c.LacksArguments(&PassArgs().Rows); why != "" {
 		return why
 	}
-	l := &c.Facts.Limits
-	if n := int(min(l.MaxStorageBuffersPerStage, l.MaxStorageBuffersPerSet)); n < r.bindings() {
-		return fmt.Sprintf("the device allows %d storage buffers, and %d are needed", n, r.bindings())
+	if why := c.LacksBuffers(r.bindings()); why != "" {
+		return why
 	}
 	if r.Quantised() {
 		if why := lacking("storageBuffer16BitAccess", c.Enabled.Storage16, c.Facts.Features.Storage16); why != "" {

@@ -106,6 +106,15 @@ func (c *Capabilities) LacksScalar(t attn.DType) string {
 	return ""
 }
 
+// LacksBuffers says that a kernel binds more storage buffers than the device allows, of which Vulkan promises four; "" where it does not.
+func (c *Capabilities) LacksBuffers(bound int) string {
+	l := &c.Facts.Limits
+	if most := int(min(l.MaxStorageBuffersPerStage, l.MaxStorageBuffersPerSet)); bound > most {
+		return fmt.Sprintf("the device allows %d storage buffers, and %d are needed", most, bound)
+	}
+	return ""
+}
+
 // CheckSubgroups names the limit of the device that a workgroup exceeds, by its number of subgroups or its bytes of shared memory; "" for
 // none.
 func CheckSubgroups(subgroups, lanes, shared int, c *Capabilities) string {

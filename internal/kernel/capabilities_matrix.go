@@ -33,6 +33,7 @@ func (c *Capabilities) LacksMatrix(t attn.DType) string {
 		{"storageBuffer16BitAccess", e.Storage16, f.Storage16},
 		{"subgroupSizeControl", e.SubgroupSizeControl || c.Facts.Subgroup.Single(), f.SubgroupSizeControl},
 		{"computeFullSubgroups", e.ComputeFullSubgroups, f.ComputeFullSubgroups},
+		{"maintenance4", e.Maintenance4, f.Maintenance4}, // workgroups' sizes are LocalSizeId
 	}
 	if t == attn.BF16 {
 		needs = append(needs, need{"shaderBFloat16Type", e.BFloat16Type, f.BFloat16Type},

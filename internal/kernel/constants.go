@@ -102,6 +102,9 @@ func (e *Env) Build(module string, c Constants, info pipeline.KernelInfo, functi
 	}
 	info.Name, info.Identity, info.Load, info.PushBytes, info.Constants = module, code.identity, code.load, in.PushBytes(), c
 	info.Bindings, info.Buffers = in.BindingCount()+code.captured, in.Bindings
+	if why := e.Caps.LacksBuffers(info.Bindings); why != "" {
+		return nil, &Declined{Why: module + ": " + why}
+	}
 	k, err := e.Ctx.Kernel(info)
 	if err == nil {
 		code.hashed(k.CodeHash())

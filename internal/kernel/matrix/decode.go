@@ -66,6 +66,14 @@ func decodeUnsupported(c *kernel.Capabilities, p *attn.Problem) string {
 	if rows, most := p.QueryLen*p.Group(), mostDecodeRows(p); rows > most {
 		return fmt.Sprintf("%d rows for each key head: it takes up to %d of %v keys and %v values", rows, most, p.KeyType, p.ValueType)
 	}
+	for _, of := range []struct {
+		t       attn.DType
+		columns int
+	}{{p.KeyType, p.HeadDim}, {p.ValueType, p.ValueDim}} {
+		if of.t.Float8() && of.columns%8 != 0 {
+			return fmt.Sprintf("rows of %d numbers of %v: it takes them in eights", of.columns, of.t)
+		}
+	}
 	if p.DType == attn.BF16 && (p.KeyType.Quantised() || p.ValueType.Quantised()) {
 		return "quantised numbers would be rounded to the eight bits of bf16"
 	}
@@ -308,8 +316,15 @@ func (t *DecodeTile) Check(p *attn.Problem, c *kernel.Capabilities) (name, why s
 	case t.Keys < 1 || t.Keys%f.M != 0 || t.Keys%f.K != 0:
 		return "keys", fmt.Sprintf("must be a multiple of the fragment's M = %d and K = %d", f.M, f.K)
 	}
+	if !p.Pages.None() && t.Keys > mostNotedKeys {
+		return "keys", fmt.Sprintf("must be at most %d of keys in pages", mostNotedKeys)
+	}
 	return "w", kernel.CheckSubgroups(t.W, t.Fragment.Lanes, t.shared(p), c)
 }
+
+// mostNotedKeys is the keys that fit into the word in which a lane notes whose pages there are not, whatever the fragments: a lane has all of
+// them at the most.
+const mostNotedKeys = 32
 
 // ChooseDecodeTile takes the first row, cuts rows into blocks of at most DecodeRows, so that Q and O fit the registers that it names, and
 // keys into parts until the device is full. Overrides from t replace single numbers.
