@@ -252,10 +252,19 @@ func (f figure) column(backward bool) Column {
 
 // percentOfCopy is the share of the bandwidth at which memory was copied in the same run, where a case is bound by it; "" for a peer's row.
 func (c *Cell) percentOfCopy(p *Pass) string {
-	if !c.Row.Ours() || !c.Row.readsKeys() || c.Peaks.CopyGBps <= 0 || p.Ms <= 0 || p.LeastBytes <= 0 {
+	copied := c.peaks().CopyGBps
+	if !c.Row.Ours() || !c.Row.readsKeys() || copied <= 0 || p.Ms <= 0 || p.LeastBytes <= 0 {
 		return ""
 	}
-	return fmt.Sprintf("%.1f", 100*p.LeastBytes/p.Ms/1e6/c.Peaks.CopyGBps)
+	return fmt.Sprintf("%.1f", 100*p.LeastBytes/p.Ms/1e6/copied)
+}
+
+// peaks are those of the run that measured the row, or where no file says so, of the run that shows it.
+func (c *Cell) peaks() Peaks {
+	if c.Row.peaks != (Peaks{}) {
+		return c.Row.peaks
+	}
+	return c.Peaks
 }
 
 func (r Ratios) peer(i int) float64 {
@@ -297,10 +306,7 @@ func (p *Pass) spread() string {
 // percentOfPeak is the share of the ceiling that was measured in the same run; "" for a peer's row, perhaps of another device.
 // The ceiling is the faster of matrix and fp32 arithmetic for 16-bit types, and for float32 on matrices; fp32 for float32 elsewhere.
 func (c *Cell) percentOfPeak(p *Pass) string {
-	peaks := c.Peaks
-	if c.Row.peaks != (Peaks{}) {
-		peaks = c.Row.peaks
-	}
+	peaks := c.peaks()
 	peak := peaks.FP32TFLOPS
 	if c.Row.DType != "float32" || OnMatrices(c.Row.DType, c.Row.Tier) {
 		peak = max(peaks.MatrixTFLOPS, peak)

@@ -116,6 +116,23 @@ func TestRowsKeepThePeaksOfTheirRun(t *testing.T) {
 	require.Equal(t, "50.0", (&Cell{View: view, Row: &again}).percentOfPeak(&again.Fwd))
 }
 
+// TestRowsKeepTheCopiesOfTheirRun: a share of the bandwidth of copying too.
+func TestRowsKeepTheCopiesOfTheirRun(t *testing.T) {
+	row := `{"library": "vkattn 1", "impl": "flash2", "dtype": "float16", "B": 1, "H": 1, "Nq": 1, "N": %d, "D": 64, "fwd_ms": 1, ` +
+		`"fwd_least_bytes": 1e9}` + "\n"
+	text := `{"vkattn": "1", "peaks": {"copy_GBps": 2000}}` + "\n" + fmt.Sprintf(row, 1024) +
+		`{"vkattn": "1", "peaks": {"copy_GBps": 4000}}` + "\n" + fmt.Sprintf(row, 2048)
+	f, err := Read("f.jsonl", strings.NewReader(text))
+	require.NoError(t, err)
+	view := &View{Peaks: Peaks{CopyGBps: 4000}}
+	for i, want := range []string{"50.0", "25.0"} {
+		require.Equal(t, want, (&Cell{View: view, Row: &f.Rows[i]}).percentOfCopy(&f.Rows[i].Fwd))
+	}
+	fresh := f.Rows[0]
+	fresh.peaks = Peaks{}
+	require.Equal(t, "25.0", (&Cell{View: view, Row: &fresh}).percentOfCopy(&fresh.Fwd))
+}
+
 func TestBadFiles(t *testing.T) {
 	good := `{"torch": "2", "gpu": "G"}` + "\n"
 	for name, test := range map[string]struct{ text, err string }{
