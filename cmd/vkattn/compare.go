@@ -27,7 +27,8 @@ func newCompare() *cobra.Command {
 counts as lost; --subset is for a NEW that measured fewer rows on purpose.
 
 With --relative what is compared is times × the peak that each row is bound by, as its own run has measured it: of matrices, of fp32,
-or of copying. So a file of one card judges another of its kind, or the same at other clocks.`,
+or of copying. So a file of one card judges another of its kind, or the same at other clocks. A row that another peak bounds in NEW,
+as one that fell to the scalar tier is, is judged by its times. One of ours whose peak a run lacks cannot be judged, and fails.`,
 		Example: `  vkattn bench --suite quick --rounds 6 --out new.jsonl
   vkattn compare old.jsonl new.jsonl --fail-above 1.05   # exit status 1 when a row is more than 5 % slower
   vkattn bench --suite guard --out guard.jsonl
@@ -79,6 +80,11 @@ or of copying. So a file of one card judges another of its kind, or the same at 
 				failed = true
 				fmt.Fprintf(cmd.ErrOrStderr(), "vkattn: %s of %d slower than %g × or lost: %s\n", count(len(slower), "row"),
 					len(changes.Rows), above, report.Worst(slower, worstRows))
+			}
+			if n := len(changes.Unjudged); n > 0 {
+				failed = true
+				fmt.Fprintf(cmd.ErrOrStderr(), "vkattn: %s cannot be judged, for no peak is known of: compare without --relative\n",
+					count(n, "row"))
 			}
 			if missing := len(changes.OnlyOld); missing > 0 && !subset {
 				failed = true

@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -126,6 +127,33 @@ func TestCompare(t *testing.T) {
 	require.Zero(t, status, stderr)
 	status, _, stderr = call("compare", fewer, syntheticOther, "--fail-above", "1.05")
 	require.Zero(t, status, "a row more is no loss: %s", stderr)
+}
+
+// TestCompareOfALostTier: a kernel that fell to the scalar tier does not pass, and neither do rows of a run without peaks.
+func TestCompareOfALostTier(t *testing.T) {
+	guard := filepath.Join("..", "..", "testdata", "results", "h100-guard.jsonl")
+	text, err := os.ReadFile(guard)
+	require.NoError(t, err)
+	lines := strings.SplitAfter(string(text), "\n")
+	times := regexp.MustCompile(`"(fwd_ms|fwd_p20_ms|fwd_p80_ms)":0\.`)
+	lines[1] = times.ReplaceAllString(strings.NewReplacer(`"tier":"matrix"`, `"tier":"scalar"`, `"fwd_rounds_ms"`, `"ignored"`).
+		Replace(lines[1]), `"$1":1.`)
+	fallen := filepath.Join(t.TempDir(), "fallen.jsonl")
+	require.NoError(t, os.WriteFile(fallen, []byte(strings.Join(lines, "")), 0o644))
+	status, stdout, stderr := call("compare", "--relative", "--tolerance", "5%", guard, fallen)
+	require.Equal(t, exitFailure, status, stdout)
+	require.Contains(t, stderr, "slower than 1.05 × or lost: flash2 float16 B4 H16 N2048 D64 causal (")
+	require.Contains(t, stdout, "matrix → fp32")
+
+	bare := filepath.Join(t.TempDir(), "bare.jsonl")
+	all := strings.Replace(string(text), `"copy_GBps"`, `"unknown"`, 1)
+	require.NotEqual(t, string(text), all)
+	require.NoError(t, os.WriteFile(bare, []byte(all), 0o644))
+	status, stdout, stderr = call("compare", "--relative", "--tolerance", "5%", guard, bare)
+	require.Equal(t, exitFailure, status, stdout)
+	require.Regexp(t, `^vkattn: \d+ rows cannot be judged, for no peak is known of`, stderr)
+	status, _, stderr = call("compare", "--relative", guard, bare)
+	require.Zero(t, status, stderr)
 }
 
 func TestHelpOfReports(t *testing.T) {

@@ -25,7 +25,7 @@ type Change struct {
 	Evidence    string
 	Significant bool
 	// Peak names what the pass is bound by, and PeakRatio is New's over Old's, where changes are relative to it: Ratio then has times ×
-	// peaks.
+	// peaks. Of a pass that another peak bounds now Peak names both, PeakRatio is 0, and Ratio has times alone.
 	Peak      string
 	PeakRatio float64
 	// Lost is the reason why the new run has no figures where the old one had.
@@ -38,6 +38,7 @@ type Changes struct {
 	OnlyOld, OnlyNew []string // the names of rows with figures that the other file has not
 	Relative         bool     // to what the rows are bound by, as each run has measured it
 	NoPeak           []string // rows that were left out for want of that
+	Unjudged         []string // those of them that are ours: a peer has no peaks
 }
 
 // leastRounds is the number of rounds of both runs from which the U test can reach p < 0.05.
@@ -60,6 +61,7 @@ func Diff(older, newer *result.File) (*Changes, error) { return diff(older, newe
 
 // DiffRelative compares how much of their ceilings rows reach: times × the peak of arithmetic, or of copying, that their own run measured.
 // So runs on two cards of one kind, whose clocks differ, can be compared. Rows without such a peak, as peers' have none, are left out.
+// Those that another peak bounds now, as a kernel of a slower tier is, are compared by their times.
 func DiffRelative(older, newer *result.File) (*Changes, error) { return diff(older, newer, true) }
 
 func diff(older, newer *result.File, relative bool) (*Changes, error) {
@@ -98,11 +100,18 @@ func diff(older, newer *result.File, relative bool) (*Changes, error) {
 			}
 			c := Change{Case: k.c, Library: k.library, Pass: pass, Old: result.Middle(a.raw)}
 			if len(b.medians) > 0 && relative {
-				if !a.known || !b.known || a.bound != b.bound {
+				if !a.known || !b.known {
 					out.NoPeak = append(out.NoPeak, c.name())
+					if IsOurs(after[k][0]) {
+						out.Unjudged = append(out.Unjudged, c.name())
+					}
 					continue
 				}
-				c.Peak, c.PeakRatio = a.bound, b.peak/a.peak
+				c.Peak, c.PeakRatio = strings.Join(a.bounds, ", "), b.peak/a.peak
+				if len(a.bounds) > 1 || !slices.Equal(a.bounds, b.bounds) {
+					c.Peak, c.PeakRatio = c.Peak+" → "+strings.Join(b.bounds, ", "), 0
+					a, b = samples(before[k], pass, false), samples(after[k], pass, false)
+				}
 			}
 			if len(b.medians) == 0 {
 				if c.Lost = lastError(after[k]); c.Lost == "" {
@@ -132,8 +141,8 @@ type timed struct {
 	raw      []float64 // medians in ms
 	medians  []float64 // the same, or where changes are relative to peaks, times these
 	p20, p80 float64   // of these
-	bound    string    // what the last row is bound by
-	peak     float64   // of that
+	bounds   []string  // what the rows are bound by
+	peak     float64   // of the last one
 	known    bool      // every row's is
 }
 
@@ -149,8 +158,12 @@ func samples(rows []result.Row, pass string, relative bool) timed {
 		}
 		factor := 1.0
 		if relative {
-			s.bound, s.peak = r.Ceiling()
+			var bound string
+			bound, s.peak = r.Ceiling()
 			factor = s.peak
+			if !slices.Contains(s.bounds, bound) {
+				s.bounds = append(s.bounds, bound)
+			}
 		}
 		rounds := p.Rounds
 		if len(rounds) == 0 {
@@ -260,8 +273,8 @@ var changeColumns = []struct {
 	{"old ms", false, func(c *Change) string { return Digits(c.Old) }},
 	{"new ms", false, func(c *Change) string { return Digits(c.New) }},
 	{peakColumn, true, func(c *Change) string {
-		if c.Peak == "" {
-			return ""
+		if c.PeakRatio == 0 {
+			return c.Peak
 		}
 		return fmt.Sprintf("%s × %s", c.Peak, result.Fixed(c.PeakRatio, 3))
 	}},
@@ -356,7 +369,8 @@ func WriteChanges(w io.Writer, format string, c *Changes, width int) error {
 		fmt.Fprintf(&b, "geometric mean of %d rows: new / old = %s\n", n, result.Fixed(mean, 3))
 	}
 	if c.Relative {
-		b.WriteString(Fold("new / old is of times × the peak that bounds each row, as its own run measured it", width, "  ") + "\n")
+		b.WriteString(Fold("new / old is of times × the peak that bounds each row, as its own run measured it; of times alone where "+
+			"an arrow stands between two", width, "  ") + "\n")
 	}
 	listed(&b, "left out, for no peak is known of", c.NoPeak)
 	listed(&b, "only in the old file", c.OnlyOld)

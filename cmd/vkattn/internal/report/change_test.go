@@ -112,6 +112,40 @@ func TestDiffRelative(t *testing.T) {
 	require.InDelta(t, 1, c.Rows[0].Ratio, 1e-12)
 }
 
+// TestDiffRelativeOfAnotherTier: a kernel of a slower tier is slower, whatever peaks say: it is judged by its times, as is one that two
+// runs of a file measured on two tiers. What no peak is known of cannot be judged, and is named apart from peers.
+func TestDiffRelativeOfAnotherTier(t *testing.T) {
+	at := func(n int, tier string, ms float64) result.Row {
+		r := row("vkattn 1", "flash2", n, true, ms)
+		r.Tier = tier
+		return r
+	}
+	decode := at(65536, "matrix", 1)
+	decode.Nq = 1
+	peer := row("torch 2", "fa2", 512, true, 1)
+	older := withPeaks(t, result.Peaks{MatrixTFLOPS: 100, FP32TFLOPS: 10}, at(512, "matrix", 1), at(1024, "scalar", 20),
+		at(2048, "matrix", 4), at(2048, "scalar", 4), decode, peer)
+	newer := withPeaks(t, result.Peaks{MatrixTFLOPS: 50, FP32TFLOPS: 5}, at(512, "scalar", 10), at(1024, "matrix", 2),
+		at(2048, "matrix", 4), decode, peer)
+	c, err := DiffRelative(older, newer)
+	require.NoError(t, err)
+	require.Len(t, c.Rows, 3)
+	for i, want := range []struct {
+		peak  string
+		ratio float64
+	}{{"matrix → fp32", 10}, {"fp32 → matrix", 0.1}, {"matrix, fp32 → matrix", 1}} {
+		require.Equal(t, want.peak, c.Rows[i].Peak)
+		require.InDelta(t, want.ratio, c.Rows[i].Ratio, 1e-12)
+		require.Equal(t, want.ratio != 1, c.Rows[i].Significant, c.Rows[i].Evidence)
+	}
+	require.Len(t, c.Slower(1.05), 1)
+	require.Len(t, c.NoPeak, 2)
+	require.Equal(t, []string{"flash2 float16 B2 H8 Nq1 N65536 D64 causal"}, c.Unjudged)
+	var out bytes.Buffer
+	require.NoError(t, WriteChanges(&out, "table", c, 0))
+	require.Regexp(t, `N512 D64 causal +1\.000 +10\.00 +matrix → fp32 +10\.000 +\+900`, out.String())
+}
+
 // TestWorst: rows that are lost stand first, then the slowest.
 func TestWorst(t *testing.T) {
 	of := func(n int, ratio float64, lost string) Change {
