@@ -65,6 +65,7 @@ func see(r *Results, x *index, rows []result.Row, peer []bool) *seen {
 	backRows, _ := ordered(back)
 	out.view.Rate = [2]result.Unit{rateUnit(r.Header.CPU, rows), rateUnit(r.Header.CPU, backRows)}
 	y := newIndex(back)
+	y.impls = x.impls // both passes have the columns of all rows
 	for i := range rows {
 		row := &rows[i]
 		out.view.Tuned = out.view.Tuned || row.Tuning != ""
@@ -167,7 +168,7 @@ const earlierMark = " (earlier)"
 // earlierRow says whether a row that stands beside ours is our own, of an earlier run.
 func earlierRow(row result.Row, peer bool) bool { return peer && IsOurs(row) }
 
-// ordered puts each peer row behind our rows of its shape; peers of shapes that
+// ordered puts each peer row behind our rows of its shape, and all tiles and masks of an earlier run; peers of shapes that
 // we did not measure are left out. The library of an earlier run's rows is marked.
 func ordered(r *Results) (rows []result.Row, peer []bool) {
 	byShape := map[result.Case][]result.Row{}
@@ -178,6 +179,9 @@ func ordered(r *Results) (rows []result.Row, peer []bool) {
 	seen := map[peerKey]bool{}
 	for _, p := range r.Peers {
 		k := peerKey{p.Shape(), p.Impl}
+		if IsOurs(p) {
+			k = peerKey{p.Case, sameImpl}
+		}
 		if (wanted[p.Impl] || IsOurs(p)) && !seen[k] {
 			seen[k] = true
 			byShape[p.Shape()] = append(byShape[p.Shape()], p)

@@ -29,15 +29,14 @@ type peerKey struct {
 type index struct {
 	standard map[result.Case]float64
 	rates    map[result.Case]float64 // by our own cases
-	peers    map[peerKey]float64
-	impls    []string
-	earlier  bool // the peer is an earlier run of ours: compare like with like
+	peers    map[peerKey]float64     // another program's
+	earlier  map[result.Case]float64 // an earlier run's of ours: like is compared with like, tiles and masks too
+	impls    []string                // what there is a column for
 }
 
-// newIndex collects times by shape. Repeated rows count with their median.
+// newIndex collects times by shape, those of an earlier run by the whole case. Repeated rows count with their median.
 func newIndex(r *Results) *index {
-	x := &index{standard: map[result.Case]float64{}, rates: map[result.Case]float64{}, peers: map[peerKey]float64{}, impls: r.PeerImpls}
-	own, peers := map[result.Case][]float64{}, map[peerKey][]float64{}
+	own, earlier, peers := map[result.Case][]float64{}, map[result.Case][]float64{}, map[peerKey][]float64{}
 	rates := map[result.Case][]float64{}
 	for _, row := range r.Rows {
 		if row.Fwd.TFLOPS > 0 {
@@ -48,25 +47,39 @@ func newIndex(r *Results) *index {
 		}
 	}
 	for _, row := range r.Peers {
-		if row.Fwd.Ms > 0 {
-			k := peerKey{row.Shape(), row.Impl}
+		switch k := (peerKey{row.Shape(), row.Impl}); {
+		case row.Fwd.Ms <= 0:
+		case IsOurs(row):
+			earlier[row.Case] = append(earlier[row.Case], row.Fwd.Ms)
+		default:
 			peers[k] = append(peers[k], row.Fwd.Ms)
 		}
-		x.earlier = x.earlier || IsOurs(row)
 	}
-	for k, v := range own {
-		x.standard[k] = result.Median(v)
+	return &index{standard: medians(own), rates: medians(rates), peers: medians(peers), earlier: medians(earlier),
+		impls: comparedWith(r)}
+}
+
+func medians[K comparable](of map[K][]float64) map[K]float64 {
+	out := map[K]float64{}
+	for k, v := range of {
+		out[k] = result.Median(v)
 	}
-	for k, v := range rates {
-		x.rates[k] = result.Median(v)
+	return out
+}
+
+// comparedWith is what rows are compared with: the peer's implementations and, last, an earlier run of ours. Beside that one, peers of
+// which there is no row have no column: nobody may have asked for them.
+func comparedWith(r *Results) []string {
+	if !slices.ContainsFunc(r.Peers, IsOurs) {
+		return r.PeerImpls
 	}
-	for k, v := range peers {
-		x.peers[k] = result.Median(v)
+	var out []string
+	for _, impl := range r.PeerImpls {
+		if slices.ContainsFunc(r.Peers, func(p result.Row) bool { return p.Impl == impl && !IsOurs(p) }) {
+			out = append(out, impl)
+		}
 	}
-	if x.earlier {
-		x.impls = []string{sameImpl}
-	}
-	return x
+	return append(out, sameImpl)
 }
 
 // sameImpl stands for "the same implementation in the earlier run".
@@ -87,10 +100,14 @@ func (x *index) of(row result.Row) result.Ratios {
 		out.Plain = row.Fwd.TFLOPS / x.rates[plain]
 	}
 	for _, impl := range x.impls {
+		ms := x.peers[peerKey{row.Shape(), impl}]
 		if impl == sameImpl {
-			impl = row.Impl
+			ms = 0
+			if IsOurs(row) {
+				ms = x.earlier[row.Case]
+			}
 		}
-		out.Peers = append(out.Peers, x.peers[peerKey{row.Shape(), impl}]/row.Fwd.Ms)
+		out.Peers = append(out.Peers, ms/row.Fwd.Ms)
 	}
 	return out
 }
@@ -183,9 +200,9 @@ func summaries(r *Results) []Summary {
 func peerName(impl string, peers []result.Row) string {
 	for _, row := range peers {
 		switch {
-		case impl == sameImpl:
+		case impl == sameImpl && IsOurs(row):
 			return "the earlier run (" + row.Library + ")"
-		case row.Impl == impl:
+		case row.Impl == impl && !IsOurs(row):
 			return row.Library + " " + impl
 		}
 	}

@@ -197,18 +197,19 @@ func baseNames(paths string) string {
 	return strings.Join(names, ", ")
 }
 
-// compareWith sets rows of another file beside this run's.
+// compareWith sets rows of another file beside this run's: ours, and of others those that this run's file has not.
 func (r *Run) compareWith(rows []result.Row) {
 	have := map[peerKey]bool{}
 	for _, p := range r.Results.Peers {
 		have[peerKey{p.Shape(), p.Impl}] = true
 	}
 	for _, p := range rows {
-		if have[peerKey{p.Shape(), p.Impl}] {
+		ours := IsOurs(p)
+		if !ours && have[peerKey{p.Shape(), p.Impl}] {
 			continue
 		}
 		r.Results.Peers = append(r.Results.Peers, p)
-		if !slices.Contains(r.Results.PeerImpls, p.Impl) {
+		if !ours && !slices.Contains(r.Results.PeerImpls, p.Impl) {
 			r.Results.PeerImpls = append(r.Results.PeerImpls, p.Impl)
 		}
 	}

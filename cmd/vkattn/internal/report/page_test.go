@@ -176,6 +176,35 @@ func TestPageComparesWithAnotherFile(t *testing.T) {
 	require.NotNil(t, p.Runs[0].Results.Peers)
 }
 
+// A file beside itself is an earlier run of the same speed, each implementation and pass, and takes no peer's name.
+func TestPageOfAFileBesideItself(t *testing.T) {
+	f := recorded(t, "h200-reports.jsonl")
+	p, err := NewPage([]*result.File{f}, f)
+	require.NoError(t, err)
+	alone, err := NewPage([]*result.File{f}, nil)
+	require.NoError(t, err)
+	earlier := 0
+	var others []Summary
+	for _, r := range p.Ratios {
+		switch {
+		case strings.HasPrefix(r.Against, "the earlier run"):
+			earlier++
+			require.Equal(t, "the earlier run (vkattn 0.1.0)", r.Against)
+			require.InDelta(t, 1, r.Worst, 1e-12, "%s", r)
+			require.InDelta(t, 1, r.Best, 1e-12, "%s", r)
+		case r.Run == p.Runs[0].Label:
+			others = append(others, r.Summary)
+		}
+	}
+	require.Equal(t, 5, earlier, "three forward, two backward")
+	var want []Summary
+	for _, r := range alone.Ratios {
+		want = append(want, r.Summary)
+	}
+	require.Equal(t, want, others, "peers are compared with as they are without")
+	require.Equal(t, alone.Runs[0].sections(), p.Runs[0].sections())
+}
+
 func TestMarkdownPage(t *testing.T) {
 	p, err := NewPage(synthetic(t, "synthetic.jsonl"), nil)
 	require.NoError(t, err)

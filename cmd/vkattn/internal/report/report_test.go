@@ -96,6 +96,51 @@ func TestEarlierRunComparesTheSameImplementation(t *testing.T) {
 	require.Equal(t, 2, strings.Count(out.String(), "BenchmarkForward/"), "benchstat would take both for rounds of one")
 }
 
+// TestEarlierRunStandsBesidePeers: in one file our earlier rows and another program's, of the same name even, are kept apart; a tile is
+// compared with the same tile, backward columns stand with forward's, and every column has its own name.
+func TestEarlierRunStandsBesidePeers(t *testing.T) {
+	tile := func(library string, tuning result.Tuning, ms float64) result.Row {
+		r := row(library, "flash2", 512, false, ms)
+		r.Tuning = tuning
+		return r
+	}
+	peer := row("torch 2", "fa2", 512, false, 1)
+	peer.Bwd = result.Pass{Ms: 2}
+	r := sample()
+	r.Rows = []result.Row{row("vkattn 1", "standard", 512, false, 4), row("vkattn 1", "flash2", 512, false, 2),
+		tile("vkattn 1", "br=64", 5), tile("vkattn 1", "br=32", 6)}
+	r.Rows[1].Bwd = result.Pass{Ms: 8}
+	r.Peers = []result.Row{row("torch 2", "standard", 512, false, 40), peer, row("vkattn 0", "standard", 512, false, 8),
+		row("vkattn 0", "flash2", 512, false, 3), tile("vkattn 0", "br=64", 10), tile("vkattn 0", "br=128", 100)}
+	r.PeerImpls = []string{"fa2", "standard", "flex"}
+	x := newIndex(r)
+	require.Equal(t, []string{"fa2", "standard", sameImpl}, x.impls, "nothing is known of flex")
+	require.Equal(t, []float64{0.25, 10, 2}, x.of(r.Rows[0]).Peers)
+	require.Equal(t, []float64{0.5, 20, 1.5}, x.of(r.Rows[1]).Peers)
+	require.Equal(t, 2.0, x.of(r.Rows[2]).Peers[2])
+	require.Zero(t, x.of(r.Rows[3]).Peers[2], "the earlier run has no such tile")
+	require.Zero(t, x.of(r.Peers[0]).Peers[2], "the earlier run is none of torch's")
+	against := map[string]string{}
+	for _, s := range Summaries(r) {
+		if s.Impl == "flash2" {
+			against[s.What()+" "+s.Against] = result.Times(s.Mean)
+		}
+	}
+	require.Equal(t, map[string]string{"flash2 standard": "2.00", "flash2 torch 2 fa2": "0.50", "flash2 torch 2 standard": "20.00",
+		"flash2 the earlier run (vkattn 0)": "1.50", "flash2 backward torch 2 fa2": "0.25"}, against)
+	rows, _ := ordered(r)
+	require.Len(t, rows, 4+6, "all tiles of the earlier run")
+
+	var out bytes.Buffer
+	require.NoError(t, Write(&out, "csv", r, false))
+	require.Contains(t, out.String(), ",vs_earlier,")
+	out.Reset()
+	require.NoError(t, Write(&out, "md", r, false))
+	require.Contains(t, out.String(), "| bwd × fa2 |")
+	require.NotContains(t, out.String(), "bwd × earlier")
+	require.Regexp(t, `\| 0\.25 \|\n`, out.String(), "backward, with forward's columns")
+}
+
 func TestTable(t *testing.T) {
 	var out bytes.Buffer
 	require.NoError(t, Write(&out, "table", sample(), false))

@@ -35,6 +35,12 @@ func (r *Run) sections() []Section {
 // unit is what the tables of a run show rates in, as its rows do.
 func (r *Run) unit() result.Unit { return rateUnit(r.Results.Header.CPU, r.Results.Rows) }
 
+// rows are those of the run and of others beside it. An earlier run of ours is a run of the page's own, and has its own sections.
+func (r *Run) rows() []result.Row {
+	others := slices.DeleteFunc(slices.Clone(r.Results.Peers), IsOurs)
+	return slices.Concat(r.Results.Rows, others)
+}
+
 // blockSizes compares tiles of one shape: the library's choice first, then those of the tunings in the order of the file.
 func (r *Run) blockSizes() Section {
 	unit := r.unit()
@@ -94,7 +100,7 @@ func (r *Run) dropouts() Section {
 	s := Section{ID: "dropout", Title: "Dropout and masking: what they cost",
 		Table: FigureTable{Header: []string{"implementation", "problem", "causal", "dropout", "pass", "ms without", "ms with",
 			"time with / without"}}}
-	rows := slices.Concat(r.Results.Rows, r.Results.Peers)
+	rows := r.rows()
 	for _, row := range rows {
 		if row.Dropout == 0 || row.Tuning != "" {
 			continue
@@ -147,7 +153,7 @@ func (r *Run) scores() Section {
 		Table: FigureTable{Header: []string{"implementation", "problem", "pass", "ms plain", "ms", unit.Name + " plain", unit.Name,
 			"rate / plain"}},
 		Fixed: unit.Name + ": of the pairs of queries and keys that are seen. The last column is 1 where nothing is lost."}
-	rows := slices.Concat(r.Results.Rows, r.Results.Peers)
+	rows := r.rows()
 	for _, row := range rows {
 		plain, costs := row.Plain()
 		i := slices.IndexFunc(rows, func(o result.Row) bool { return costs && o.Case == plain && o.Library == row.Library })
