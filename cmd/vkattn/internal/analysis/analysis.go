@@ -85,13 +85,13 @@ func Forward(m Machine, row result.Row) (Entry, error) {
 // forward is Forward of a problem and a call that may be others than the row's case has.
 func forward(m Machine, row result.Row, p flash.Problem, call tune.Call) (Entry, error) {
 	e := Entry{Case: row.Case, Name: row.Case.String(), Impl: row.Impl, Pass: "forward", Library: row.Library, Kernel: row.Kernel,
-		FLOPs: flopsOf(row, p), Ms: row.Fwd.Ms, TFLOPS: row.Fwd.TFLOPS, Note: row.Error}
+		FLOPs: flopsOf(row), Ms: row.Fwd.Ms, TFLOPS: row.Fwd.TFLOPS, Note: row.Error}
 	of, ok := implementationOf(row.Impl)
 	if !ok {
 		return Entry{}, unknown(row.Impl)
 	}
 	var err error
-	if e.Least, err = tune.LeastForwardBytes(p, of); err != nil {
+	if e.Least, err = leastOf(row, tune.LeastForwardBytes, of); err != nil {
 		return Entry{}, err
 	}
 	if err := e.count(row.Fwd, traffic.ForwardOperations{}, p, call); err != nil {
@@ -109,22 +109,32 @@ func forward(m Machine, row result.Row, p flash.Problem, call tune.Call) (Entry,
 	return e, nil
 }
 
-// flopsOf counts the operations of a forward pass, of all blocks: of a mask, which is no part of the row's lengths, the pairs that are
-// seen.
-func flopsOf(row result.Row, p flash.Problem) float64 {
-	if row.Mask == "" {
-		return p.ForwardFLOPs()
-	}
+// flopsOf counts the operations of a forward pass as the row's own rate does, but of all blocks: p knows neither lengths of batch entries
+// nor how many keys masks and lists leave.
+func flopsOf(row result.Row) float64 {
 	c := row.Case
 	c.Density = 0
 	return c.ForwardFLOPs()
 }
 
+// leastOf is what a pass of a row moves at least, of each batch entry what it uses.
+func leastOf(row result.Row, bytes func(flash.Problem, flash.Implementation) (float64, error), of flash.Implementation) (float64, error) {
+	return row.Least(func(p flash.Problem, _ flash.Implementation) (float64, error) { return bytes(p, of) })
+}
+
+// uncounted is what is said of rows that are not result.Case.Counted.
+const uncounted = "steps and bytes of biases and of batch entries of several lengths are not known: models of kernels know neither"
+
 // unknown is the error of an implementation that nothing is known of.
 func unknown(impl string) error { return fmt.Errorf("there is no model of %q", impl) }
 
-// count fills in steps and bytes: by the pass's model, or else operations alone, with the bytes that were recorded where there are any.
+// count fills in steps and bytes: by the pass's model, or else operations alone, with the bytes that were recorded where there are any;
+// nothing where a model would count another problem.
 func (e *Entry) count(pass result.Pass, operations traffic.Model, p flash.Problem, call tune.Call) error {
+	if !e.Case.Counted() {
+		e.Steps = []tune.Work{}
+		return nil
+	}
 	model, err := pass.Model, error(nil)
 	if model.IsZero() {
 		if model, err = modelOf(operations); err != nil {
@@ -170,7 +180,7 @@ func Backward(m Machine, row result.Row) (Entry, error) {
 	if err := e.count(row.Bwd, traffic.BackwardOperations{}, p, row.Case.Call()); err != nil {
 		return Entry{}, err
 	}
-	if e.Least, err = tune.LeastBackwardBytes(p, of); err != nil {
+	if e.Least, err = leastOf(row, tune.LeastBackwardBytes, of); err != nil {
 		return Entry{}, err
 	}
 	e.bound(m, row)

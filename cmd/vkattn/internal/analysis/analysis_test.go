@@ -98,6 +98,61 @@ func TestBackward(t *testing.T) {
 	require.InDelta(t, 0.03/e.LeastMs, e.Over, 1e-9)
 }
 
+// TestRowsOfTheirOwnLengths: operations and bytes are those of what batch entries have, not of the longest of them, and of the keys that a
+// list names; what a model counts of the longest is not told.
+func TestRowsOfTheirOwnLengths(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		of      func(c *result.Case)
+		counted bool
+	}{
+		{"packed", func(c *result.Case) { c.B, c.Packed = 8, "mixed" }, false},
+		{"causal and packed", func(c *result.Case) { c.B, c.Packed, c.Causal = 8, "mixed", true }, false},
+		{"used", func(c *result.Case) { c.B, c.Used, c.Nq = 8, "mixed", 4 }, false},
+		{"latent", func(c *result.Case) { c.Latent = true }, true},
+		{"lists", func(c *result.Case) { c.Listed = 100 }, true},
+		{"causal lists", func(c *result.Case) { c.Listed, c.Causal = 600, true }, true},
+		{"equal", func(c *result.Case) { c.B, c.Packed = 8, "equal" }, true},
+		{"bias", func(c *result.Case) { c.Bias = "full" }, false},
+	} {
+		r := row("flash2")
+		test.of(&r.Case)
+		require.NoError(t, r.Validate(), test.name)
+		r.Fwd = result.Pass{Ms: 2, TFLOPS: r.ForwardFLOPs() / 2 / 1e9}
+		if !test.counted { // an older file has them
+			r.Fwd.Bytes, r.Bwd.Bytes = 1e9, 1e9
+		}
+		r = with(t, r, traffic.QueriesOutside{Rows: 128, Keys: 64})
+		e, err := Forward(machine, r)
+		require.NoError(t, err)
+		require.InEpsilon(t, e.Ms*e.TFLOPS*1e9, e.FLOPs, 1e-9, test.name)
+		least, err := r.Least(tune.LeastForwardBytes)
+		require.NoError(t, err)
+		require.Equal(t, least, e.Least, test.name)
+		require.Equal(t, test.counted, e.Bytes > 0 && len(e.Steps) > 0, test.name)
+		e, err = Backward(machine, r)
+		require.NoError(t, err)
+		least, err = r.Least(tune.LeastBackwardBytes)
+		require.NoError(t, err)
+		require.Equal(t, least, e.Least, test.name)
+		require.Zero(t, e.Bytes, test.name)
+	}
+}
+
+// TestPackedFile: the recorded rows of sequences of several lengths have their own counts, a note, and no steps.
+func TestPackedFile(t *testing.T) {
+	f, err := result.ReadFile(filepath.Join("..", "..", "..", "..", "testdata", "results", "h200-packed.jsonl"))
+	require.NoError(t, err)
+	r, err := FromFile(f, 1, func(c result.Case) bool { return c.Packed == "mixed" })
+	require.NoError(t, err)
+	for _, e := range r.Entries {
+		require.InEpsilon(t, e.Ms*e.TFLOPS*1e9, e.FLOPs, 1e-3, e.Name)
+		require.Zero(t, e.Bytes, e.Name)
+	}
+	require.Equal(t, []string{uncounted}, r.Notes)
+	require.NotContains(t, r.text(), "\nSteps, ")
+}
+
 func TestLectureTables(t *testing.T) {
 	of := func(m traffic.Model) tune.Model {
 		out, err := modelOf(m)

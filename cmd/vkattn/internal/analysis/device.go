@@ -26,6 +26,9 @@ func FromDevice(ctx context.Context, dev *flash.Device, peaks result.Peaks, meas
 				r.note(fmt.Sprintf("%s: %s", j.Case, why))
 			}
 		}
+		if !j.Case.Counted() {
+			r.note(uncounted)
+		}
 		if !row.Fwd.Model.IsZero() {
 			e, err := Forward(r.Machine, row)
 			if err != nil {

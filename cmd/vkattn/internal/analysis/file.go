@@ -58,7 +58,11 @@ func (r *Result) measured(row result.Row, met *models) error {
 		if err != nil {
 			return err
 		}
-		if Ours(e) && pass.figures.Model.IsZero() {
+		switch {
+		case !Ours(e):
+		case !row.Counted():
+			r.note(uncounted)
+		case pass.figures.Model.IsZero():
 			r.note("rows of an older vkattn lack the models of their kernels: bytes by step, and of other lengths, are not known")
 		}
 		r.Entries = append(r.Entries, e)

@@ -82,8 +82,8 @@ func (r *Result) text() string {
 			shapes = append(shapes, s)
 		}
 	}
-	if len(shapes) > 0 {
-		last := shapes[len(shapes)-1]
+	if stepped := slices.DeleteFunc(slices.Clone(shapes), func(s result.Case) bool { return !s.Counted() }); len(stepped) > 0 {
+		last := stepped[len(stepped)-1]
 		fmt.Fprintf(&b, "\nSteps, %s\n\n%s\n", last, r.stepTable(last))
 	}
 	for _, s := range shapes {

@@ -44,4 +44,13 @@ func TestWorkThatIsNotCounted(t *testing.T) {
 	p.QueryLen, p.KeyLen = 8, 8
 	require.NoError(t, count(&row, &row.Fwd, m, p))
 	require.Positive(t, row.Fwd.Bytes)
+
+	// What a model would count of another problem is left out: sequences as if all were the longest, keys that nobody uses, no bias.
+	for of, counted := range map[result.Case]bool{{Packed: "equal"}: true, {Packed: "mixed"}: false, {Used: "mixed"}: false,
+		{Bias: "full"}: false} {
+		row := result.Row{Case: of}
+		require.NoError(t, count(&row, &row.Fwd, m, p))
+		require.Equal(t, counted, row.Fwd.Bytes > 0, "%+v", of)
+		require.Equal(t, m, row.Fwd.Model)
+	}
 }

@@ -50,8 +50,7 @@ func (s *deviceShape) measureForward(ctx context.Context, row *result.Row, plan 
 // count notes in a pass what its kernel says of its work. Work that takes too long to count leaves the row its times, and a note.
 func count(r *result.Row, f *result.Pass, m tune.Model, p flash.Problem) error {
 	f.Model = m
-	// Models leave a bias out, and it is most of the bytes; and they know no lengths but the longest. None are better than wrong ones.
-	if r.Bias != "" || r.Used != "" {
+	if !r.Counted() {
 		return nil
 	}
 	steps, err := m.Work(p, r.Case.Call())

@@ -70,6 +70,10 @@ func (c Case) Call() tune.Call {
 	return call
 }
 
+// Counted says whether models of kernels count the case's bytes. They leave a bias out, and it is most of them; and they know no lengths
+// but the longest. None are better than wrong ones.
+func (c Case) Counted() bool { return c.Bias == "" && c.Used == "" && c.Packed != "mixed" }
+
 // BackwardWork is the operations of a backward pass for each of the forward
 // pass, as the FlashAttention papers count them.
 const BackwardWork = 2.5
