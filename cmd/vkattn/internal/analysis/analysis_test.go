@@ -153,6 +153,20 @@ func TestPackedFile(t *testing.T) {
 	require.NotContains(t, r.text(), "\nSteps, ")
 }
 
+// TestPassesOfOneCase: passes of a case that were measured one after the other are both analysed, of each pass the later row.
+func TestPassesOfOneCase(t *testing.T) {
+	first, again, back := row("flash2"), row("flash2"), row("flash2")
+	again.Fwd.Ms = 0.02
+	back.Fwd, back.Bwd = result.Pass{}, result.Pass{Ms: 0.05, TFLOPS: 1}
+	failed := result.Row{Origin: back.Origin, Case: back.Case, Failure: result.Failure{Error: "device lost"}}
+	f := &result.File{Path: "x", Headers: []result.Header{{VKAttn: "1"}}, Rows: []result.Row{first, again, back, failed}}
+	r, err := FromFile(f, 1, nil)
+	require.NoError(t, err)
+	require.Len(t, r.Entries, 2)
+	require.Equal(t, []string{"forward", "backward"}, []string{r.Entries[0].Pass, r.Entries[1].Pass})
+	require.Equal(t, []float64{0.02, 0.05}, []float64{r.Entries[0].Ms, r.Entries[1].Ms})
+}
+
 func TestLectureTables(t *testing.T) {
 	of := func(m traffic.Model) tune.Model {
 		out, err := modelOf(m)

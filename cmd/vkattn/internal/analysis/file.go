@@ -17,13 +17,10 @@ func FromFile(f *result.File, nonzero float64, keep func(result.Case) bool) (*Re
 	h := f.Headers[len(f.Headers)-1]
 	r := &Result{Machine: Machine{Device: h.Device, CPU: h.CPU, Peaks: h.Peaks}}
 	var met models
-	seen := map[string]bool{}
-	for _, row := range f.Rows {
-		key := row.Library + " " + row.Case.String()
-		if keep != nil && !keep(row.Case) || row.Error != "" || seen[key] {
+	for _, row := range merged(f.Rows) {
+		if keep != nil && !keep(row.Case) || row.Error != "" {
 			continue
 		}
-		seen[key] = true
 		if _, ok := implementationOf(row.Impl); !ok {
 			r.note(unknown(row.Impl).Error())
 			continue
@@ -42,6 +39,25 @@ func FromFile(f *result.File, nonzero float64, keep func(result.Case) bool) (*Re
 		return nil, err
 	}
 	return r, r.Lecture(met.last, met.list)
+}
+
+// merged are the rows with one for each library and case, as reports have them: passes may have been measured one after the other.
+func merged(rows []result.Row) (out []result.Row) {
+	type key struct {
+		library string
+		c       result.Case
+	}
+	at := map[key]int{}
+	for _, row := range rows {
+		k := key{row.Library, row.Case}
+		if i, again := at[k]; again {
+			out[i] = row.After(out[i])
+			continue
+		}
+		at[k] = len(out)
+		out = append(out, row)
+	}
+	return out
 }
 
 // measured analyses the passes that a row has figures of, and adds their models.
