@@ -1,9 +1,7 @@
 package report
 
 import (
-	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"sort"
@@ -222,8 +220,8 @@ func (p *Page) ordered() []*figure.Figure {
 	return out
 }
 
-// WritePage writes the report to a folder: the figures as figures/NAME.svg and .png, and index.html or README.md, which
-// replaces a page of an earlier report and no other file. It returns the path of the latter.
+// WritePage writes the report to a folder: the figures as figures/NAME.svg and .png, and index.html or README.md. They replace the page
+// and the figures of an earlier report, and no other file. It returns the path of the page.
 func (p *Page) WritePage(dir, format string) (string, error) {
 	var name string
 	var text []byte
@@ -245,51 +243,29 @@ func (p *Page) WritePage(dir, format string) (string, error) {
 	if err := replaceable(path); err != nil {
 		return "", err
 	}
-	figures := filepath.Join(dir, "figures")
-	if err := os.MkdirAll(figures, 0o755); err != nil {
+	drawn, err := p.pictures()
+	if err != nil {
 		return "", err
 	}
-	drawn := map[string]*figure.Figure{}
-	for _, f := range p.Figures {
-		for _, view := range views(f) {
-			drawn[view.ID] = view
-		}
-	}
-	if err := p.writeMaps(figures); err != nil {
-		return "", err
-	}
-	for _, id := range figure.Files() {
-		svg, png := filepath.Join(figures, id+".svg"), filepath.Join(figures, id+".png")
-		f := drawn[id]
-		if f == nil { // none from an earlier report must stay
-			for _, old := range []string{svg, png} {
-				if err := os.Remove(old); err != nil && !os.IsNotExist(err) {
-					return "", err
-				}
-			}
-			continue
-		}
-		for path, draw := range map[string]func() ([]byte, error){svg: f.SVG, png: f.PNG} {
-			data, err := draw()
-			if err != nil {
-				return "", err
-			}
-			if err := os.WriteFile(path, data, 0o644); err != nil {
-				return "", err
-			}
-		}
-	}
-	return path, writePage(path, text)
+	return path, writeReport(dir, path, text, drawn)
 }
 
-// writeMaps writes the pictures that vkattn map added, in place of an earlier report's.
-func (p *Page) writeMaps(folder string) error {
-	old, err := filepath.Glob(filepath.Join(folder, "attention-*.png"))
-	for _, path := range old {
-		err = errors.Join(err, os.Remove(path))
+// pictures are the figures and what vkattn map added, by the names of their files.
+func (p *Page) pictures() (map[string][]byte, error) {
+	out := map[string][]byte{}
+	for _, f := range p.Figures {
+		for _, view := range views(f) {
+			for ending, draw := range map[string]func() ([]byte, error){".svg": view.SVG, ".png": view.PNG} {
+				data, err := draw()
+				if err != nil {
+					return nil, err
+				}
+				out[view.ID+ending] = data
+			}
+		}
 	}
 	for _, m := range p.Maps {
-		err = errors.Join(err, os.WriteFile(filepath.Join(folder, m.ID+".png"), m.PNG, 0o644))
+		out[m.ID+".png"] = m.PNG
 	}
-	return err
+	return out, nil
 }

@@ -135,14 +135,13 @@ func TestNamesOfDevicesAreEscaped(t *testing.T) {
 }
 
 func TestPageOfTooFewRows(t *testing.T) {
+	dir, _, _ := writeSynthetic(t, "synthetic.jsonl")
+	stale := filepath.Join(dir, "figures", "batch.svg")
+	require.FileExists(t, stale)
 	f := synthetic(t, "synthetic.jsonl")
 	f[0].Rows = f[0].Rows[:1]
 	p, err := NewPage(f, nil)
 	require.NoError(t, err)
-	dir := t.TempDir()
-	require.NoError(t, os.MkdirAll(filepath.Join(dir, "figures"), 0o755))
-	stale := filepath.Join(dir, "figures", "batch.svg")
-	require.NoError(t, os.WriteFile(stale, []byte("old"), 0o644))
 	path, err := p.WritePage(dir, "html")
 	require.NoError(t, err)
 	html, err := os.ReadFile(path)
