@@ -43,9 +43,14 @@ func (f *benchFlags) earlier(stderr io.Writer) (*result.OutFile, []result.Row, e
 		return file, nil, err
 	}
 	if file.Earlier.Cut > 0 {
-		fmt.Fprintf(stderr, "vkattn: %s: the last line was cut off, and is removed\n", f.out)
+		sayRemoved(stderr, f.out)
 	}
 	return file, file.Earlier.Rows, nil
+}
+
+// sayRemoved says that adding to a result file removed what was left of its last line.
+func sayRemoved(stderr io.Writer, path string) {
+	fmt.Fprintf(stderr, "vkattn: %s: the last line was cut off, and is removed\n", path)
 }
 
 // keep takes over the earlier rows that are wanted again, and the peers' beside them; those of shapes that are measured anew

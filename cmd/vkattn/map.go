@@ -103,6 +103,16 @@ func runMap(cmd *cobra.Command, f *mapFlags, args []string) error {
 	if err != nil {
 		return err
 	}
+	var results *result.OutFile // nil: none
+	if f.appendTo != "" {
+		if results, err = result.AddTo(f.appendTo); err != nil {
+			return err
+		}
+		defer results.Close()
+		if results.Earlier != nil && results.Earlier.Cut > 0 {
+			sayRemoved(cmd.ErrOrStderr(), f.appendTo)
+		}
+	}
 	dev, err := f.device.open()
 	if err != nil {
 		return err
@@ -120,21 +130,29 @@ func runMap(cmd *cobra.Command, f *mapFlags, args []string) error {
 	if err != nil {
 		return err
 	}
-	if err := f.write(cmd.OutOrStdout(), data, g); err != nil {
+	var line []byte
+	if results != nil { // what cannot be added is refused before the picture is written, and in the way of the next call
+		if line, err = pictureLine(g); err != nil {
+			return fmt.Errorf("--append %s: %w", f.appendTo, err)
+		}
+	}
+	if err := f.write(cmd.OutOrStdout(), data, g); err != nil || results == nil {
 		return err
 	}
-	if f.appendTo == "" {
-		return nil
-	}
-	png, err := g.PNG()
-	if err != nil {
-		return err
-	}
-	if err := result.AppendPicture(f.appendTo, result.Picture{Title: g.Title, Caption: g.Caption, PNG: png}); err != nil {
+	if _, err := results.Write(line); err != nil {
 		return err
 	}
 	_, err = fmt.Fprintf(cmd.OutOrStdout(), "added to %s\n", f.appendTo)
 	return err
+}
+
+// pictureLine is the line of a result file that a picture makes.
+func pictureLine(g *picture.Grid) ([]byte, error) {
+	png, err := g.PNG()
+	if err != nil {
+		return nil, err
+	}
+	return result.Picture{Title: g.Title, Caption: g.Caption, PNG: png}.Line()
 }
 
 // check refuses what cannot be before anything is read or measured.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/heads"
 	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/internal/ref"
@@ -64,6 +65,27 @@ func TestMapPicture(t *testing.T) {
 	status, _, stderr = call("report", synthetic, "--out", at("report"), "--format", "md")
 	require.Zero(t, status, stderr)
 	require.NoFileExists(t, at("report/figures/attention-1.png"), "of an earlier report")
+}
+
+// TestMapOfTooMany: a picture that no reader of the result file would take is refused, before anything is written; a smaller one is added,
+// and the file stays one.
+func TestMapOfTooMany(t *testing.T) {
+	needDevice(t)
+	dir := t.TempDir()
+	results, out := filepath.Join(dir, "results.jsonl"), filepath.Join(dir, "a.png")
+	const text = `{"torch": "a"}` // without an end
+	require.NoError(t, os.WriteFile(results, []byte(text), 0o644))
+	args := []string{"map", "--random", "--heads", "16", "--head-dim", "8", "--out", out, "--append", results}
+	status, _, stderr := call(args...)
+	require.Equal(t, exitFailure, status)
+	require.Contains(t, stderr, "--append "+results+": the picture makes a line of ")
+	require.NoFileExists(t, out)
+	status, _, stderr = call(append(args, "--cells", "32")...)
+	require.Zero(t, status, stderr)
+	file, err := result.ReadFile(results)
+	require.NoError(t, err)
+	require.Len(t, file.Other, 1)
+	require.Len(t, file.Maps, 1)
 }
 
 // TestMapOfLists: of keys that are all alike, a query's listed ones have equal weights, and others none.

@@ -1,6 +1,7 @@
 package result
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -125,18 +126,23 @@ func (o *OutFile) takeBack(n int64) error {
 // Close lets other processes write the file.
 func (o *OutFile) Close() error { return o.file.Close() }
 
-// AppendPicture adds a picture to a result file, which must be one.
-func AppendPicture(path string, p Picture) error {
-	old, err := ReadFile(path)
-	if err != nil {
-		return err
+// AddTo opens a result file to add lines to it. It must be one: a file that is not there, or holds nothing, is a mistake.
+func AddTo(path string) (*OutFile, error) {
+	if _, err := ReadFile(path); err != nil {
+		return nil, err
 	}
-	if old.Cut > 0 {
-		return errors.New(path + ": its last line was cut off: vkattn bench --append repairs it")
+	return CreateFile(path, Append)
+}
+
+// Line is the picture as a line of a result file, an error where that would be longer than what is read of one.
+func (p Picture) Line() ([]byte, error) {
+	var line bytes.Buffer
+	if err := NewWriter(&line).Line(p); err != nil {
+		return nil, err
 	}
-	file, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
-	if err != nil {
-		return err
+	if n := line.Len(); n > MostLine {
+		return nil, fmt.Errorf("the picture makes a line of %d KiB, and one of a result file may have %d: draw fewer heads, or fewer "+
+			"cells of each", (n+1023)>>10, MostLine>>10)
 	}
-	return errors.Join(NewWriter(file).Line(p), file.Close())
+	return line.Bytes(), nil
 }

@@ -119,3 +119,45 @@ func TestDevicesAreNotFiles(t *testing.T) {
 		require.NoError(t, f.Close())
 	}
 }
+
+// TestPictureIsAdded: a picture is a line of its own whatever the file ends with, beside no other writer; and a line that no reader takes
+// is not made.
+func TestPictureIsAdded(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "out.jsonl")
+	line, err := Picture{Title: "a", PNG: make([]byte, 1000)}.Line()
+	require.NoError(t, err)
+	text := strings.TrimSuffix(sampleFile(t), "\n")
+	for _, tail := range []string{"", "\n", "\n{\"impl\": \"fla"} {
+		require.NoError(t, os.WriteFile(path, []byte(text+tail), 0o644))
+		f, err := AddTo(path)
+		require.NoError(t, err)
+		_, err = AddTo(path)
+		require.ErrorContains(t, err, "is being written by another process")
+		_, err = f.Write(line)
+		require.NoError(t, err)
+		require.NoError(t, f.Close())
+		got, err := ReadFile(path)
+		require.NoError(t, err)
+		require.Len(t, got.Rows, 2)
+		require.Len(t, got.Maps, 1)
+	}
+	require.NoError(t, os.WriteFile(path, nil, 0o644))
+	_, err = AddTo(path)
+	require.ErrorContains(t, err, "the file is empty")
+	missing := path + ".none"
+	_, err = AddTo(missing)
+	require.ErrorIs(t, err, os.ErrNotExist)
+	require.NoFileExists(t, missing)
+
+	// Four characters stand for three bytes: the longest line there may be is read, and one that is longer is refused.
+	frame, err := Picture{}.Line()
+	require.NoError(t, err)
+	room := (MostLine - len(frame) + len("null") - len(`""`)) / 4 * 3
+	line, err = Picture{PNG: make([]byte, room)}.Line()
+	require.NoError(t, err)
+	got, err := Read("x", bytes.NewReader(line))
+	require.NoError(t, err)
+	require.Len(t, got.Maps, 1)
+	_, err = Picture{PNG: make([]byte, room+3)}.Line()
+	require.ErrorContains(t, err, "the picture makes a line of 1025 KiB, and one of a result file may have 1024: draw fewer heads")
+}
