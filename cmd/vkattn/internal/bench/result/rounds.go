@@ -7,11 +7,14 @@ func MergeRounds(rounds []Row) Row {
 	for _, r := range rounds {
 		if r.Error != "" {
 			row = r
-			row.Fwd, row.Bwd = Pass{}, Pass{}
+			row.Fail(r.Failure)
 			return row
 		}
 		if r.BwdFailure.Error != "" && row.BwdFailure.Error == "" {
 			row.Bwd, row.BwdFailure = Pass{}, r.BwdFailure
+		}
+		if r.JVPFailure.Error != "" && row.JVPFailure.Error == "" {
+			row.JVP, row.JVPFailure = Pass{}, r.JVPFailure
 		}
 	}
 	if len(rounds) == 1 {
@@ -19,6 +22,7 @@ func MergeRounds(rounds []Row) Row {
 	}
 	row.Fwd.merge(rounds, func(r *Row) *Pass { return &r.Fwd })
 	row.Bwd.merge(rounds, func(r *Row) *Pass { return &r.Bwd })
+	row.JVP.merge(rounds, func(r *Row) *Pass { return &r.JVP })
 	return row
 }
 

@@ -23,14 +23,14 @@ func TestMiddle(t *testing.T) {
 func roundOf(runs []float64) Row {
 	p := Pass{WallMs: 2 * Median(runs), TFLOPS: 6 / Median(runs)}
 	p.Timed(runs)
-	return Row{Origin: Origin{Library: "vkattn test"}, Fwd: p, Bwd: p}
+	return Row{Origin: Origin{Library: "vkattn test"}, Fwd: p, Bwd: p, JVP: p}
 }
 
 // TestRoundsMiddle: the time of several rounds is that of one of them, whatever the rounds disagree by, and lies between the percentiles.
 func TestRoundsMiddle(t *testing.T) {
 	// The first of two rounds was disturbed: neither its time counts, nor the mean with it.
 	row := MergeRounds([]Row{roundOf([]float64{1.4, 1.46, 1.5}), roundOf([]float64{0.3, 0.31, 0.31, 0.31, 0.32})})
-	for _, p := range []Pass{row.Fwd, row.Bwd} {
+	for _, p := range []Pass{row.Fwd, row.Bwd, row.JVP} {
 		require.Equal(t, 0.31, p.Ms)
 		require.Equal(t, 0.62, p.WallMs)
 		require.Equal(t, []float64{1.46, 0.31}, p.Rounds)
@@ -57,14 +57,34 @@ func TestRoundsMiddle(t *testing.T) {
 			}
 			rounds[i] = roundOf(runs)
 			peers[i] = rounds[i]
-			peers[i].Fwd.runs, peers[i].Bwd.runs = nil, nil // a peer tells figures alone
+			peers[i].Fwd.runs, peers[i].Bwd.runs, peers[i].JVP.runs = nil, nil, nil // a peer tells figures alone
 		}
 		for _, of := range [][]Row{rounds, peers} {
-			for _, p := range []Pass{MergeRounds(of).Fwd, MergeRounds(of).Bwd} {
+			for _, p := range []Pass{MergeRounds(of).Fwd, MergeRounds(of).Bwd, MergeRounds(of).JVP} {
 				require.LessOrEqual(t, p.P20, p.Ms)
 				require.GreaterOrEqual(t, p.P80, p.Ms)
 				require.True(t, slices.ContainsFunc(of, func(r Row) bool { return r.Fwd.Ms == p.Ms }), "a round took it")
 			}
 		}
 	}
+}
+
+// TestRoundsThatFail: what fails in a later round fails the row, or the pass alone where the others stand.
+func TestRoundsThatFail(t *testing.T) {
+	good := roundOf([]float64{1, 1, 1})
+	failure := Failure{Error: "lost", Reason: ReasonFailed}
+	backward, forwardMode, whole := good, good, good
+	backward.Bwd, backward.BwdFailure = Pass{}, failure
+	forwardMode.JVP, forwardMode.JVPFailure = Pass{}, failure
+	whole.Failure = failure
+
+	row := MergeRounds([]Row{good, backward, good})
+	require.Equal(t, failure, row.BwdFailure)
+	require.Equal(t, [3]float64{1, 0, 1}, [3]float64{row.Fwd.Ms, row.Bwd.Ms, row.JVP.Ms})
+	row = MergeRounds([]Row{good, forwardMode, good})
+	require.Equal(t, failure, row.JVPFailure)
+	require.Equal(t, [3]float64{1, 1, 0}, [3]float64{row.Fwd.Ms, row.Bwd.Ms, row.JVP.Ms})
+	row = MergeRounds([]Row{good, whole})
+	require.Equal(t, failure, row.Failure)
+	require.Equal(t, [3]Pass{}, [3]Pass{row.Fwd, row.Bwd, row.JVP})
 }
