@@ -42,6 +42,8 @@ block of keys, blocksparse moves the share of blocks that are not zero.`,
 			}
 			switch {
 			case err != nil:
+			case g.Passes.JVP:
+				err = errors.New("--pass jvp: passes in forward mode are not analyzed, only forward and backward ones")
 			case len(args) > 1:
 				err = fmt.Errorf("unexpected argument %q", args[1])
 			case format != "table" && format != "json":

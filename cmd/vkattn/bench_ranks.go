@@ -169,6 +169,9 @@ func runSpread(cmd *cobra.Command, f *benchFlags, args []string) (err error) {
 		return usage(cmd, err)
 	}
 	given, err := f.axes.grid()
+	if err == nil && given.Passes.JVP {
+		err = errors.New("--pass jvp is of attention on one device: it does not go with --ranks, --mpi and --from-host")
+	}
 	if err != nil {
 		return usage(cmd, err)
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -37,6 +38,9 @@ A problem is named as for 'vkattn bench'; of an axis with several values each ha
 		RunE: func(cmd *cobra.Command, args []string) error {
 			args = f.axes.argument(cmd, args)
 			g, err := f.axes.grid()
+			if err == nil && g.Passes.JVP {
+				err = errors.New("--pass jvp: passes in forward mode are not listed, only forward and backward ones")
+			}
 			if err == nil && len(args) > 0 {
 				err = fmt.Errorf("unexpected argument %q", args[0])
 			}
@@ -109,6 +113,7 @@ A problem is named as for 'vkattn bench'; of an axis with several values each ha
 	sizes := usual(passesUsual, nil)
 	sizes["impl"] = "flash"
 	f.axes.add(cmd, sizes)
+	fl.Lookup("pass").Usage = "`list` of passes to list: fwd, bwd, both (default fwd)"
 	deviceFlags(cmd, &f.device)
 	fl.BoolVar(&compile, "compile", false, "leave self-checks out, and print what the driver says of the kernels' machine code")
 	fl.StringSliceVar(&beside, "beside", nil, "`list` of what goes with the passes: append (new rows into a cache), merge (two parts of "+
