@@ -36,7 +36,7 @@ done
 for s in "${settings[@]}"; do
   for part in ${s//,/ }; do case $part in core | sync | best | gpu) ;; *) echo "validate: setting $s: must be of core, sync, best and gpu" >&2; exit 2 ;; esac; done
 done
-folder() { case $1 in conformance | soak) echo "$top/internal/$1" ;; *) echo "$top/$1" ;; esac; }
+folder() { case $1 in conformance | soak) echo "$top/cmd/vkattn/internal/$1" ;; *) echo "$top/$1" ;; esac; }
 for p in $packages; do
   case " vk pipeline flash conformance soak " in *" $p "*) ;; *) echo "validate: package $p: must be of vk, pipeline, flash, conformance and soak" >&2; exit 2 ;; esac
 done
