@@ -321,7 +321,10 @@ func runBench(cmd *cobra.Command, f *benchFlags, args []string) error {
 	if f.peer == "" && f.compare == "" {
 		r.PeerImpls = nil
 	}
-	keep(r, earlier, jobs, dev.Info().Name)
+	before := newEarlier(earlier, dev.Info().Name)
+	if err := before.keep(r, jobs, f); err != nil {
+		return err
+	}
 	sink, err := f.newSink(file, header, peers, jobs)
 	if err != nil {
 		if peer != nil {
@@ -336,16 +339,21 @@ func runBench(cmd *cobra.Command, f *benchFlags, args []string) error {
 			fmt.Fprintf(stderr, "vkattn: %v; its other rows have this error too\n", err)
 		}
 	}
+	var fresh, asked []result.Row // ours and the peer's that this call measures
 	sweep := bench.Sweep{
 		Bench: measurer, Jobs: jobs, Rounds: f.rounds, Peer: peer, PeerImpls: f.peerImpls, Limit: limit,
 		Known:    ownRows(earlier, dev.Info().Name),
 		Have:     func(c result.Case) bool { return has(r.Rows, c) },
+		HavePeer: before.hasPeer,
 		Progress: bar.step,
 		OnRow: func(row result.Row) error {
 			if report.IsOurs(row) {
-				r.Rows = append(r.Rows, row)
+				r.Rows, fresh = append(r.Rows, row), append(fresh, row)
 			} else {
-				r.Peers = append(r.Peers, row)
+				asked = append(asked, row)
+			}
+			if before.says(row) {
+				return nil // one line of it will do
 			}
 			return sink.row(row)
 		},
@@ -367,6 +375,7 @@ func runBench(cmd *cobra.Command, f *benchFlags, args []string) error {
 		f.dropTrace(stderr, traceFile)
 	}
 	runErr = errors.Join(runErr, sink.close())
+	r.Peers = slices.Concat(r.Peers, before.beside(r, fresh, asked), asked)
 	sortLike(r.Rows, jobs)
 	if runErr == nil || ctx.Err() != nil || len(r.Rows) > 0 { // what was measured is printed, whatever went wrong after that
 		if err := f.print(stdout, r); err != nil {

@@ -53,32 +53,101 @@ func sayRemoved(stderr io.Writer, path string) {
 	fmt.Fprintf(stderr, "vkattn: %s: the last line was cut off, and is removed\n", path)
 }
 
-// keep takes over the earlier rows that are wanted again, and the peers' beside them; those of shapes that are measured anew
-// are left to the file.
-func keep(r *report.Results, earlier []result.Row, jobs []result.Job, device string) {
-	had := map[result.Case]result.Row{}
-	for _, row := range earlier {
-		if old, again := had[row.Case]; again {
+// earlierRows are those of the file that --append adds to, the last of each case.
+type earlierRows struct {
+	own, peers map[result.Case]result.Row // those of this program on this device that did not fail, and peers'
+	skipped    map[result.Case]result.Failure
+	order      []result.Row // peers', as the file has them
+}
+
+func newEarlier(rows []result.Row, device string) *earlierRows {
+	e := &earlierRows{own: map[result.Case]result.Row{}, peers: map[result.Case]result.Row{}, skipped: map[result.Case]result.Failure{}}
+	for _, row := range rows {
+		if !report.IsOurs(row) {
+			e.order = append(e.order, row)
+			if old, again := e.peers[row.Case]; again {
+				row = row.After(old)
+			}
+			e.peers[row.Case] = row
+			continue
+		}
+		if row.Device == device && row.Skipped() {
+			e.skipped[row.Case] = row.Failure
+		}
+		if old, again := e.own[row.Case]; again {
 			row = row.After(old)
 		}
-		if report.IsOurs(row) && row.Device == device && !row.Failed() {
-			had[row.Case] = row
+		if row.Device == device && !row.Failed() {
+			e.own[row.Case] = row
 		}
 	}
+	return e
+}
+
+// keep takes over the rows that are wanted again and that this call would measure in the same way. Those that another tier or other tiles
+// have measured are an error: a file has one row of a case, and readers would take both for rounds of one.
+func (e *earlierRows) keep(r *report.Results, jobs []result.Job, f *benchFlags) error {
 	for _, j := range jobs {
-		if row, ok := had[j.Case]; ok && j.Passes.Done(row) {
-			r.Rows = append(r.Rows, row)
+		row, ok := e.own[j.Case]
+		if !ok || !j.Passes.Done(row) {
+			continue
+		}
+		if row.Error != "" { // what one tier has no kernel for, another may have
+			if tier := row.Flag("tier"); tier == "" || tier == f.tier {
+				r.Rows = append(r.Rows, row)
+			}
+			continue
+		}
+		if f.tier != "" && row.Tier != "" && row.Tier != f.tier {
+			return fmt.Errorf("--tier %s: %s was measured on the tier %s, in %s: name another file", f.tier, j.Case, row.Tier, f.out)
+		}
+		if had := row.Flag("tiles"); had != f.device.tiles {
+			return fmt.Errorf("%s: %s was measured with %s, and this call has %s: name another file", f.out, j.Case, tilesNamed(had),
+				tilesNamed(f.device.tiles))
+		}
+		r.Rows = append(r.Rows, row)
+	}
+	return nil
+}
+
+func tilesNamed(path string) string {
+	if path == "" {
+		return "no --tiles"
+	}
+	return "--tiles " + path
+}
+
+// hasPeer says whether a row of the peer needs not be asked for again.
+func (e *earlierRows) hasPeer(j result.Job) bool {
+	row, ok := e.peers[j.Case]
+	return ok && !row.Failed() && j.Passes.Done(row)
+}
+
+// says whether the file has a row that says the same of why it was skipped.
+func (e *earlierRows) says(row result.Row) bool {
+	old := e.peers[row.Case].Failure
+	if report.IsOurs(row) {
+		old = e.skipped[row.Case]
+	}
+	return row.Skipped() && row.Failure == old
+}
+
+// beside gives the peers' rows that rows which were not measured anew stand beside: of shapes that were, the earlier ones are left to the
+// file, and so are those that the peer has answered again.
+func (e *earlierRows) beside(r *report.Results, fresh, peers []result.Row) (out []result.Row) {
+	shapes, anew := map[result.Case]bool{}, map[result.Case]bool{}
+	for _, row := range r.Rows {
+		shapes[row.Shape()] = true
+	}
+	for _, row := range fresh {
+		anew[row.Shape()] = anew[row.Shape()] || row.Error == ""
+	}
+	for _, row := range e.order {
+		if shapes[row.Shape()] && !anew[row.Shape()] && !has(peers, row.Case) {
+			out = append(out, row)
 		}
 	}
-	again := map[result.Case]bool{}
-	for _, j := range jobs {
-		again[j.Case.Shape()] = again[j.Case.Shape()] || !has(r.Rows, j.Case)
-	}
-	for _, row := range earlier {
-		if !report.IsOurs(row) && !again[row.Shape()] {
-			r.Peers = append(r.Peers, row)
-		}
-	}
+	return out
 }
 
 // ownRows are those that this program measured on a device.

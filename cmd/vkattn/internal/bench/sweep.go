@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
@@ -23,8 +24,11 @@ type Sweep struct {
 
 	Limit time.Duration            // of one row; 0: none
 	Have  func(c result.Case) bool // rows to leave out, as an earlier run has them; nil: none
-	Known []result.Row             // of this device and an earlier run: what they reached predicts, too
-	OnRow func(result.Row) error   // receives every row as soon as it is complete; an error ends the sweep
+	// HavePeer says which of the peer's an earlier run has: they are asked for again where a row of their shape is measured, beside it,
+	// and else left out. nil: none.
+	HavePeer func(j result.Job) bool
+	Known    []result.Row           // of this device and an earlier run: what they reached predicts, too
+	OnRow    func(result.Row) error // receives every row as soon as it is complete; an error ends the sweep
 
 	// Progress, when not nil, is told what starts now: step of total, total the
 	// number of measurements, rounds and peers counted.
@@ -61,7 +65,8 @@ func (s *Sweep) rounds() int { return max(s.Rounds, 1) }
 // group is the jobs of one shape.
 type group struct {
 	shape     result.Case
-	passes    result.Passes // of any job
+	passes    result.Passes // of any job that is measured
+	asked     result.Passes // of any job: what the peer is asked for
 	own, peer []result.Job
 }
 
@@ -70,31 +75,37 @@ func (s *Sweep) groups() []group {
 	at := map[result.Case]int{}
 	var out []group
 	for _, j := range s.Jobs {
-		if s.Have != nil && s.Have(j.Case) {
-			continue
-		}
+		j.Passes = j.Passes.OrDefault()
 		shape := j.Case.Shape()
 		i, ok := at[shape]
 		if !ok {
 			i = len(out)
 			at[shape] = i
-			out = append(out, group{shape: shape, passes: j.Passes.OrDefault()})
+			out = append(out, group{shape: shape, asked: j.Passes})
 		}
-		out[i].own = append(out[i].own, j)
-		out[i].passes = out[i].passes.And(j.Passes)
-	}
-	if s.Peer == nil {
-		return out
+		g := &out[i]
+		g.asked = g.asked.And(j.Passes)
+		if s.Have != nil && s.Have(j.Case) {
+			continue
+		}
+		if len(g.own) == 0 {
+			g.passes = j.Passes
+		}
+		g.own, g.passes = append(g.own, j), g.passes.And(j.Passes)
 	}
 	for i := range out {
+		g := &out[i]
 		for _, impl := range s.PeerImpls {
-			c := out[i].shape
-			c.Impl = impl
-			out[i].peer = append(out[i].peer, result.Job{Case: c, Passes: out[i].passes})
+			j := result.Job{Case: g.shape, Passes: g.asked}
+			if j.Case.Impl = impl; s.Peer != nil && (len(g.own) > 0 || !s.hasPeer(j)) {
+				g.peer = append(g.peer, j)
+			}
 		}
 	}
-	return out
+	return slices.DeleteFunc(out, func(g group) bool { return len(g.own)+len(g.peer) == 0 })
 }
+
+func (s *Sweep) hasPeer(j result.Job) bool { return s.HavePeer != nil && s.HavePeer(j) }
 
 func (s *Sweep) group(ctx context.Context, g group, total int) error {
 	rounds := make(map[result.Case][]result.Row)
@@ -134,7 +145,7 @@ func (s *Sweep) group(ctx context.Context, g group, total int) error {
 	for round := range s.rounds() {
 		for _, j := range g.own {
 			s.progress(total, j.Case.String())
-			if done := rounds[j.Case]; len(done) > 0 && done[len(done)-1].Error != "" {
+			if done := rounds[j.Case]; len(done) > 0 && last(done).Error != "" {
 				continue // it will not get better
 			}
 			row := shape.Measure(ctx, j, round == 0)
@@ -144,9 +155,13 @@ func (s *Sweep) group(ctx context.Context, g group, total int) error {
 			rounds[j.Case] = append(rounds[j.Case], row)
 			s.rates.learn(row)
 		}
+		fresh := slices.ContainsFunc(g.own, func(j result.Job) bool { return last(rounds[j.Case]).Error == "" })
 		for _, j := range g.peer {
 			s.progress(total, "peer "+j.Case.String())
-			if done := peerRounds[j.Case]; len(done) > 0 && done[len(done)-1].Error != "" {
+			if !fresh && s.hasPeer(j) {
+				continue // there is no new row to stand beside
+			}
+			if done := peerRounds[j.Case]; len(done) > 0 && last(done).Error != "" {
 				continue
 			}
 			row := s.Peer.Measure(ctx, j)
@@ -162,12 +177,17 @@ func (s *Sweep) group(ctx context.Context, g group, total int) error {
 		}
 	}
 	for _, j := range g.peer {
+		if len(peerRounds[j.Case]) == 0 {
+			continue
+		}
 		if err := s.emit(result.MergeRounds(peerRounds[j.Case])); err != nil {
 			return err
 		}
 	}
 	return nil
 }
+
+func last(rounds []result.Row) result.Row { return rounds[len(rounds)-1] }
 
 func (s *Sweep) emit(r result.Row) error {
 	if s.OnRow == nil {

@@ -157,6 +157,33 @@ func TestSweepLeavesOutWhatIsThere(t *testing.T) {
 	require.Equal(t, cases[3].Case, rows[0].Case)
 }
 
+// TestSweepAsksThePeerForWhatIsMissing: all of a shape that is measured, and else what an earlier run has not, for the passes of all jobs.
+func TestSweepAsksThePeerForWhatIsMissing(t *testing.T) {
+	jobs := twoShapes(t)
+	jobs[3].Passes = both
+	var own []int // that are to be measured
+	var lacks func(j result.Job) bool
+	s := Sweep{Jobs: jobs, Peer: &Peer{}, PeerImpls: []string{"fa2", "cudnn"},
+		Have:     func(c result.Case) bool { return !slices.ContainsFunc(own, func(i int) bool { return jobs[i].Case == c }) },
+		HavePeer: func(j result.Job) bool { return !lacks(j) }}
+	asked := func() (out []string) {
+		for _, g := range s.groups() {
+			for _, j := range slices.Concat(g.own, g.peer) {
+				out = append(out, fmt.Sprint(j.Case.Impl, " N", j.Case.N, " ", j.Passes.Bwd))
+			}
+		}
+		return out
+	}
+	lacks = func(result.Job) bool { return false }
+	require.Empty(t, asked())
+	lacks = func(j result.Job) bool { return j.Case.Impl == "cudnn" && j.Case.N == 128 }
+	require.Equal(t, []string{"cudnn N128 true"}, asked())
+	own = []int{0}
+	require.Equal(t, []string{"standard N64 false", "fa2 N64 false", "cudnn N64 false", "cudnn N128 true"}, asked())
+	s.Peer = nil
+	require.Equal(t, []string{"standard N64 false"}, asked())
+}
+
 func TestSweepSkipsWhatWouldTakeTooLong(t *testing.T) {
 	// 2 ms at N 64 predict 8 ms at N 128.
 	b := &fakeBench{ms: func(c result.Case, _ int) float64 { return 2 * float64(c.N*c.N) / (64 * 64) }}

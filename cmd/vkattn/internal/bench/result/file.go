@@ -89,7 +89,7 @@ func (f *File) add(text []byte) error {
 			return fmt.Errorf("bad result row: %w", err)
 		}
 		if last := len(f.Headers) - 1; last >= 0 && row.Ours() {
-			row.peaks = f.Headers[last].Peaks
+			row.peaks, row.command = f.Headers[last].Peaks, f.Headers[last].Command
 		}
 		f.Rows = append(f.Rows, row)
 	case has("vkattn"):

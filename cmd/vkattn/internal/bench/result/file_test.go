@@ -48,7 +48,7 @@ func TestFileRoundTrip(t *testing.T) {
 	require.Equal(t, []Header{header}, got.Headers)
 	want := []Row{sampleRow(), failed}
 	for i := range want {
-		want[i].peaks = header.Peaks // of the run that the file says they are of
+		want[i].peaks, want[i].command = header.Peaks, header.Command // of the run that the file says they are of
 	}
 	require.Equal(t, want, got.Rows)
 }
@@ -76,6 +76,18 @@ func TestRowsOfWhatIsGone(t *testing.T) {
 	again, err := Read("x", &out)
 	require.NoError(t, err)
 	require.Len(t, again.Rows, 2)
+}
+
+// TestFlagsOfTheRun: a row knows with which flags it was measured, however they were spelled.
+func TestFlagsOfTheRun(t *testing.T) {
+	row := `{"library": "vkattn 1", "impl": "flash2", "dtype": "float32", "B": 1, "H": 1, "N": 64, "D": 64, "fwd_ms": 1}` + "\n"
+	f, err := Read("f.jsonl", strings.NewReader(row+`{"vkattn": "1", "command": ["vkattn", "bench", "--tiles", "a b", "--tier=scalar", "--out"]}`+
+		"\n"+row+`{"vkattn": "1"}`+"\n"+row))
+	require.NoError(t, err)
+	for i, want := range [][3]string{{}, {"a b", "scalar", ""}, {}} {
+		r := &f.Rows[i]
+		require.Equal(t, want, [3]string{r.Flag("tiles"), r.Flag("tier"), r.Flag("out")})
+	}
 }
 
 func TestReadPeerFile(t *testing.T) {

@@ -40,6 +40,11 @@ func (f Failure) Skipped() bool { return f.Error != "" && !f.Reason.fault() }
 // Failed says that something is wrong.
 func (f Failure) Failed() bool { return f.Error != "" && f.Reason.fault() }
 
+// lasting says that measuring again would give the same.
+func (f Failure) lasting() bool {
+	return f.Error != "" && f.Reason != ReasonMemory && f.Reason != ReasonLimit
+}
+
 func (r Reason) fault() bool { return r == ReasonFailed || r == ReasonCheck }
 
 // Word is the reason as it stands in place of a time.

@@ -31,7 +31,21 @@ type Row struct {
 	PredictedMs float64
 	Note        string // what the reader of the figures must know, such as "wall time"
 
-	peaks Peaks // of the run that measured the row, where a file says so; none: of the run that shows it
+	peaks   Peaks    // of the run that measured the row, where a file says so; none: of the run that shows it
+	command []string // of that run
+}
+
+// Flag is the value of a flag of the command that measured the row, as its file has it; "" where it was not given.
+func (r *Row) Flag(name string) string {
+	for i, word := range r.command {
+		if value, ok := strings.CutPrefix(word, "--"+name+"="); ok {
+			return value
+		}
+		if word == "--"+name && i+1 < len(r.command) {
+			return r.command[i+1]
+		}
+	}
+	return ""
 }
 
 // Failed says that the row reports a fault, of either pass.
@@ -92,9 +106,11 @@ func OnMatrices(dtype, tier string) bool {
 // Ours says whether this program measured the row.
 func (r *Row) Ours() bool { return strings.HasPrefix(r.Library, "vkattn") }
 
-// Done says whether a row has what is asked for, or the reason why it never will.
+// Done says whether a row has what is asked for, or the reason why it never will. Memory that there was not, or a limit, is none: the next
+// run may have more.
 func (p Passes) Done(r Row) bool {
 	p = p.OrDefault()
-	return r.Error != "" || (!p.Fwd || r.Fwd.Ms > 0) && (!p.Bwd || r.Bwd.Ms > 0 || r.BwdFailure.Error != "") &&
-		(!p.JVP || !r.Ours() || r.JVP.Ms > 0 || r.JVPFailure.Error != "")
+	done := func(pass Pass, f Failure) bool { return pass.Ms > 0 || f.lasting() }
+	return r.Failure.lasting() || r.Error == "" && (!p.Fwd || r.Fwd.Ms > 0) && (!p.Bwd || done(r.Bwd, r.BwdFailure)) &&
+		(!p.JVP || !r.Ours() || done(r.JVP, r.JVPFailure))
 }
