@@ -111,6 +111,7 @@ func TestUsageErrors(t *testing.T) {
 		{"analyze --pass jvp", "--pass jvp: passes in forward mode are not analyzed"},
 		{"tune --rounds 0", "--rounds is 0"},
 		{"tune --list --reset", "--list and --reset are both given"},
+		{"tune --reset --dry-run", "--reset and --dry-run are both given"},
 		{"tune --export x --list", "--export goes without --list"},
 		{"tune --head-dim 600", "head-dim is 600"},
 		{"verify --tier x", `--tier "x": it must be scalar or matrix`},

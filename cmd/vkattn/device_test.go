@@ -431,8 +431,14 @@ func TestTune(t *testing.T) {
 		require.Empty(t, entries)
 	}
 
-	// What is stored is listed, used, and forgotten.
+	// Of what could not be measured nothing is said to be the fastest.
 	require.NoError(t, os.RemoveAll(path))
+	status, stdout, stderr = call("tune", "--batch", "10000000", "--heads", "4", "--seq", "48", "--head-dim", "64", "--dtype", "fp32")
+	require.Equal(t, exitFailure, status, stderr)
+	require.Contains(t, stdout, "nothing is stored")
+	require.NotContains(t, stdout, "fastest")
+
+	// What is stored is listed, used, and forgotten.
 	dev, err := flash.Open()
 	require.NoError(t, err)
 	name := dev.Info().Name

@@ -58,6 +58,8 @@ The file: ` + tuningFileText(),
 			switch {
 			case list && reset:
 				return usage(cmd, fmt.Errorf("--list and --reset are both given: ask for one of them"))
+			case reset && dry:
+				return usage(cmd, fmt.Errorf("--reset and --dry-run are both given: either forget what is stored or leave it as it is"))
 			case export != "" && (list || reset || dry):
 				return usage(cmd, fmt.Errorf("--export goes without --list, --reset and --dry-run: it writes what is stored, and "+
 					"measures nothing"))
@@ -262,6 +264,8 @@ func runTune(cmd *cobra.Command, f *benchFlags, given result.Grid, reset, dry, b
 		fmt.Fprintln(out, "\nnothing is stored (--dry-run)")
 	case stored > 0:
 		fmt.Fprintf(out, "\n%s in %s\n", count(stored, "tile"), tune.File())
+	case failed > 0:
+		fmt.Fprintln(out, "\nnothing is stored")
 	default:
 		fmt.Fprintln(out, "\nthe built-in tiles are the fastest")
 	}
