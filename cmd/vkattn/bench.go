@@ -289,6 +289,9 @@ func runBench(cmd *cobra.Command, f *benchFlags, args []string) error {
 	if err != nil {
 		return usage(cmd, err)
 	}
+	if f.trace != "" && !dev.Info().Timestamps() {
+		return bench.ErrNoTimestamps
+	}
 	header, err := headerOf(ctx, dev)
 	if err != nil {
 		return err
@@ -300,7 +303,7 @@ func runBench(cmd *cobra.Command, f *benchFlags, args []string) error {
 		if traceFile, err = f.createTrace(); err != nil {
 			return err
 		}
-		defer traceFile.Close()
+		defer traceFile.Close() // which leaves none where none was written
 	}
 	var peer *bench.Peer
 	if f.peer != "" {

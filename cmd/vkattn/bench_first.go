@@ -36,11 +36,9 @@ func runFirst(cmd *cobra.Command, f *benchFlags, args []string) error {
 		return f.firstSteps(cmd)
 	}
 	ctx, stdout, stderr := cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr()
-	lines, closeLines, err := linesTo(stdout, f.format == "json", f.out, f.force)
-	if err != nil {
+	if err := refuseOut(f.out, f.force); err != nil {
 		return err
 	}
-	defer closeLines()
 	dev, err := f.device.open()
 	if err != nil {
 		return err
@@ -50,15 +48,20 @@ func runFirst(cmd *cobra.Command, f *benchFlags, args []string) error {
 	if err != nil {
 		return err
 	}
-	if err := result.NewWriter(lines).Line(header); err != nil {
-		return err
-	}
 	folder, err := os.MkdirTemp("", "vkattn-first")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(folder)
 	if err := first.Prepare(folder); err != nil {
+		return err
+	}
+	lines, closeLines, err := linesTo(stdout, f.format == "json", f.out, f.force)
+	if err != nil {
+		return err
+	}
+	defer closeLines()
+	if err := result.NewWriter(lines).Line(header); err != nil {
 		return err
 	}
 	child := []string{"bench", "--suite", firstSuite, "--" + firstCache, filepath.Join(folder, "vkattn")}

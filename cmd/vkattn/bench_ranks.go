@@ -294,6 +294,9 @@ func (s *spreadRun) openFiles(ctx context.Context) (err error) {
 			s.close()
 		}
 	}()
+	if s.header, err = headerOf(ctx, s.devices[0]); err != nil {
+		return err
+	}
 	if s.out, _, err = s.f.earlier(s.stderr); err != nil {
 		return err
 	}
@@ -310,9 +313,6 @@ func (s *spreadRun) openFiles(ctx context.Context) (err error) {
 		if s.traceFile, err = s.f.createTrace(); err != nil {
 			return err
 		}
-	}
-	if s.header, err = headerOf(ctx, s.devices[0]); err != nil {
-		return err
 	}
 	if s.out == nil {
 		return nil

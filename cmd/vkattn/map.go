@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -378,18 +377,9 @@ func (f *mapFlags) grid(ctx context.Context, dev *flash.Device, all []*heads.Hea
 
 // write writes the picture, whole or not at all.
 func (f *mapFlags) write(w io.Writer, data []byte, g *picture.Grid) error {
-	mode := os.O_CREATE | os.O_WRONLY | os.O_EXCL
-	if f.force {
-		mode = os.O_CREATE | os.O_WRONLY | os.O_TRUNC
-	}
-	file, err := os.OpenFile(f.out, mode, 0o644)
-	if err != nil {
+	if err := writeWhole(f.out, f.force, data); err != nil {
 		return err
 	}
-	_, err = file.Write(data)
-	if err = errors.Join(err, file.Close()); err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(w, "%s: %s\n%s\n", f.out, count(len(g.Panels), "head"), strings.Join(g.Caption, "\n"))
+	_, err := fmt.Fprintf(w, "%s: %s\n%s\n", f.out, count(len(g.Panels), "head"), strings.Join(g.Caption, "\n"))
 	return err
 }

@@ -4,9 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"path/filepath"
 
 	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/result"
+	"github.com/vkattn/vkattn/internal/diskfile"
 )
 
 // output remembers the first error of writing to the standard output, which whoever prints there need not look at.
@@ -76,4 +79,38 @@ func refuseOut(path string, force bool) error {
 		return fmt.Errorf("%s exists already: replace it with --force, or name another file", path)
 	}
 	return nil
+}
+
+// writeWhole makes a file of data, whole or not at all. Of one that exists, which force replaces, nothing is lost where that fails.
+func writeWhole(path string, force bool, data []byte) error {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_EXCL, 0o644)
+	if errors.Is(err, fs.ErrExist) && force {
+		return replaceWhole(path, data)
+	}
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(data)
+	if err = errors.Join(err, file.Close()); err != nil {
+		err = errors.Join(err, os.Remove(path))
+	}
+	return err
+}
+
+// replaceWhole is writeWhole of a file that exists, which keeps its mode, as a link to it stays one.
+func replaceWhole(path string, data []byte) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	if !info.Mode().IsRegular() { // a device, which holds nothing to lose
+		return os.WriteFile(path, data, 0)
+	}
+	if path, err = filepath.EvalSymlinks(path); err != nil {
+		return err
+	}
+	if err := diskfile.Replace(path, data); err != nil {
+		return err
+	}
+	return os.Chmod(path, info.Mode().Perm())
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -50,4 +51,27 @@ func commandsOnADevice(t *testing.T) [][]string {
 	return [][]string{{"info"}, {"info", "--json"}, {"doctor", "--quiet"}, tiny("--impl", "flash", "--tier", "scalar", "--seq", "16"),
 		tiny("--impl", "flash", "--tier", "scalar", "--seq", "16", "--format", "jsonl"),
 		{"verify", "--impl", "standard", "--tier", "scalar", "--run", "^core/one/f", "--summary"}}
+}
+
+// TestFailedStartsLeaveNoFiles: a call that ends before it has written anything is followed by the corrected one, which no file of its own
+// making refuses.
+func TestFailedStartsLeaveNoFiles(t *testing.T) {
+	dir := t.TempDir()
+	out, trace := filepath.Join(dir, "out.jsonl"), filepath.Join(dir, "trace.json")
+	calls := [][]string{{"bench", "--suite", "first", "--device", "no such device", "--out", out}}
+	if haveDevice(t) {
+		calls = append(calls, []string{"rows", "--run", "no such row", "--out", out},
+			tiny("--trace", trace, "--out", filepath.Join(dir, "none", "x")), tiny("--trace", trace, "--peer", " "),
+			tiny("--trace", trace, "--limit", "1ns"),
+			[]string{"bench", "--from-host", "--heads", "1", "--head-dim", "8", "--seq", "64", "--out", out, "--trace",
+				filepath.Join(dir, "none", "x")})
+	}
+	for _, args := range calls {
+		status, _, stderr := call(args...)
+		require.Equal(t, exitFailure, status, args)
+		require.NotEmpty(t, stderr)
+		entries, err := os.ReadDir(dir)
+		require.NoError(t, err)
+		require.Empty(t, entries, args)
+	}
 }

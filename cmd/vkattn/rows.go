@@ -82,24 +82,24 @@ func runRows(cmd *cobra.Command, f *rowsFlags) (err error) {
 		return err
 	}
 	defer closeDevice(stderr, dev)
-	lines, closeLines, err := linesTo(stdout, f.asJSON, f.out, f.force)
-	if err != nil {
-		return err
-	}
-	defer closeLines()
 	header, err := headerOf(ctx, dev)
 	if err != nil {
 		return err
 	}
-	if err := result.NewWriter(lines).Line(header); err != nil {
-		return err
-	}
-	bar := newBar(stderr, f.quiet)
 	measurer, cases := rows.NewDevice(dev, version(), header.Peaks), rows.Cases(header.CPU, operations)
 	cases = slices.DeleteFunc(cases, func(c rows.Case) bool { return !wanted.MatchString(c.String()) })
 	if len(cases) == 0 {
 		return fmt.Errorf("--run %s: no row has such a name", f.pattern)
 	}
+	lines, closeLines, err := linesTo(stdout, f.asJSON, f.out, f.force)
+	if err != nil {
+		return err
+	}
+	defer closeLines()
+	if err := result.NewWriter(lines).Line(header); err != nil {
+		return err
+	}
+	bar := newBar(stderr, f.quiet)
 	var results []rows.Result
 	failed := 0
 	for i, c := range cases {

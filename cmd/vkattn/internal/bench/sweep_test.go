@@ -164,7 +164,9 @@ func TestSweepAsksThePeerForWhatIsMissing(t *testing.T) {
 	var own []int // that are to be measured
 	var lacks func(j result.Job) bool
 	s := Sweep{Jobs: jobs, Peer: &Peer{}, PeerImpls: []string{"fa2", "cudnn"},
-		Have:     func(c result.Case) bool { return !slices.ContainsFunc(own, func(i int) bool { return jobs[i].Case == c }) },
+		Have: func(c result.Case) bool {
+			return !slices.ContainsFunc(own, func(i int) bool { return jobs[i].Case == c })
+		},
 		HavePeer: func(j result.Job) bool { return !lacks(j) }}
 	asked := func() (out []string) {
 		for _, g := range s.groups() {

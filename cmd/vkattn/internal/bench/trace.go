@@ -92,8 +92,11 @@ func (t *Trace) Rows() int {
 	return n
 }
 
-// Write writes the trace as JSON.
+// Write writes the trace as JSON, and of no runs nothing.
 func (t *Trace) Write(w io.Writer, h result.Header) error {
+	if len(t.events) == 0 {
+		return nil
+	}
 	name := func(kind string, pid, tid int, text string) traceEvent {
 		return traceEvent{Name: kind, Phase: "M", PID: pid, TID: tid, Args: map[string]any{"name": text}}
 	}
@@ -115,8 +118,8 @@ func (t *Trace) Write(w io.Writer, h result.Header) error {
 			"bytes": "as the kernel asks for; a cache may serve part of them"}})
 }
 
-// errNoTimestamps ends a trace on a device whose queue has no timestamps.
-var errNoTimestamps = errors.New("--trace: the device's queue has no timestamps, so its dispatches cannot be timed")
+// ErrNoTimestamps refuses a trace of a device whose queue has no timestamps.
+var ErrNoTimestamps = errors.New("--trace: the device's queue has no timestamps, so its dispatches cannot be timed")
 
 // Profile runs the passes of a measured row once more, after a warm-up, with a timestamp after each dispatch, and adds them to
 // the trace.
@@ -165,7 +168,7 @@ func timeDispatches(ctx context.Context, plan *flash.Plan, record func(*flash.Re
 	}
 	defer r.Close()
 	if !r.HasTimestamps() {
-		return nil, errNoTimestamps
+		return nil, ErrNoTimestamps
 	}
 	if err := record(r); err != nil {
 		return nil, err

@@ -23,25 +23,28 @@ const (
 // OutFile is a file of lines that one process writes at a time, and that is whole whenever that process ends.
 type OutFile struct {
 	file    *os.File
-	regular bool  // not a pipe, a terminal, /dev/null
+	regular bool // not a pipe, a terminal, /dev/null
+	made    bool // it was not there, or what was there is gone
+	closed  bool
 	Earlier *File // what Append found; Cut bytes of it are removed
 }
 
 // CreateFile opens a file for writing, and keeps other processes from doing so until Close. Appending to a result file whose last
 // line was cut off removes that line, and to one without a newline at its end adds one.
 func CreateFile(path string, mode CreateMode) (*OutFile, error) {
-	flags := os.O_RDWR | os.O_CREATE | os.O_APPEND
-	if mode == CreateNew {
-		flags |= os.O_EXCL
-	}
-	f, err := os.OpenFile(path, flags, 0o644)
+	const flags = os.O_RDWR | os.O_CREATE | os.O_APPEND
+	f, err := os.OpenFile(path, flags|os.O_EXCL, 0o644)
+	made := err == nil
 	if errors.Is(err, fs.ErrExist) {
-		return nil, fmt.Errorf("%s exists already: add to it with --append, replace it with --force, or name another file", path)
+		if mode == CreateNew {
+			return nil, fmt.Errorf("%s exists already: add to it with --append, replace it with --force, or name another file", path)
+		}
+		f, err = os.OpenFile(path, flags, 0o644)
 	}
 	if err != nil {
 		return nil, err
 	}
-	out := &OutFile{file: f}
+	out := &OutFile{file: f, made: made}
 	if err := out.begin(path, mode); err != nil {
 		f.Close()
 		return nil, err
@@ -60,10 +63,14 @@ func (o *OutFile) begin(path string, mode CreateMode) error {
 	if got, err := diskfile.TryLock(o.file); err == nil && !got { // a file system without locks goes without
 		return fmt.Errorf("%s is being written by another process: wait until that ends, or name another file", path)
 	}
+	if now, err := os.Stat(path); err != nil || !os.SameFile(info, now) { // whoever had made it closed it, with nothing in it
+		return fmt.Errorf("%s was removed meanwhile by another process: try it again", path)
+	}
 	switch mode {
 	case Append:
 		return o.resume(path)
 	case Force:
+		o.made = true
 		return os.Truncate(path, 0)
 	}
 	return nil
@@ -123,8 +130,23 @@ func (o *OutFile) takeBack(n int64) error {
 	return os.Truncate(o.file.Name(), info.Size()-n)
 }
 
-// Close lets other processes write the file.
-func (o *OutFile) Close() error { return o.file.Close() }
+// Close lets other processes write the file. One that CreateFile has made is removed where nothing was written to it: it would tell
+// nothing, and be in the way of the next call.
+func (o *OutFile) Close() error {
+	if o.closed {
+		return o.file.Close()
+	}
+	o.closed = true
+	left := false
+	if info, err := o.file.Stat(); o.made && o.regular && err == nil && info.Size() == 0 {
+		left = os.Remove(o.file.Name()) != nil // Windows removes no file that is open
+	}
+	err := o.file.Close()
+	if left {
+		_ = os.Remove(o.file.Name())
+	}
+	return err
+}
 
 // AddTo opens a result file to add lines to it. It must be one: a file that is not there, or holds nothing, is a mistake.
 func AddTo(path string) (*OutFile, error) {

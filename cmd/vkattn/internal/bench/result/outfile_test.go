@@ -61,6 +61,34 @@ func TestOneWriterAtATime(t *testing.T) {
 	require.NoError(t, second.Close())
 }
 
+// TestEmptyFilesAreNotLeft: a file that was made and not written to is not in the way of the next call; what others made stays.
+func TestEmptyFilesAreNotLeft(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "out.jsonl")
+	for _, mode := range []CreateMode{CreateNew, Append, Force} {
+		f, err := CreateFile(path, mode)
+		require.NoError(t, err)
+		require.FileExists(t, path)
+		require.NoError(t, f.Close())
+		require.NoFileExists(t, path)
+		require.NoError(t, os.WriteFile(path, nil, 0o600))
+		require.ErrorIs(t, f.Close(), os.ErrClosed)
+		require.FileExists(t, path, "of another process")
+		require.NoError(t, os.Remove(path))
+
+		f, err = CreateFile(path, mode)
+		require.NoError(t, err)
+		require.NoError(t, NewWriter(f).Line(sampleRow()))
+		require.NoError(t, f.Close())
+		require.FileExists(t, path)
+		require.NoError(t, os.Remove(path))
+	}
+	require.NoError(t, os.WriteFile(path, nil, 0o600))
+	f, err := CreateFile(path, Append)
+	require.NoError(t, err)
+	require.NoError(t, f.Close())
+	require.FileExists(t, path, "it was there")
+}
+
 // sampleFile is the text of a file with a header and two rows.
 func sampleFile(t *testing.T) string {
 	t.Helper()
