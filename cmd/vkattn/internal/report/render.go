@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"encoding/csv"
 	"fmt"
 	"io"
@@ -282,13 +283,23 @@ func writeGobench(w io.Writer, r *Results) error {
 	return err
 }
 
+// gobenchLibrary is a library without its version, so that two versions of one have the same names.
+func gobenchLibrary(library string) string {
+	name, _, _ := strings.Cut(library, " ")
+	return cmp.Or(strings.ReplaceAll(name, "/", "-"), "peer")
+}
+
 func gobenchRows(b *strings.Builder, pass string, r *Results) {
 	rows, peer := ordered(r)
 	for i, row := range rows {
 		if row.Fwd.Ms <= 0 || earlierRow(row, peer[i]) { // an earlier run has the same names, and benchstat would take both for one
 			continue
 		}
-		name := "Benchmark" + pass + "/" + row.Path()
+		name := "Benchmark" + pass + "/"
+		if peer[i] { // whose implementations may be called as ours are
+			name += "library=" + gobenchLibrary(row.Library) + "/"
+		}
+		name += row.Path()
 		rounds := row.Fwd.Rounds
 		if len(rounds) == 0 {
 			rounds = []float64{row.Fwd.Ms}
