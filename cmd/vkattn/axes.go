@@ -53,7 +53,7 @@ func usual(gpu result.Grid, cpu *result.Grid) map[string]string {
 	for name, of := range map[string]func(g *result.Grid) []int{"batch": func(g *result.Grid) []int { return g.Batch },
 		"heads": func(g *result.Grid) []int { return g.Heads },
 		"seq":   func(g *result.Grid) []int { return g.Seq }, "head-dim": func(g *result.Grid) []int { return g.HeadDim }} {
-		text := strings.Join(strings.Fields(strings.Trim(fmt.Sprint(of(&gpu)), "[]")), ",")
+		text := commas(of(&gpu))
 		switch {
 		case text != "":
 		case name == "batch":
@@ -62,11 +62,16 @@ func usual(gpu result.Grid, cpu *result.Grid) map[string]string {
 			text = fmt.Sprintf("%d / head-dim", gpu.EmbDim[0])
 		}
 		if cpu != nil {
-			text += "; " + strings.Join(strings.Fields(strings.Trim(fmt.Sprint(of(cpu)), "[]")), ",") + " on a CPU"
+			text += "; " + commas(of(cpu)) + " on a CPU"
 		}
 		out[name] = text
 	}
 	return out
+}
+
+// commas is a list as a flag takes it.
+func commas(list []int) string {
+	return strings.Join(strings.Fields(strings.Trim(fmt.Sprint(list), "[]")), ",")
 }
 
 // list is where the value of a flag is.

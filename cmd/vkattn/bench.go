@@ -45,7 +45,8 @@ very outputs that were timed.
 
 Comma lists sweep. The embedding width is heads × head dimension: two of the three are enough. Without
 --suite and without any size the suite "quick" runs; with a size, the others have the defaults below. With
---suite, the axes given by flags replace the suite's own.
+--suite, the axes given by flags replace the suite's own. --ranks, --mpi and --from-host have defaults of their own,
+` + ringDefaults() + `.
 
 Each row is warmed up, then repeated for at least 100 ms and 10 runs; every run stands between two
 device timestamps with full barriers. Times are medians. Inputs are random and rotate between several
@@ -105,8 +106,8 @@ Suites:
 	fl.IntVar(&f.rounds, "rounds", 0, fmt.Sprintf("measure every row so many `times`, interleaved with the peer; the middle one counts "+
 		"(default: %d for a result file, else 1)", recordedRounds))
 	fl.StringVar(&f.compare, "compare", "", "result `file` to compare with: the peer's, or an earlier run's")
-	fl.DurationVar(&f.limit, "limit", time.Minute, "time limit of a row: fewer runs, or skipped when one run of its passes is predicted "+
-		"to take longer; 0: none (suite reports: 5s)")
+	fl.DurationVar(&f.limit, "limit", time.Minute, "time limit of a row in each round: fewer runs, or skipped when one run of its passes "+
+		"is predicted to take longer; 0: none (suite reports: 5s)")
 	fl.StringVar(&f.trace, "trace", "", "`file` for a profiled run of every row, each dispatch with its device time and bytes "+
 		"(chrome://tracing, ui.perfetto.dev); made at the end, of earlier rows too where --append continues a sweep")
 	fl.BoolVar(&f.list, "list", false, "print the cases as JSON, one a line, and measure nothing (without --device: those of a GPU)")
@@ -125,6 +126,7 @@ func suiteHelp() string {
 	for _, s := range result.Suites() {
 		fmt.Fprintf(&b, "  %-16s %s\n", s.Name, s.About)
 	}
+	fmt.Fprintf(&b, "  %-16s %s\n", ringSuite, ringAbout)
 	fmt.Fprintf(&b, "  %-16s %s\n", firstSuite, firstAbout)
 	return strings.TrimRight(b.String(), "\n")
 }
@@ -419,7 +421,7 @@ func verdict(stderr io.Writer, r *report.Results, f *benchFlags, peerErr error) 
 		problems = append(problems, fmt.Sprintf("%s of %d failed", count(failed, "row"), len(r.Rows)))
 	}
 	if measured == 0 {
-		problems = append(problems, "nothing was measured")
+		problems = append(problems, nothingMeasured)
 	}
 	if peerErr != nil {
 		problems = append(problems, peerErr.Error())
@@ -428,6 +430,13 @@ func verdict(stderr io.Writer, r *report.Results, f *benchFlags, peerErr error) 
 		problems = append(problems, fmt.Sprintf("%s has no row to compare with (--peer-impl %s)", f.compare,
 			strings.Join(f.peerImpls, ",")))
 	}
+	return complain(stderr, problems)
+}
+
+const nothingMeasured = "nothing was measured"
+
+// complain says what is wrong, and fails where anything is.
+func complain(stderr io.Writer, problems []string) error {
 	for _, p := range problems {
 		fmt.Fprintln(stderr, "vkattn: "+p)
 	}

@@ -56,6 +56,16 @@ func (f *rankFlags) add(cmd *cobra.Command) {
 // ringSuite is the name of the suite that needs several devices.
 const ringSuite = "ring"
 
+const ringAbout = "one sequence over all GPUs (--ranks), beside the same on one, forward and backward"
+
+// ringDefaults are the sizes of the suite as flags, which are those of --ranks, --mpi and --from-host too where they are left out.
+func ringDefaults() string {
+	text := func(g result.Grid) string {
+		return fmt.Sprintf("--heads %s --head-dim %s --seq %s", commas(g.Heads), commas(g.HeadDim), commas(g.Seq))
+	}
+	return text(ringGrid(false)) + " --causal --pass both,\nand on a CPU " + text(ringGrid(true))
+}
+
 // ringGrid is what it measures.
 func ringGrid(cpu bool) result.Grid {
 	g := result.Grid{Impls: []string{"flash2"}, Batch: []int{1}, Heads: []int{16}, HeadDim: []int{128},
@@ -247,22 +257,33 @@ func runSpread(cmd *cobra.Command, f *benchFlags, args []string) (err error) {
 			report.RingText(results, screenOf(stdout, f.wide).Width))
 	}
 	runErr = errors.Join(runErr, s.finish(ctx))
-	failed := 0
-	for _, r := range results {
-		if r.Failed() {
-			failed++
-		}
-	}
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case runErr != nil:
 		return runErr
-	case failed > 0:
-		fmt.Fprintf(stderr, "vkattn: %s of %d failed\n", count(failed, "row"), len(results))
-		return errSilent
 	}
-	return nil
+	return complain(stderr, problemsOf(results, s.kept))
+}
+
+// problemsOf says what is wrong with rows of several devices, of which the file had some already.
+func problemsOf(results []result.RingRow, kept int) (problems []string) {
+	failed, measured := 0, kept
+	for _, r := range results {
+		if r.Failed() {
+			failed++
+		}
+		if r.Error == "" {
+			measured++
+		}
+	}
+	if failed > 0 {
+		problems = append(problems, fmt.Sprintf("%s of %d failed", count(failed, "row"), len(results)))
+	}
+	if measured == 0 {
+		problems = append(problems, nothingMeasured)
+	}
+	return problems
 }
 
 // spreadRun is a run over several devices under way.
@@ -279,6 +300,7 @@ type spreadRun struct {
 	header    result.Header
 	out       *result.OutFile // nil: none
 	earlier   []result.RingRow
+	kept      int // rows that it has, and that are wanted again
 	alone     ranks.Alone
 	trace     bench.Trace
 	traceFile *result.OutFile // nil: none
@@ -366,7 +388,7 @@ func (s *spreadRun) had(p flash.Problem, over string, backward bool) bool {
 func (s *spreadRun) run(ctx context.Context, cases []result.Case, backward bool, stdout io.Writer) (results []result.RingRow, err error) {
 	bar := newBar(s.stderr, s.f.quiet || !s.first)
 	defer bar.done()
-	skipped, n := 0, len(cases)*len(s.f.over.over)
+	n := len(cases) * len(s.f.over.over)
 	for i, c := range cases {
 		p, err := c.Problem()
 		if err != nil {
@@ -375,7 +397,7 @@ func (s *spreadRun) run(ctx context.Context, cases []result.Case, backward bool,
 		for j, over := range s.f.over.over {
 			bar.step(i*len(s.f.over.over)+j+1, n, c.String())
 			if s.had(p, over, backward) {
-				skipped++
+				s.kept++
 				continue
 			}
 			r, err := s.row(ctx, p, over, backward, stdout)
@@ -389,8 +411,8 @@ func (s *spreadRun) run(ctx context.Context, cases []result.Case, backward bool,
 		}
 	}
 	bar.done()
-	if skipped > 0 {
-		fmt.Fprintf(s.stderr, "%s of %d in %s already\n", count(skipped, "row"), n, s.f.out)
+	if s.kept > 0 {
+		fmt.Fprintf(s.stderr, "%s of %d in %s already\n", count(s.kept, "row"), n, s.f.out)
 	}
 	return results, nil
 }

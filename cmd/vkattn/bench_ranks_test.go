@@ -50,6 +50,28 @@ func TestBenchRanks(t *testing.T) {
 	}
 }
 
+// TestRanksThatMeasureNothing: a run over several devices fails as one on one device does where no row has figures.
+func TestRanksThatMeasureNothing(t *testing.T) {
+	good := result.RingRow{}
+	memory, failed := good, good
+	memory.Failure = result.Failure{Error: "no room", Reason: result.ReasonMemory}
+	failed.Failure = result.Failure{Error: "lost", Reason: result.ReasonFailed}
+	for _, c := range []struct {
+		rows []result.RingRow
+		kept int
+		want []string
+	}{
+		{[]result.RingRow{good, memory}, 0, nil},
+		{[]result.RingRow{memory, memory}, 0, []string{"nothing was measured"}},
+		{[]result.RingRow{memory}, 1, nil},
+		{nil, 2, nil},
+		{[]result.RingRow{good, failed}, 0, []string{"1 row of 2 failed"}},
+		{[]result.RingRow{failed}, 0, []string{"1 row of 1 failed", "nothing was measured"}},
+	} {
+		require.Equal(t, c.want, problemsOf(c.rows, c.kept), c)
+	}
+}
+
 // TestBenchOver: what is asked for is in the row, with a trace of every rank; a file of links is chosen from.
 func TestBenchOver(t *testing.T) {
 	vktest.Long(t, "two files that are compared in TestCompare")

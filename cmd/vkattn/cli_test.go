@@ -264,7 +264,8 @@ func TestHelp(t *testing.T) {
 		}
 	}
 	_, help, _ := call("bench", "--help")
-	for _, s := range []string{"quick", "papers", "reports", "--peer", "--emb-dim", "--append"} {
+	for _, s := range []string{"quick", "papers", "reports", "\n  ring  ", "\n  first  ", "--peer", "--emb-dim", "--append",
+		"--heads 16 --head-dim 128 --seq 32768,65536,131072 --causal", "time limit of a row in each round"} {
 		require.Contains(t, help, s)
 	}
 	for _, args := range []string{"--version", "version"} {
