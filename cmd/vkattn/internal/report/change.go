@@ -17,7 +17,7 @@ import (
 type Change struct {
 	Case     result.Case
 	Library  string
-	Pass     string // "fwd" or "bwd"
+	Pass     string // "fwd", "bwd" or "jvp"
 	Old, New float64
 	Ratio    float64 // New / Old: above 1, it became slower
 	// Evidence says how Significant was decided: "p=0.002 n=6+6" (Mann-Whitney U test on the rounds' medians), "percentiles
@@ -53,7 +53,7 @@ type changeKey struct {
 func (k changeKey) name() string { return (&Change{Case: k.c, Library: k.library}).name() }
 
 func measured(rows []result.Row) bool {
-	return slices.ContainsFunc(rows, func(r result.Row) bool { return r.Fwd.Ms > 0 || r.Bwd.Ms > 0 })
+	return slices.ContainsFunc(rows, func(r result.Row) bool { return r.Fwd.Ms > 0 || r.Bwd.Ms > 0 || r.JVP.Ms > 0 })
 }
 
 // Diff compares the rows of two files, ours and peers' alike: the same library (its version aside), implementation and case.
@@ -93,7 +93,7 @@ func diff(older, newer *result.File, relative bool) (*Changes, error) {
 			}
 			continue
 		}
-		for _, pass := range []string{"fwd", "bwd"} {
+		for _, pass := range []string{"fwd", "bwd", "jvp"} {
 			a, b := samples(before[k], pass, relative), samples(after[k], pass, relative)
 			if len(a.medians) == 0 {
 				continue
@@ -149,10 +149,7 @@ type timed struct {
 func samples(rows []result.Row, pass string, relative bool) timed {
 	var s timed
 	for _, r := range rows {
-		p := r.Fwd
-		if pass == "bwd" {
-			p = r.Bwd
-		}
+		p := map[string]result.Pass{"fwd": r.Fwd, "bwd": r.Bwd, "jvp": r.JVP}[pass]
 		if p.Ms <= 0 || r.Error != "" {
 			continue
 		}
@@ -309,10 +306,7 @@ func (c *Change) name() string {
 	if c.Library != "vkattn" {
 		name = c.Library + " " + name
 	}
-	if c.Pass == "bwd" {
-		name += " backward"
-	}
-	return name
+	return name + map[string]string{"bwd": " backward", "jvp": " forward mode"}[c.Pass]
 }
 
 // WriteChanges prints a line for each row and the geometric mean. A table is at most width columns wide, 0 for any.

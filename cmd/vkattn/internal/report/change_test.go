@@ -112,6 +112,22 @@ func TestDiffRelative(t *testing.T) {
 	require.InDelta(t, 1, c.Rows[0].Ratio, 1e-12)
 }
 
+// TestDiffOfForwardMode: its times are compared as those of other passes, and why it failed is told.
+func TestDiffOfForwardMode(t *testing.T) {
+	at := func(ms float64) *result.File {
+		r := row("vkattn 1", "flash2", 512, true, 1)
+		r.JVP.Ms = ms
+		return withPeaks(t, result.Peaks{}, r)
+	}
+	c, err := Diff(at(1), at(50))
+	require.NoError(t, err)
+	require.Len(t, c.Rows, 2)
+	slower := c.Slower(1.05)
+	require.Len(t, slower, 1)
+	require.Equal(t, "jvp", slower[0].Pass)
+	require.Contains(t, notes([]result.Row{{JVPFailure: result.Failure{Error: "why not"}}})[0], "why not")
+}
+
 // TestDiffRelativeOfAnotherTier: a kernel of a slower tier is slower, whatever peaks say: it is judged by its times, as is one that two
 // runs of a file measured on two tiers. What no peak is known of cannot be judged, and is named apart from peers.
 func TestDiffRelativeOfAnotherTier(t *testing.T) {

@@ -217,7 +217,7 @@ func notes(rows []result.Row) []string {
 		if text == "" {
 			text = row.Note
 		}
-		for _, text := range []string{text, row.BwdFailure.Error} {
+		for _, text := range []string{text, row.BwdFailure.Error, row.JVPFailure.Error} {
 			if text == "" {
 				continue
 			}
