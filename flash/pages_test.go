@@ -304,6 +304,54 @@ func testFP8Numbers(t *testing.T, dtype DType) {
 	}
 }
 
+// TestKeyScaleOfZero: keys that are all 0 may have the scale 0. Every score is 0 then, and rows are means of the values that they see.
+func TestKeyScaleOfZero(t *testing.T) {
+	d := decodeDevice(t)
+	const keys, dim = 40, 8
+	for _, x := range []struct {
+		tier    Tier
+		decode  int
+		queries int
+	}{{TierScalar, 0, 13}, {TierScalar, 1, 1}, {TierMatrix, 0, 13}, {TierMatrix, 1, 1}} {
+		p := Problem{Batch: 1, Heads: 1, QueryLen: x.queries, KeyLen: keys, HeadDim: dim, DType: F16, KeyType: F8E4M3, ValueType: F8E4M3,
+			Causal: CausalBottomRight}
+		t.Run(fmt.Sprint(x), func(t *testing.T) {
+			plan, err := d.Plan(p, WithTier(x.tier), WithTuning(map[string]int{"decode": x.decode}))
+			if errors.Is(err, ErrUnsupported) {
+				t.Skip(err)
+			}
+			require.NoError(t, err)
+			p := plan.Problem()
+			tensor := func(dtype DType, shape [4]int, values []float32) *Tensor {
+				x := mustTensor(t, d, dtype, shape)
+				require.NoError(t, x.Upload(bg, values))
+				return x
+			}
+			values := make([]float32, keys*dim)
+			for i := range values {
+				values[i] = float32(i % 5)
+			}
+			f := Forward{Q: tensor(F16, p.QShape(), slices.Repeat([]float32{0.5}, x.queries*dim)), K: tensor(F8E4M3, p.KShape(), values),
+				V: tensor(F8E4M3, p.VShape(), values), O: mustTensor(t, d, F16, p.OShape()), LSE: mustTensor(t, d, F32, p.LSEShape()),
+				KeyScales: tensor(F32, [4]int{1, 1, 1, 1}, []float32{0}), ValueScales: tensor(F32, [4]int{1, 1, 1, 1}, []float32{1})}
+			require.NoError(t, plan.Forward(bg, f))
+			o, lse := download(t, f.O), download(t, f.LSE)
+			for i := range x.queries {
+				seen := keys - x.queries + i + 1
+				require.InDelta(t, math.Log(float64(seen)), lse[i], 1e-3)
+				for c := range dim {
+					want := 0.0
+					for j := range seen {
+						want += float64(values[j*dim+c]) / float64(seen)
+					}
+					require.InDelta(t, want, o[i*dim+c], 4e-3, "query %d, column %d", i, c)
+				}
+			}
+			require.NoError(t, plan.Close())
+		})
+	}
+}
+
 // TestE5M2Infinities: what no upload makes, infinities and NaNs of e5m2, comes through as such from values that others wrote.
 func TestE5M2Infinities(t *testing.T) {
 	d := decodeDevice(t)

@@ -201,10 +201,10 @@ void take_place() {
 }
 
 #ifdef CACHE
-// Scales of keys and values of type fp8.
+// Scales of keys and values of type fp8. Those of keys that are all 0 may be 0, by which a masked score of -infinity would be NaN.
 void take_scales(uint kv_head) {
   const float by = score_scale * key_scale(b, kv_head);
-  if (!SCORED) scale = abs(by);
+  if (!SCORED) scale = max(abs(by), uintBitsToFloat(0x00800000u));
   natural_scale = abs(by) * LN2; flip = by < 0.0 ? 0x80008000u : 0u;
   value_factor = value_scale(b, kv_head);
 }
