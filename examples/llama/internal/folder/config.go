@@ -50,7 +50,7 @@ func readConfig(path string) (c config, err error) {
 	case c.UseWindow != nil && *c.UseWindow:
 		return c, fmt.Errorf("config.json: use_sliding_window: %w: windows of some layers", ErrUnsupported)
 	}
-	if c.UseWindow != nil { // false: a number that has no meaning stands there
+	if c.UseWindow != nil || c.ModelType != "mistral" { // others have windows where they say so alone: the number has no meaning
 		c.Window = nil
 	}
 	if c.Parameters != nil {

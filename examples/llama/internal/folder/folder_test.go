@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -56,4 +58,22 @@ func FuzzHeader(f *testing.F) {
 			require.NoError(t, err)
 		}
 	})
+}
+
+// TestWindows: a number of sliding_window counts where it is said that there are windows, or in models that always have them.
+func TestWindows(t *testing.T) {
+	for text, want := range map[string]any{
+		`{"model_type":"mistral","sliding_window":4096}`:                          int64(4096),
+		`{"model_type":"qwen2","sliding_window":4096}`:                            nil,
+		`{"model_type":"qwen2","sliding_window":4096,"use_sliding_window":false}`: nil,
+		`{"model_type":"llama","sliding_window":4096,"num_attention_heads":4}`:    nil,
+		`{"model_type":"mistral","sliding_window":null,"num_hidden_layers":2}`:    nil,
+		`{"model_type":"mistral","sliding_window":64,"use_sliding_window":false}`: nil,
+	} {
+		path := filepath.Join(t.TempDir(), "config.json")
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o644))
+		c, err := readConfig(path)
+		require.NoError(t, err)
+		require.Equal(t, want, c.metadata()[archs[c.ModelType]+".attention.sliding_window"], text)
+	}
 }
