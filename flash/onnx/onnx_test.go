@@ -407,6 +407,10 @@ func TestRefused(t *testing.T) {
 		_, err = TensorScatter{Axis: axis}.Run(bg, m.dev, scatter)
 		require.ErrorIs(t, err, flash.ErrArgument)
 	}
+	for _, in := range []*flash.Tensor{x(1, 2, 256, 257), m.integers([4]int{1, 1, 4, 8})} {
+		_, err = TensorScatter{Axis: 1}.Run(bg, m.dev, TensorScatterInputs{PastCache: in, Update: in})
+		require.ErrorIs(t, err, ErrUnsupported)
+	}
 	_, err = TensorScatter{}.Run(bg, m.dev, TensorScatterInputs{PastCache: scatter.PastCache})
 	require.ErrorIs(t, err, flash.ErrArgument)
 	scatter.WriteIndices = m.integers([4]int{1, 1, 1, 3})

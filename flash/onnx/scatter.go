@@ -3,7 +3,6 @@ package onnx
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/flash/rows"
@@ -60,6 +59,15 @@ func (s TensorScatter) Run(ctx context.Context, dev *flash.Device, in TensorScat
 	if err := integers("write_indices", in.WriteIndices, [4]int{1, 1, 1, want[0]}); err != nil {
 		return nil, err
 	}
+	switch t := in.PastCache.DType(); t {
+	case flash.F32, flash.F16, flash.BF16:
+	default:
+		return nil, unsupported("TensorScatter of type %v", t)
+	}
+	const mostColumns = 65535 // of rows that package rows writes
+	if columns := shapeOf(in.PastCache.Shape(), axis)[3]; columns > mostColumns {
+		return nil, unsupported("TensorScatter of rows of %d elements, more than %d", columns, mostColumns)
+	}
 	made, err := w.tensor(in.PastCache.DType(), in.PastCache.Shape())
 	if err != nil {
 		return nil, err
@@ -114,17 +122,20 @@ func (w *workspace) dense(t *flash.Tensor, axis int) (*flash.Tensor, error) {
 // rowsThird is a view of a tensor without gaps as [batch, heads, rows, columns]: the axes before that of rows are its heads, and those
 // behind it its columns.
 func rowsThird(t *flash.Tensor, axis int) (*flash.Tensor, error) {
-	s := t.Shape()
-	var shape [4]int
+	if axis == 2 {
+		return t, nil
+	}
+	shape := shapeOf(t.Shape(), axis)
+	return t.View(t.Offset(), t.DType(), shape, [4]int{shape[1] * shape[2] * shape[3], shape[2] * shape[3], shape[3], 1})
+}
+
+// shapeOf is a shape as [batch, heads, rows, columns], by the axis of rows.
+func shapeOf(s [4]int, axis int) [4]int {
 	switch axis {
 	case 1:
-		shape = [4]int{s[0], 1, s[1], s[2] * s[3]}
-	case 2:
-		return t, nil
+		return [4]int{s[0], 1, s[1], s[2] * s[3]}
 	case 3:
-		shape = [4]int{s[0], s[1] * s[2], s[3], 1}
-	default:
-		return nil, fmt.Errorf("onnx: no axis %d", axis)
+		return [4]int{s[0], s[1] * s[2], s[3], 1}
 	}
-	return t.View(t.Offset(), t.DType(), shape, [4]int{shape[1] * shape[2] * shape[3], shape[2] * shape[3], shape[3], 1})
+	return s
 }
