@@ -59,6 +59,14 @@ func TestBlockRanks(t *testing.T) {
 	}
 }
 
+// TestBlocksOverHeads: over heads the mask is not cut, so that there may be fewer blocks than chunks.
+func TestBlocksOverHeads(t *testing.T) {
+	const ranks = 4
+	s := newSample(t, rand.New(rand.NewPCG(5, ranks)), flash.Problem{Batch: 1, Heads: 4, QueryLen: 1024, HeadDim: 8, DType: flash.F32,
+		Causal: flash.CausalBottomRight, Blocks: flash.Blocks{Queries: 256, Keys: 256}})
+	s.requireRight(t, sharedDevices(t, ranks), Shard{Over: Heads}, ranks)
+}
+
 // TestBlockMaskChanges: a plan's passes may have another mask each.
 func TestBlockMaskChanges(t *testing.T) {
 	devices := sharedDevices(t, 2)

@@ -35,7 +35,11 @@ type schedule struct {
 func newSchedule(p flash.Problem, shard Shard, ranks int) *schedule {
 	s := &schedule{problem: p, ranks: ranks, order: shard.order(&p)}
 	queries, keys := tokens(&p)
-	s.queries, s.keys = newLayout(queries, ranks, s.order, p.Blocks.Queries), newLayout(keys, ranks, s.order, p.Blocks.Keys)
+	blocks := p.Blocks
+	if shard.Over == Heads { // a rank computes all tokens: no end of a chunk cuts the mask
+		blocks = flash.Blocks{}
+	}
+	s.queries, s.keys = newLayout(queries, ranks, s.order, blocks.Queries), newLayout(keys, ranks, s.order, blocks.Keys)
 	s.entryQueries, s.entryKeys = s.queries, s.keys
 	s.positional = positional(&p)
 	if p.Packed != (flash.Packed{}) {

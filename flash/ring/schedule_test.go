@@ -109,6 +109,36 @@ func TestScheduleCovers(t *testing.T) {
 	}
 }
 
+// TestEveryRankHasTokens draws short problems with block masks: where ranks take one, each of them has queries and keys.
+func TestEveryRankHasTokens(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 7))
+	taken := map[Over]int{}
+	for range 4000 {
+		p := flash.Problem{Batch: 1, Heads: 60, QueryLen: 1 + r.IntN(60), KeyLen: 1 + r.IntN(60), HeadDim: 8,
+			Blocks: flash.Blocks{Queries: 1 + r.IntN(16), Keys: 1 + r.IntN(16)}}
+		ranks := 1 + r.IntN(6)
+		shard := Shard{Order: Order(r.IntN(3)), Over: []Over{Keys, Heads, Both}[r.IntN(3)]}
+		if shard.Over == Both {
+			shard.PerHost, ranks = ranks, ranks*(1+r.IntN(4))
+		}
+		m, err := NewModel(p, shard, ranks)
+		if err != nil {
+			continue
+		}
+		taken[m.Over()]++
+		all := []*schedule{m.sched}
+		if m.hosts != nil {
+			all = append(m.hosts.within, m.hosts.ring.sched)
+		}
+		for _, s := range all {
+			require.Positive(t, min(s.queries.least(), s.keys.least()), "%v, %+v, %d ranks", p, shard, ranks)
+		}
+	}
+	for _, over := range []Over{Keys, Heads, Both} {
+		require.Greater(t, taken[over], 100)
+	}
+}
+
 // TestZigzagBalance: with a causal mask every rank has as much to do at every step, in one launch each.
 func TestZigzagBalance(t *testing.T) {
 	p, err := flash.Problem{Batch: 1, Heads: 1, QueryLen: 1 << 14, HeadDim: 64, Causal: flash.CausalBottomRight}.Normalize()

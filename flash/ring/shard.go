@@ -156,17 +156,14 @@ func (s Shard) check(p *flash.Problem, ranks int) error {
 	if p.Packed != (flash.Packed{}) {
 		names = [2]string{"Packed.Queries", "Packed.Keys"}
 	}
-	for _, n := range []struct {
-		name  string
-		value int
-	}{{names[0], queries}, {names[1], keys}} {
+	both := []struct {
+		name         string
+		value, block int
+	}{{names[0], queries, p.Blocks.Queries}, {names[1], keys, p.Blocks.Keys}}
+	for _, n := range both {
 		if n.value < parts {
 			return badArgument("Problem."+n.name, n.value, "must be at least %d, a token for each of the chunks of %d ranks in %v order",
 				parts, ranks, s.order(p))
-		}
-		if l := newLayout(n.value, ranks, s.order(p), 1); perHost > l.least() {
-			return badArgument("Problem."+n.name, n.value, "must be such that each of %d hosts has %d tokens, one for each of its ranks",
-				ranks, perHost)
 		}
 	}
 	if s.Over != Heads && p.Packed == (flash.Packed{}) && p.Dropout != 0 && p.KeyLen < granule*parts && parts > 1 {
@@ -182,6 +179,12 @@ func (s Shard) check(p *flash.Problem, ranks int) error {
 	if byBits(p) && p.KeyLen < granule*parts && p.Packed == (flash.Packed{}) {
 		return badArgument("Problem.Mask", p.Mask.DType, "must be Bool, or KeyLen at least %d: chunks of keys begin where bytes of bits "+
 			"do then", granule*parts)
+	}
+	for _, n := range both {
+		if l := newLayout(n.value, ranks, s.order(p), n.block); perHost > l.least() {
+			return badArgument("Problem."+n.name, n.value, "must be such that each of %d hosts has %d tokens, one for each of its ranks",
+				ranks, perHost)
+		}
 	}
 	return nil
 }
