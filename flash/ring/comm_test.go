@@ -31,6 +31,30 @@ func soon(t *testing.T) context.Context {
 	return ctx
 }
 
+// TestLocalOtherCalls: a rank that gathers names the one that shares something else in the same round.
+func TestLocalOtherCalls(t *testing.T) {
+	for name, other := range map[string]func(c Comm) error{
+		"Barrier": func(c Comm) error { return c.Barrier(t.Context()) },
+		"Share": func(c Comm) error {
+			_, err := c.(Sharer).Share(t.Context(), shared{})
+			return err
+		},
+	} {
+		comms, err := Local(2)
+		require.NoError(t, err)
+		errs := each(comms, func(rank int, c Comm) error {
+			if rank == 1 {
+				return other(c)
+			}
+			_, err := c.AllGather(t.Context(), []byte("some"))
+			return err
+		})
+		var which *RankError
+		require.ErrorAs(t, errs[0], &which, name)
+		require.Equal(t, 1, which.Rank, name)
+	}
+}
+
 func TestLocalMessages(t *testing.T) {
 	comms, err := Local(3)
 	require.NoError(t, err)

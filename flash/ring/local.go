@@ -174,11 +174,7 @@ func (c *local) AllGather(ctx context.Context, mine []byte) ([][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := make([][]byte, len(all))
-	for i, x := range all {
-		out[i] = x.([]byte)
-	}
-	return out, nil
+	return valuesOf[[]byte](&Ring{comm: c}, all)
 }
 
 func (c *local) Barrier(ctx context.Context) error {

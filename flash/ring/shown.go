@@ -24,7 +24,7 @@ type shared struct {
 
 // memoryShown is memoryOf of what show is given: other processes can map it where ranks are some.
 func (p *Plan) memoryShown(name string, bytes int) (*hostmem.Memory, error) {
-	if _, together := p.ring.comm.(Sharer); together || !mapsMemory {
+	if sharer(p.ring.comm) != nil || !mapsMemory {
 		return p.memoryOf(name, bytes)
 	}
 	return p.memoryBy(hostmem.NewShared, name, bytes)
@@ -40,7 +40,7 @@ func (w *pass) show(name string, mine [slots]*hostmem.Memory) ([]shared, error) 
 		return all, nil
 	}
 	showTo := w.showProcesses
-	if s, together := w.ring.comm.(Sharer); together {
+	if s := sharer(w.ring.comm); s != nil {
 		showTo = func(mine [slots]*hostmem.Memory) ([]shared, error) { return w.showGoroutines(s, mine) }
 	}
 	all, err := showTo(mine)
@@ -53,7 +53,7 @@ func (w *pass) show(name string, mine [slots]*hostmem.Memory) ([]shared, error) 
 
 // showGoroutines shows memory to ranks of this process.
 func (w *pass) showGoroutines(s Sharer, mine [slots]*hostmem.Memory) ([]shared, error) {
-	own := shared{memory: mine, direct: true}
+	own := shared{memory: mine, direct: !records(w.ring.comm)}
 	for _, m := range mine {
 		own.direct = own.direct && (m == nil || w.mover.Imports(m))
 	}
@@ -61,9 +61,9 @@ func (w *pass) showGoroutines(s Sharer, mine [slots]*hostmem.Memory) ([]shared, 
 	if err != nil {
 		return nil, err
 	}
-	all := make([]shared, len(values))
-	for i, v := range values {
-		all[i] = v.(shared)
+	all, err := valuesOf[shared](w.ring, values)
+	if err != nil {
+		return nil, err
 	}
 	for _, x := range all {
 		if !x.direct {
@@ -202,6 +202,36 @@ func allHave(ctx context.Context, c Comm, mine bool) (bool, error) {
 		mine = mine && len(x) == 1 && x[0] == 1
 	}
 	return mine, err
+}
+
+// sharer is what ranks of one process share values by; nil where they are in several. One that writes down what is sent takes part like
+// those who do not, with nothing to show.
+func sharer(c Comm) Sharer {
+	switch c := c.(type) {
+	case Sharer:
+		return c
+	case *Recorder:
+		return sharer(c.Comm)
+	case *subset:
+		if of := sharer(c.of); of != nil {
+			return &sharingSubset{&subset{of: of, ranks: c.ranks, mine: c.mine, tags: c.tags}}
+		}
+	}
+	return nil
+}
+
+// valuesOf are the values that ranks share in a call of all of them. One whose value is of another type is in another call.
+func valuesOf[T any](r *Ring, values []any) ([]T, error) {
+	all := make([]T, len(values))
+	for rank, v := range values {
+		of, same := v.(T)
+		if !same {
+			return nil, &RankError{Rank: r.name(rank),
+				Err: errors.New("it is in another call, or has a Comm that is no Sharer where others have one")}
+		}
+		all[rank] = of
+	}
+	return all, nil
 }
 
 // records says whether a communicator writes down what is sent: then it is sent.

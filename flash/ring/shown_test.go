@@ -144,19 +144,23 @@ func TestProcessesShow(t *testing.T) {
 	}
 }
 
-// TestRecorderSends: where one rank writes down what is sent, all send.
+// TestRecorderSends: where one rank writes down what is sent, all send, goroutines of one process or not.
 func TestRecorderSends(t *testing.T) {
+	goroutine := func(c Comm) Comm { return c }
+	process := func(c Comm) Comm { return messages{c} }
 	for _, x := range []struct {
 		ranks int
 		shard Shard
-	}{{2, Shard{}}, {4, Shard{Over: Both, PerHost: 2}}} {
+		wrap  func(Comm) Comm
+	}{{2, Shard{}, goroutine}, {4, Shard{Over: Both, PerHost: 2}, goroutine}, {2, Shard{}, process},
+		{4, Shard{Over: Both, PerHost: 2}, process}} {
 		comms, err := Local(x.ranks)
 		require.NoError(t, err)
+		for i, c := range comms {
+			comms[i] = x.wrap(c)
+		}
 		r := Record(comms[0])
 		comms[0] = r
-		for i, c := range comms[1:] {
-			comms[1+i] = messages{c}
-		}
 		s := newSample(t, rand.New(rand.NewPCG(6, uint64(x.ranks))), everything)
 		got, err := s.run(soon(t), sharedDevices(t, x.ranks), comms, x.shard, 1, nil)
 		require.NoError(t, err)
@@ -167,4 +171,16 @@ func TestRecorderSends(t *testing.T) {
 		}
 		require.Positive(t, bytes)
 	}
+}
+
+// TestNoSharerAmongSharers: a rank whose Comm hides that it is one of this process is named by those who share memory.
+func TestNoSharerAmongSharers(t *testing.T) {
+	comms, err := Local(2)
+	require.NoError(t, err)
+	comms[1] = messages{comms[1]}
+	s := newSample(t, rand.New(rand.NewPCG(6, 2)), everything)
+	_, err = s.run(soon(t), sharedDevices(t, 2), comms, Shard{}, 1, nil)
+	var which *RankError
+	require.ErrorAs(t, err, &which)
+	require.ErrorContains(t, err, "no Sharer")
 }
