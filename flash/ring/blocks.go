@@ -45,6 +45,9 @@ func lcm(a, b int) int {
 // checkBlocks says what of a problem's block mask cannot be cut into so many chunks of queries and of keys.
 func checkBlocks(p *flash.Problem, queryParts, keyParts int) error {
 	b := p.Blocks
+	if err := blocksBesidePacked(p); err != nil {
+		return err
+	}
 	switch {
 	case b == flash.Blocks{}:
 		return nil
@@ -57,6 +60,16 @@ func checkBlocks(p *flash.Problem, queryParts, keyParts int) error {
 	case keyParts > 1 && (p.Dropout != 0 || byBits(p)) && blocksBetween(p.KeyLen, keyParts, b.Keys)%granule != 0:
 		return badArgument("Problem.Blocks.Keys", b.Keys, "must begin together with multiples of %d, as draws of Dropout and bytes of a "+
 			"Mask of bits do, once in each of %d chunks: KeyLen must be at least %d", granule, keyParts, keyParts*lcm(granule, b.Keys))
+	}
+	return nil
+}
+
+// blocksBesidePacked refuses a block mask of packed sequences that are cut: it is by places in a sequence, and chunks begin
+// inside blocks of it.
+func blocksBesidePacked(p *flash.Problem) error {
+	if p.Blocks != (flash.Blocks{}) && p.Packed != (flash.Packed{}) {
+		return badArgument("Problem.Blocks", p.Blocks, "must be zero beside Packed where keys are cut, for chunks begin inside "+
+			"blocks; Shard.Over = Heads takes both")
 	}
 	return nil
 }

@@ -229,6 +229,20 @@ func TestPackedLikeOneDevice(t *testing.T) {
 	}
 }
 
+// TestPackedBlocksOverHeads: over heads, where no sequence is cut, packed sequences have block masks.
+func TestPackedBlocksOverHeads(t *testing.T) {
+	p, err := flash.Problem{Batch: 3, Heads: 2, QueryLen: 60, HeadDim: 8, DType: flash.F32, Causal: flash.CausalBottomRight,
+		Packed: flash.Packed{Queries: 110, Keys: 110}, Blocks: flash.Blocks{Queries: 16, Keys: 16, PerHead: true}}.Normalize()
+	require.NoError(t, err)
+	s := newInputs(rand.New(rand.NewPCG(3, 9)), p)
+	starts := []sequencesOf{{queryStarts: []int32{0, 50, 51, 110}, keyStarts: []int32{0, 50, 51, 110}}}
+	one := passesOn(t, sharedDevices(t, 1), s, Shard{}, starts, false)[0]
+	ranks := passesOn(t, sharedDevices(t, 2), s, Shard{Over: Heads}, starts, false)[0]
+	near(t, ranks.o.Data, one.o.Data, "o")
+	near(t, ranks.dq.Data, one.dq.Data, "dq")
+	near(t, ranks.dk.Data, one.dk.Data, "dk")
+}
+
 // near compares what ranks give with what one device gives, which may have been added to what there was.
 func near(t *testing.T, got, want []float64, what string, a ...any) {
 	t.Helper()

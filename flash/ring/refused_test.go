@@ -36,6 +36,9 @@ func TestRefused(t *testing.T) {
 		"MaskBlocks": func(p *flash.Problem) {
 			p.MaskFunction, p.MaskBlocks = score.Dilated(3, -1), flash.Blocks{Queries: 16, Keys: 16}
 		},
+		"Blocks": func(p *flash.Problem) {
+			p.Packed, p.Blocks = flash.Packed{Queries: 100, Keys: 100}, flash.Blocks{Queries: 16, Keys: 16}
+		},
 		"Within": func(p *flash.Problem) { p.Within = flash.Within{Queries: 128, Keys: 128} },
 	} {
 		require.True(t, listed[field], "docs/scale.md must list %s", field)

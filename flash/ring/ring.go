@@ -77,7 +77,8 @@ type Plan struct {
 // one's end has little to do, where sequences packed one behind the other are cut evenly.
 //
 // A problem has no Pages, Lists or MaskBlocks, and with Packed its keys are packed too. Where keys are moved ([Keys]) chunks begin where
-// blocks of Blocks do, so that each has one or more, and where there is a Mask of bits, but beside Packed, each has 64 keys or more.
+// blocks of Blocks do, so that each has one or more, and there are no Blocks beside Packed; where there is a Mask of bits, but beside
+// Packed, each chunk has 64 keys or more.
 func (r *Ring) Plan(ctx context.Context, problem flash.Problem, shard Shard) (_ *Plan, err error) {
 	problem, bad := problem.Normalize()
 	if bad == nil {

@@ -74,6 +74,9 @@ func NewStream(dev *flash.Device, problem flash.Problem, block int) (_ *Stream, 
 	if err := supported(&problem); err != nil {
 		return nil, err
 	}
+	if err := blocksBesidePacked(&problem); err != nil {
+		return nil, err
+	}
 	if block < 0 {
 		return nil, badArgument("block", block, "must be a number of tokens, or 0")
 	}
