@@ -17,8 +17,8 @@ type blockBits struct {
 	shape [3]int // masks, rows and columns of blocks
 	bits  []bool
 
-	mu     sync.Mutex
-	counts map[blockPart]int
+	mu             sync.Mutex
+	counts, before map[blockPart]int // of the latest schedule, and of the one before it
 }
 
 // blockPart is a launch's part of a mask: some entries of a batch, query heads, queries and keys of the whole. Without masks of entries, or
@@ -102,21 +102,34 @@ func (m *blockBits) each(p *flash.Problem, of blockPart, f func(i int)) {
 	}
 }
 
-// count is how many blocks of a part are attended to, and how many it has. It is remembered.
+// next begins another schedule: with lengths each may have parts of its own, and counts would never end.
+func (m *blockBits) next() {
+	if m == nil {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.counts, m.before = map[blockPart]int{}, m.counts
+}
+
+// count is how many blocks of a part are attended to, and how many it has. It is remembered until the next schedule but one.
 func (m *blockBits) count(p *flash.Problem, of blockPart) (set, all int) {
 	m.each(p, blockPart{of.entries, of.heads, Span{of.queries.Begin, of.queries.Begin + 1}, of.keys}, func(int) { all++ })
 	all *= (of.queries.End+p.Blocks.Queries-1)/p.Blocks.Queries - of.queries.Begin/p.Blocks.Queries
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	set, known := m.counts[of]
-	if !known {
+	if known {
+		return set, all
+	}
+	if set, known = m.before[of]; !known {
 		m.each(p, of, func(i int) {
 			if m.bits[i] {
 				set++
 			}
 		})
-		m.counts[of] = set
 	}
+	m.counts[of] = set
 	return set, all
 }
 
@@ -152,8 +165,17 @@ type seenBlocks struct {
 	given *flash.BlockMask
 	bits  *blockBits
 	sum   []byte // that ranks compare
-	masks map[blockPart]*flash.BlockMask
+	masks map[blockPart]*launchMask
 }
+
+// launchMask is the block mask of launches with a part, and in which pass it was last used.
+type launchMask struct {
+	mask *flash.BlockMask
+	used int
+}
+
+func (m *launchMask) lastUsed() int { return m.used }
+func (m *launchMask) close() error  { return m.mask.Close() }
 
 // takeBlocks reads the block mask of a pass, unless it is the one of the pass before.
 func (w *pass) takeBlocks(call string) error {
@@ -183,7 +205,7 @@ func (w *pass) takeBlocks(call string) error {
 		}
 	}
 	sum := sha256.Sum256(packed)
-	*have = seenBlocks{m, newBlockBits(shape, bits), sum[:], map[blockPart]*flash.BlockMask{}}
+	*have = seenBlocks{m, newBlockBits(shape, bits), sum[:], map[blockPart]*launchMask{}}
 	return nil
 }
 
@@ -194,7 +216,7 @@ func newBlockBits(shape [3]int, bits []bool) *blockBits {
 // close frees what was made for launches.
 func (b *seenBlocks) close() (err error) {
 	for _, m := range b.masks {
-		err = errors.Join(err, m.Close())
+		err = errors.Join(err, m.close())
 	}
 	*b = seenBlocks{}
 	return err
@@ -207,13 +229,14 @@ func (w *pass) blocksOf(l *launch) *flash.BlockMask {
 	}
 	have := &w.seen.blocks
 	if m := have.masks[l.blocks]; m != nil {
-		return m
+		m.used = w.passes
+		return m.mask
 	}
 	var bits []bool
 	have.bits.each(&w.problem, l.blocks, func(i int) { bits = append(bits, have.bits.bits[i]) })
 	m, err := w.ring.dev.NewBlockMask(w.ctx, l.problem, bits)
 	if err == nil {
-		have.masks[l.blocks] = m
+		have.masks[l.blocks] = &launchMask{m, w.passes}
 	}
 	w.err = err
 	return m

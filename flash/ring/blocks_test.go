@@ -102,6 +102,52 @@ func TestBlockMaskChanges(t *testing.T) {
 	}
 }
 
+// TestBlockMasksOfLengths: a plan keeps no more for a block mask however many lengths its passes have.
+func TestBlockMasksOfLengths(t *testing.T) {
+	const passes = 40
+	p, err := flash.Problem{Batch: 4, Heads: 1, QueryLen: 16, KeyLen: 256, HeadDim: 8, DType: flash.F32, KeyLengths: true,
+		Blocks: flash.Blocks{Queries: 4, Keys: 4}}.Normalize()
+	require.NoError(t, err)
+	_, ranks := rings(t, 2)
+	ctx := soon(t)
+	var all, most [2]int // masks that a rank made, and what it kept
+	require.NoError(t, errors.Join(each(ranks, func(rank int, r *Ring) error {
+		plan, err := r.Plan(ctx, p, Shard{})
+		if err != nil {
+			return err
+		}
+		defer plan.Close()
+		s := newInputs(rand.New(rand.NewPCG(3, 9)), p)
+		lengths := rand.New(rand.NewPCG(3, 10)) // the same of both ranks
+		s.keyLengths = randomLengths(lengths, true, p.Batch, p.KeyLen)
+		x, err := s.place(ctx, r.Device(), plan)
+		if err != nil {
+			return err
+		}
+		defer x.close()
+		made := map[*flash.BlockMask]bool{}
+		for range passes {
+			if err := x.keyLengths.UploadBytes(ctx, bytesOf(randomLengths(lengths, true, p.Batch, p.KeyLen))); err != nil {
+				return err
+			}
+			if err := plan.Forward(ctx, s.forward(&x)); err != nil {
+				return err
+			}
+			have := &plan.seen.blocks
+			for _, m := range have.masks {
+				made[m.mask] = true
+			}
+			most[rank] = max(most[rank], len(have.masks), len(have.bits.counts)+len(have.bits.before))
+		}
+		all[rank] = len(made)
+		return nil
+	})...))
+	for rank := range ranks {
+		require.LessOrEqual(t, most[rank], mostKept)
+		require.Greater(t, all[rank], mostKept, "no test otherwise")
+	}
+}
+
 // TestBlockMaskAgrees: ranks that were given different masks say so; so does one that was given another problem's, or none.
 func TestBlockMaskAgrees(t *testing.T) {
 	p, err := flash.Problem{Batch: 1, Heads: 2, QueryLen: 64, HeadDim: 8, Blocks: flash.Blocks{Queries: 16, Keys: 16}}.Normalize()

@@ -129,6 +129,8 @@ type summer struct {
 	all  []*flash.Recording
 }
 
+func (s *summer) lastUsed() int { return s.used }
+
 func (s *summer) close() (err error) {
 	for _, r := range s.all {
 		err = errors.Join(err, r.Close())
@@ -192,28 +194,31 @@ func (w *pass) trySum(rule flash.AccumulateRule, a flash.Accumulate) error {
 	return nil
 }
 
-// mostKept is how many plans of launches, and of sums, are kept though the latest pass did not use them: of packed sequences each pass may
-// have others.
+// mostKept is how many plans of launches, sums, and block masks of launches are kept though the latest pass did not use them: of packed
+// sequences, or of a padded batch, each pass may have others.
 const mostKept = 64
 
-// forget closes plans that the latest pass did not use, where there are many.
-func (p *Plan) forget() (err error) {
+// kept is what a plan makes when a pass first needs it, and keeps for later ones.
+type kept interface {
+	lastUsed() int // in which pass
+	close() error
+}
+
+// forget closes what the latest pass did not use, where there is much.
+func (p *Plan) forget() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.launches) > mostKept {
-		for name, l := range p.launches {
-			if l.used != p.passes {
-				err = errors.Join(err, l.plan.Close())
-				delete(p.launches, name)
-			}
-		}
+	return errors.Join(closeUnused(p.launches, p.passes), closeUnused(p.sums, p.passes), closeUnused(p.seen.blocks.masks, p.passes))
+}
+
+func closeUnused[K comparable, V kept](all map[K]V, pass int) (err error) {
+	if len(all) <= mostKept {
+		return nil
 	}
-	if len(p.sums) > mostKept {
-		for of, s := range p.sums {
-			if s.used != p.passes {
-				err = errors.Join(err, s.close())
-				delete(p.sums, of)
-			}
+	for name, x := range all {
+		if x.lastUsed() != pass {
+			err = errors.Join(err, x.close())
+			delete(all, name)
 		}
 	}
 	return err

@@ -256,6 +256,9 @@ type launchPlan struct {
 	used int
 }
 
+func (l *launchPlan) lastUsed() int { return l.used }
+func (l *launchPlan) close() error  { return l.plan.Close() }
+
 // Waited is how long the latest pass's work was not submitted because blocks or gradients had not arrived; where queues wait for one
 // another, the copy of the last piece, of 16 MiB at most, is not counted.
 func (p *Plan) Waited() time.Duration {
@@ -294,7 +297,7 @@ func (p *Plan) Close() (err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, l := range p.launches {
-		err = errors.Join(err, l.plan.Close())
+		err = errors.Join(err, l.close())
 	}
 	for _, s := range p.sums {
 		err = errors.Join(err, s.close())

@@ -125,6 +125,7 @@ func (w *pass) sequenceNumber(i int) string {
 func (w *pass) derive(of *sequences) error {
 	sched := *w.sched
 	sched.packed, sched.blocks = of, w.seen.blocks.bits
+	sched.blocks.next()
 	steps := sched.steps(w.ring.Rank())
 	var all []byte
 	for _, s := range steps {
