@@ -29,6 +29,15 @@ func rings(t *testing.T, n int) ([]Comm, []*Ring) {
 	return comms, out
 }
 
+// TestPlanWithoutContext: a nil context is that of the background, as everywhere.
+func TestPlanWithoutContext(t *testing.T) {
+	_, ranks := rings(t, 1)
+	var none context.Context
+	plan, err := ranks[0].Plan(none, small, Shard{})
+	require.NoError(t, err)
+	require.NoError(t, plan.Close())
+}
+
 // TestPlanDisagreement: ranks that would compute different things all hear so, with what differs, before any work.
 func TestPlanDisagreement(t *testing.T) {
 	_, ranks := rings(t, 3)

@@ -80,6 +80,9 @@ type Plan struct {
 // blocks of Blocks do, so that each has one or more, and there are no Blocks beside Packed; where there is a Mask of bits, but beside
 // Packed, each chunk has 64 keys or more.
 func (r *Ring) Plan(ctx context.Context, problem flash.Problem, shard Shard) (_ *Plan, err error) {
+	if ctx == nil {
+		ctx = context.Background()
+	}
 	problem, bad := problem.Normalize()
 	if bad == nil {
 		bad = supported(&problem)
