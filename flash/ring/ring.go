@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"slices"
 	"sync"
 	"time"
 
@@ -212,7 +211,7 @@ func (p *Plan) Queries() []Span {
 	if p.hosts != nil {
 		return p.tokensOf(&p.sched.entryQueries, &p.hosts.sched.entryQueries)
 	}
-	return slices.Clone(p.sched.entryQueries.spans[p.ring.Rank()])
+	return p.sched.own(&p.sched.entryQueries, p.ring.Rank())
 }
 
 // Keys are those of its keys and values.
@@ -220,7 +219,7 @@ func (p *Plan) Keys() []Span {
 	if p.hosts != nil {
 		return p.tokensOf(&p.sched.entryKeys, &p.hosts.sched.entryKeys)
 	}
-	return slices.Clone(p.sched.entryKeys.spans[p.ring.Rank()])
+	return p.sched.own(&p.sched.entryKeys, p.ring.Rank())
 }
 
 // Local is the problem of the rank's own tensors: QueryLen and KeyLen, or those of Packed, are its numbers of queries and keys, so that
@@ -228,6 +227,9 @@ func (p *Plan) Keys() []Span {
 func (p *Plan) Local() flash.Problem {
 	l := p.problem
 	queries, keys := p.sched.entryQueries.rows(p.ring.Rank()), p.sched.entryKeys.rows(p.ring.Rank())
+	if p.sched.streamed { // all of both
+		queries, keys = tokens(&l)
+	}
 	if l.Packed != (flash.Packed{}) {
 		l.Packed = flash.Packed{Queries: queries, Keys: keys}
 		return l

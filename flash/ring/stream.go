@@ -62,10 +62,11 @@ func (b *StreamBackward) backward() *flash.Backward {
 		DCaptured: b.DCaptured, Accumulate: b.Accumulate}
 }
 
-// NewStream plans attention whose keys and values come in blocks of that many tokens, of which the device holds four with their gradients;
-// 0 chooses blocks of 256 MiB or less. Without Packed, blocks have 64 tokens at least where there is Dropout or a Mask of bits, for they
-// begin at multiples of as many. Blocks come beside kernels on a device that was opened with [flash.WithCopyQueues]. A problem may have
-// what [Ring.Plan] takes, and the error is that of Ring.Plan.
+// NewStream plans attention whose keys and values come in blocks of that many tokens at most, of which the device holds four with their
+// gradients; 0 chooses blocks of 256 MiB or less. Without Packed, blocks have 64 tokens at least where there is Dropout or a Mask of bits,
+// for they begin at multiples of as many, and a block of Blocks at least; the last one has what is left over besides. Blocks come beside
+// kernels on a device that was opened with [flash.WithCopyQueues]. A problem may have what [Ring.Plan] takes, and the error is that of
+// Ring.Plan.
 func NewStream(dev *flash.Device, problem flash.Problem, block int) (_ *Stream, err error) {
 	problem, err = problem.Normalize()
 	if err != nil {
@@ -87,6 +88,9 @@ func NewStream(dev *flash.Device, problem flash.Problem, block int) (_ *Stream, 
 	}
 	_, keys := tokens(&problem)
 	n := (keys + block - 1) / block
+	if fits := block - block%blocksBetween(keys, n, problem.Blocks.Keys); fits > 0 { // blocks are of whole units
+		n = (keys + fits - 1) / fits
+	}
 	if problem.Packed == (flash.Packed{}) && (problem.Dropout != 0 || byBits(&problem)) {
 		n = max(1, min(n, keys/lcm(granule, max(1, problem.Blocks.Keys)))) // blocks begin where draws, and bytes of bits, do
 	}
@@ -99,7 +103,7 @@ func NewStream(dev *flash.Device, problem flash.Problem, block int) (_ *Stream, 
 	if err != nil {
 		return nil, err
 	}
-	p := newPlan(r, problem, Shard{Order: Plain})
+	p := newPlan(r, problem, Shard{Order: Plain, Over: Keys})
 	p.sched = newStreamed(problem, n)
 	p.steps = p.sched.steps(0)
 	if err := p.prepare(); err != nil {

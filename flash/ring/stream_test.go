@@ -166,6 +166,41 @@ func (s *sample) stream(t *testing.T, d *flash.Device, block, times int, accumul
 	return runs
 }
 
+// TestStreamSays: a stream's plan tells of all queries and keys, however these are cut, and blocks are no longer than was asked for.
+func TestStreamSays(t *testing.T) {
+	d := sharedDevices(t, 1)[0]
+	for _, c := range []struct {
+		change func(p *flash.Problem)
+		block  int
+	}{
+		{func(p *flash.Problem) {}, 256},
+		{func(p *flash.Problem) { p.KeyLen = 6500 }, 65},
+		{func(p *flash.Problem) { p.KeyLen = 6500 }, 1000},
+		{func(p *flash.Problem) { p.Blocks = flash.Blocks{Queries: 16, Keys: 24} }, 100},
+		{func(p *flash.Problem) { p.Batch, p.KeyLengths = 2, true }, 256},
+		{func(p *flash.Problem) { p.Packed = flash.Packed{Queries: 500, Keys: 1000} }, 130},
+		{func(p *flash.Problem) { p.Dropout = 0.5 }, 200},
+	} {
+		p := flash.Problem{Batch: 1, Heads: 1, QueryLen: 300, KeyLen: 1000, HeadDim: 8, DType: flash.F32}
+		c.change(&p)
+		p, err := p.Normalize()
+		require.NoError(t, err)
+		s, err := NewStream(d, p, c.block)
+		require.NoError(t, err)
+		queries, keys := tokens(&p)
+		plan := s.Plan()
+		require.Greater(t, s.Blocks(), 1)
+		require.Equal(t, []Span{{0, queries}}, plan.Queries(), "%v", p)
+		require.Equal(t, []Span{{0, keys}}, plan.Keys(), "%v", p)
+		require.Equal(t, p, plan.Local())
+		require.Equal(t, Keys, plan.Over())
+		for _, b := range s.blocks {
+			require.LessOrEqual(t, b.Len(), c.block, "%v", p)
+		}
+		require.NoError(t, s.Close())
+	}
+}
+
 // TestStreamBadInput: what does not fit is named.
 func TestStreamBadInput(t *testing.T) {
 	d := sharedDevices(t, 1)[0]

@@ -1,6 +1,10 @@
 package ring
 
-import "github.com/vkattn/vkattn/flash"
+import (
+	"slices"
+
+	"github.com/vkattn/vkattn/flash"
+)
 
 // newStreamed is the schedule of one rank that has all queries, and whose keys come in so many blocks.
 func newStreamed(p flash.Problem, blocks int) *schedule {
@@ -18,6 +22,20 @@ func newStreamed(p flash.Problem, blocks int) *schedule {
 		s.pad()
 	}
 	return s
+}
+
+// own are the positions of a rank's queries, or keys. A streamed schedule's are all, however they are cut.
+func (s *schedule) own(l *layout, rank int) []Span {
+	if !s.streamed {
+		return slices.Clone(l.spans[rank])
+	}
+	end := 0
+	for _, spans := range l.spans {
+		for _, x := range spans {
+			end = max(end, x.End)
+		}
+	}
+	return []Span{{0, end}}
 }
 
 // streamedSteps are one for each block that somebody sees.
