@@ -11,7 +11,8 @@ import (
 	"github.com/vkattn/vkattn/flash/score"
 )
 
-// TestPlanCloseBesideRecordings: tables of functions are the plan's. A submission that reads them is waited for, and none begins without them.
+// TestPlanCloseBesideRecordings: tables of functions are the plan's. A submission that reads them is waited for, and none begins without
+// them.
 func TestPlanCloseBesideRecordings(t *testing.T) {
 	d := testDevice(t)
 	p, err := Problem{Batch: 1, Heads: 2, QueryLen: 5, KeyLen: 9, HeadDim: 8, ScoreFunction: score.ALiBi([]float32{0.5, 0.25})}.Normalize()

@@ -47,8 +47,8 @@ type Flash[Device, Plan, Problem, Tensor, Recording any] struct {
 	// Hold keeps a tensor's memory from being freed until Release, and gives the tensor's device and its bytes.
 	Hold    func(Tensor) (Device, pipeline.Binding, error)
 	Release func(Tensor)
-	// Begun is Release where work that uses the tensor has been submitted and nobody waits for it yet: until Ended whoever closes the tensor
-	// waits for the device.
+	// Begun is Release where work that uses the tensor has been submitted and nobody waits for it yet: until Ended whoever closes the
+	// tensor waits for the device.
 	Begun, Ended func(Tensor)
 	// Place checks tensors against the operands of a pass that they are given for, in the order of the table, and puts them where kernels
 	// find them. It does not allocate unless it fails.

@@ -322,8 +322,8 @@ func (t *DecodeTile) Check(p *attn.Problem, c *kernel.Capabilities) (name, why s
 	return "w", kernel.CheckSubgroups(t.W, t.Fragment.Lanes, t.shared(p), c)
 }
 
-// mostNotedKeys is the keys that fit into the word in which a lane notes whose pages there are not, whatever the fragments: a lane has all of
-// them at the most.
+// mostNotedKeys is the keys that fit into the word in which a lane notes whose pages there are not, whatever the fragments: a lane has all
+// of them at the most.
 const mostNotedKeys = 32
 
 // ChooseDecodeTile takes the first row, cuts rows into blocks of at most DecodeRows, so that Q and O fit the registers that it names, and
