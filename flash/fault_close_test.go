@@ -41,6 +41,13 @@ func TestCloseBesideUse(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, timed.Forward(sets[2]))
 
+		q := p
+		q.KeyLengths = true
+		padded, err := mustPlan(t, d, q, WithTier(TierScalar)).NewRecording()
+		require.NoError(t, err)
+		lengths := sets[2]
+		lengths.KeyLengths = plainly(t, d)(Int32, [4]int{1, 1, 1, 1})
+
 		values := make([]float32, sets[0].O.Elements())
 		uses := []func(i int) error{
 			func(i int) error { return sets[0].Q.Upload(bg, s.q) },
@@ -113,6 +120,7 @@ func TestCloseBesideUse(t *testing.T) {
 				_, err := TuneHooks.SelfCheck(context.Background(), d, []Implementation{Flash}, []Tier{TierScalar})
 				return err
 			},
+			func(i int) error { return padded.Forward(lengths) }, // the host writes arguments
 		}
 		for u, use := range uses { // once alone, so that kernels are compiled
 			require.NoError(t, use(0), u)
@@ -139,8 +147,47 @@ func TestCloseBesideUse(t *testing.T) {
 		}
 		require.Zero(t, d.Usage().Current)
 	}
-	for u := range 12 {
+	for u := range 13 {
 		t.Logf("use %d: %d times", u, done[u].Load())
+	}
+}
+
+// TestArgumentsClosed: where the device's Close was faster than a pass that is prepared, the memory of its arguments is gone, and that is
+// ErrClosed.
+func TestArgumentsClosed(t *testing.T) {
+	d := testDevice(t)
+	p, err := Problem{Batch: 1, Heads: 2, QueryLen: 5, KeyLen: 9, HeadDim: 8}.Normalize()
+	require.NoError(t, err)
+	s, mk := newSample(t, p), plainly(t, d)
+	f := s.tensors(t, d, mk)
+	for name, c := range map[string]struct {
+		problem func(*Problem)
+		opts    []RecordingOption
+		prepare func(*Recording) error
+	}{
+		"forward": {func(p *Problem) { p.KeyLengths = true }, nil, func(r *Recording) error {
+			f := f
+			f.KeyLengths = mk(Int32, [4]int{1, 1, 1, 1})
+			return r.Forward(f)
+		}},
+		"largest": {func(p *Problem) { p.MaxLogit = true }, nil, func(r *Recording) error {
+			f := f
+			f.MaxLogit = mk(F32, [4]int{1, 1, 1, 2})
+			return r.Forward(f)
+		}},
+		"jvp": {func(*Problem) {}, []RecordingOption{ForJVP()}, func(r *Recording) error {
+			return r.JVP(JVP{Forward: f, QTangent: mk(F32, p.QShape()), OTangent: mk(F32, p.OShape())})
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := p
+			c.problem(&p)
+			r, err := mustPlan(t, d, p, WithTier(TierScalar)).NewRecording(c.opts...)
+			require.NoError(t, err)
+			require.NoError(t, c.prepare(r))
+			r.writer.More.Close()
+			require.ErrorIs(t, c.prepare(r), ErrClosed)
+		})
 	}
 }
 

@@ -41,6 +41,25 @@ func (b *Buffer) Range(offset, size uint64) Binding {
 	return Binding{Buffer: b.Buffer, Offset: offset, Size: size}
 }
 
+// Write calls f with the buffer's bytes in host memory, which are there until f has returned: the context's Close waits for it. f must use
+// no method of the context, or of a recording. Where the buffer is closed, or in the device's memory alone, f is not called and the error
+// is ErrClosed.
+func (b *Buffer) Write(f func(bytes []byte)) error {
+	if b == nil || b.ctx == nil {
+		return ErrClosed
+	}
+	if err := b.ctx.enter(); err != nil {
+		return err
+	}
+	defer b.ctx.leave()
+	bytes := b.Mapped()
+	if bytes == nil {
+		return ErrClosed
+	}
+	f(bytes)
+	return nil
+}
+
 // Close frees the memory and takes it off the account. No recording that uses it may be in flight. Closing again does
 // nothing.
 func (b *Buffer) Close() {

@@ -54,6 +54,18 @@ func (b *Batch) edits() int {
 	return int(binary.NativeEndian.Uint32(b.slots[b.now].staging.Mapped()))
 }
 
+// TestStepMemoryClosed: where the device's Close was faster than a step, its memory is gone, and that is ErrClosed.
+func TestStepMemoryClosed(t *testing.T) {
+	d := testDevice(t)
+	c := mustCache(t, d, smallCache)
+	defer c.Close()
+	b := mustBatch(t, c, 2, 2)
+	r := []Request{{Sequence: mustAdd(t, c), Tokens: 1}}
+	take(t, b, r...)
+	b.slots[(b.now+1)%len(b.slots)].staging.Close()
+	require.ErrorIs(t, b.Step(r), flash.ErrClosed)
+}
+
 // TestCacheOptions: what cannot be is refused with the option's name, and what can gives pools as it says.
 func TestCacheOptions(t *testing.T) {
 	d := testDevice(t)

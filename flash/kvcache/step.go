@@ -55,11 +55,13 @@ func (b *Batch) Step(requests []Request) (err error) {
 	if err := c.pages.Append(b.requests, &b.step); err != nil {
 		return within.Public(err)
 	}
+	if err := b.write(&b.slots[next]); err != nil { // the device was closed or lost, and the sequences with it
+		return within.Fail(c.dev, err)
+	}
 	b.now = next
 	if !b.foreign {
 		c.staged = b
 	}
-	b.write(&b.slots[next])
 	if err := b.flush(); b.foreign { // else Submit tries again
 		return err
 	}
@@ -67,15 +69,17 @@ func (b *Batch) Step(requests []Request) (err error) {
 }
 
 // write writes the step to memory.
-func (b *Batch) write(s *stepSlot) {
-	w := b.program.Write(s.staging.Mapped())
-	for _, c := range b.step.Copies {
-		w.Copy(c.From, c.To)
-	}
-	for i := range b.requests {
-		b.writeRow(&w, i)
-	}
-	b.written = w.End()
+func (b *Batch) write(s *stepSlot) error {
+	return s.staging.Write(func(bytes []byte) {
+		w := b.program.Write(bytes)
+		for _, c := range b.step.Copies {
+			w.Copy(c.From, c.To)
+		}
+		for i := range b.requests {
+			b.writeRow(&w, i)
+		}
+		b.written = w.End()
+	})
 }
 
 // flush makes what was written visible to the device. It fails where the host has no memory for that, and can be tried again.

@@ -147,13 +147,16 @@ func checkMore(module string, in *shaders.Interface) error {
 }
 
 // WriteMaxLogit writes where the largest scores begin, behind the further arguments.
-func (r *Recorder) WriteMaxLogit(o *Operand) {
-	binary.NativeEndian.PutUint32(r.More.Mapped()[4*maxLogitAt:], o.Offset)
+func (r *Recorder) WriteMaxLogit(o *Operand) error {
+	return r.More.Write(func(raw []byte) { binary.NativeEndian.PutUint32(raw[4*maxLogitAt:], o.Offset) })
 }
 
 // WriteMore writes the further arguments. All dispatches of a pass have the same.
-func (r *Recorder) WriteMore(p *attn.Problem, s *Scores) {
-	raw := r.More.Mapped()
+func (r *Recorder) WriteMore(p *attn.Problem, s *Scores) error {
+	return r.More.Write(func(raw []byte) { s.write(raw, p) })
+}
+
+func (s *Scores) write(raw []byte, p *attn.Problem) {
 	put := func(i int, v uint32) { binary.NativeEndian.PutUint32(raw[4*i:], v) }
 	for i := range s.Of {
 		o, of := &s.Of[i], &attn.ScoreOperands[i]

@@ -100,9 +100,15 @@ func (p *Pushes) JVP(pr *attn.Problem, j *Tangents) (baseAt int) {
 const tangentsAt = 32
 
 // WriteTangents writes the further arguments of kernels of forward mode, which all of them have.
-func (r *Recorder) WriteTangents(p *attn.Problem, j *Tangents) {
-	r.WriteMore(p, &j.Scores)
-	raw, at := r.More.Mapped(), 4*tangentsAt
+func (r *Recorder) WriteTangents(p *attn.Problem, j *Tangents) error {
+	return r.More.Write(func(raw []byte) {
+		j.Scores.write(raw, p)
+		j.write(raw)
+	})
+}
+
+func (j *Tangents) write(raw []byte) {
+	at := 4 * tangentsAt
 	put := func(v uint32) {
 		binary.NativeEndian.PutUint32(raw[at:], v)
 		at += 4

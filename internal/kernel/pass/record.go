@@ -193,14 +193,18 @@ func (t *tensors) kept(r *kernel.Recorder) []pipeline.Binding {
 
 // record writes the dispatches. The further arguments are the same for all of them.
 func (p *ready) record(r *kernel.Recorder, t *tensors) error {
+	var err error
 	switch {
 	case t.jvp != nil:
-		r.WriteTangents(p.Problem, t.jvp)
+		err = r.WriteTangents(p.Problem, t.jvp)
 	case kernel.NeedsMore(p.Problem):
-		r.WriteMore(p.Problem, &t.forward.Scores)
+		err = r.WriteMore(p.Problem, &t.forward.Scores)
 	}
-	if p.Problem.MaxLogit {
-		r.WriteMaxLogit(&t.forward.MaxLogit)
+	if err == nil && p.Problem.MaxLogit {
+		err = r.WriteMaxLogit(&t.forward.MaxLogit)
+	}
+	if err != nil {
+		return err
 	}
 	for i := range p.stages {
 		if err := p.stages[i].record(r, t); err != nil {
