@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/vkattn/vkattn/internal/vktest"
 	"github.com/vkattn/vkattn/vk"
 )
 
@@ -224,6 +226,47 @@ func TestTransfers(t *testing.T) {
 	assert.ErrorAs(t, c.Download(ctx, b.Range(room, 4), make([]byte, 4)), &arg)
 	b.Close()
 	assert.ErrorAs(t, c.Download(ctx, Binding{Buffer: b.Buffer, Size: 4}, make([]byte, 4)), &arg)
+}
+
+// TestTransfersAfterFailedWait: a copy that could not be waited for fails its transfer, which leaves the caller's memory alone from then
+// on. Later ones wait for it again: they work once that does, also where they need a larger buffer, and Close frees nothing under it.
+func TestTransfersAfterFailedWait(t *testing.T) {
+	f := vk.NewFaults()
+	c, err := New(vktest.Open(t, vktest.Options{Faults: f}), Options{NoDiskCache: true})
+	require.NoError(t, err)
+	const small, room = 64 << 10, 1 << 20
+	b, err := c.Alloc("data", room, vk.DeviceLocal)
+	require.NoError(t, err)
+	ctx := context.Background()
+	all, part := asBytes(pattern(room/4, 11)), asBytes(pattern(small/4, 12))
+	failing := func(call func() error) { // the host has no memory to wait with, neither for the copy nor for the device
+		t.Helper()
+		require.NoError(t, f.Arm("wait", 1, 0))
+		require.NoError(t, f.Arm("idle", 1, 0))
+		require.ErrorIs(t, call(), vk.ErrOutOfHostMemory)
+		f.Disarm()
+	}
+	up := func() error { return c.Upload(ctx, b.Range(0, small), part) }
+	failing(up)
+	failing(up) // of the first one again
+	require.NoError(t, up())
+	failing(up)
+	require.NoError(t, c.Upload(ctx, b.All(), all))
+
+	got := make([]byte, room)
+	failing(func() error { return c.Download(ctx, b.Range(0, small), got[:small]) })
+	require.NoError(t, c.Download(ctx, b.Range(small, small), got[small:2*small]))
+	require.Equal(t, make([]byte, small), got[:small], "the caller's again")
+	require.Equal(t, all[small:2*small], got[small:2*small])
+	require.NoError(t, c.Download(ctx, b.All(), got))
+	require.Equal(t, all, got)
+
+	failing(up)
+	require.NoError(t, f.Arm("wait", 1, 0))
+	require.NoError(t, f.Arm("idle", 1, 0))
+	require.NoError(t, c.Close())
+	f.Disarm()
+	require.Zero(t, c.Usage().Current)
 }
 
 // TestTransfersSynchroniseTheHost counts what memory that is not coherent depends on: one flush of each chunk before the device

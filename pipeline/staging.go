@@ -24,8 +24,8 @@ type stagingSlot struct {
 	ring *stagingRing
 	buf  *Buffer
 	rec  *Recording
-	host []byte // what a download still has to deliver; nil when idle
-	busy *Pending
+	host []byte   // what a download still has to deliver; nil when idle
+	busy *Pending // what it does, or did when its wait failed
 }
 
 // ready makes the ring's buffers at first use, large enough for transfers of n bytes in chunks.
@@ -53,14 +53,19 @@ func (s *stagingRing) ready(n uint64) error {
 	return nil
 }
 
-// settle waits for a slot's copy and delivers what it downloaded.
+// settle waits for a slot's copy and delivers what it downloaded. Where it cannot wait, the slot stays busy: the next transfer waits again,
+// and delivers nothing, for its memory is the caller's once the call has failed.
 func (s *stagingSlot) settle() error {
 	if s.busy == nil {
 		return nil
 	}
 	err := s.busy.wait()
 	host := s.host
-	s.busy, s.host = nil, nil
+	s.host = nil
+	if err != nil && s.busy.InFlight() {
+		return err
+	}
+	s.busy = nil
 	if err != nil || host == nil {
 		return err
 	}
@@ -88,6 +93,11 @@ func (s *stagingRing) transfer(ctx context.Context, call string, b Binding, data
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	for i := range s.slots { // of a transfer before this one whose wait failed
+		if err := s.slots[i].settle(); err != nil {
+			return err
+		}
+	}
 	if err := s.ready(b.Size); err != nil {
 		return err
 	}
@@ -126,9 +136,12 @@ func (s *stagingRing) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range s.slots {
-		s.slots[i].rec.Close()
-		s.slots[i].buf.Close()
-		s.slots[i] = stagingSlot{}
+		slot := &s.slots[i]
+		slot.rec.Close()
+		if !slot.busy.InFlight() { // else Context.Close frees the buffer, after waiting for the device
+			slot.buf.Close()
+		}
+		*slot = stagingSlot{}
 	}
 }
 
