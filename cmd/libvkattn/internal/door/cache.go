@@ -34,6 +34,7 @@ type cache struct {
 	cache     *kvcache.Cache
 	batch     *kvcache.Batch
 	appending *rows.Plan
+	staged    bool // a step was made, and its submission failed
 	stepped   bool // a step was submitted, and its sequences are as they were then
 	step      []Request
 	sequences map[uint64]kvcache.Sequence
@@ -242,15 +243,40 @@ func Step(h Handle, requests []Request) error {
 			}
 			wanted[i] = kvcache.Request{Sequence: s, Tokens: int(r.Tokens)}
 		}
+		if c.staged { // it goes first: pages that it copies are its sequences' own by now
+			if err := c.batch.Submit(); err != nil {
+				return err
+			}
+			c.staged = false
+		}
 		// A step without passes has not been waited for, and there is memory for two.
 		if err := c.batch.Wait(never); err != nil {
 			return err
 		}
+		before := make([]int, len(wanted))
+		for i, w := range wanted {
+			if w.Tokens == 0 {
+				continue
+			}
+			var err error
+			if before[i], err = c.cache.Length(w.Sequence); err != nil {
+				return err
+			}
+		}
 		if err := c.batch.Step(wanted); err != nil {
 			return err
 		}
-		c.stepped, c.step = true, slices.Clone(requests)
-		return c.batch.Submit()
+		c.staged, c.stepped, c.step = true, false, nil
+		if err := c.batch.Submit(); err != nil {
+			for i, w := range wanted { // none gets room
+				if w.Tokens > 0 {
+					err = errors.Join(err, c.cache.Truncate(w.Sequence, before[i]))
+				}
+			}
+			return err
+		}
+		c.staged, c.stepped, c.step = false, true, slices.Clone(requests)
+		return nil
 	})
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/vkattn/vkattn/flash/kvcache"
 	"github.com/vkattn/vkattn/internal/flashtest"
 	"github.com/vkattn/vkattn/internal/ref"
+	"github.com/vkattn/vkattn/vk"
 )
 
 const rowsOfStep, tokensOfStep, layers = 3, 4, 2
@@ -33,9 +34,13 @@ func (h history) fork() history {
 }
 
 // TestCache: sequences that are added, forked, truncated and freed attend to what they have, as the oracle says, through steps of random
-// sizes and in every layer.
+// sizes and in every layer. A step whose submission fails gives no room, has no passes, and leaves the cache usable.
 func TestCache(t *testing.T) {
-	device := opened(t)
+	faults := vk.NewFaults()
+	d, err := flash.Attach(flashtest.Device(t).External(), flash.WithoutDiskCache(), flash.WithFaults(faults))
+	require.NoError(t, err)
+	defer func() { require.NoError(t, d.Close()) }()
+	device := added(t, d)
 	h := testCache(t, device)
 	defer func() { require.NoError(t, CloseCache(h)) }()
 	rng := rand.New(rand.NewPCG(11, 3))
@@ -101,15 +106,34 @@ func TestCache(t *testing.T) {
 			require.EqualValues(t, len(has[r.Sequence][0].k[0]), n)
 		}
 	}
+	stepFails := func(requests ...Request) {
+		before := make([]uint64, len(requests))
+		for i, r := range requests {
+			before[i], _ = SequenceLength(h, r.Sequence)
+		}
+		for range 2 { // of the step, and of the one that has to go before the next
+			require.NoError(t, faults.Arm("submit", 1, 0))
+			require.ErrorIs(t, Step(h, requests), vk.ErrOutOfHostMemory)
+			faults.Disarm()
+			flashtest.Refused(t, "cache", Attend(h, 0, Options{}, Forward{}))
+			for i, r := range requests {
+				n, _ := SequenceLength(h, r.Sequence)
+				require.Equal(t, before[i], n)
+			}
+		}
+	}
 	a, err := AddSequence(h)
 	require.NoError(t, err)
 	has[a] = &[layers]history{}
+	stepFails(Request{Sequence: a, Tokens: 3})
 	step(Request{Sequence: a, Tokens: 4})
 	step(Request{}, Request{Sequence: a, Tokens: 2})
 	b, err := ForkSequence(h, a)
 	require.NoError(t, err)
 	has[b] = &[layers]history{has[a][0].fork(), has[a][1].fork()}
+	stepFails(Request{}, Request{Sequence: b, Tokens: 4})
 	step(Request{Sequence: b, Tokens: 1}, Request{}, Request{Sequence: a, Tokens: 3})
+	stepFails(Request{Sequence: a, Tokens: 4})
 	require.NoError(t, TruncateSequence(h, a, 5))
 	for layer := range layers {
 		for head := range keyHeads {

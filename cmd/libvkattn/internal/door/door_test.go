@@ -21,7 +21,13 @@ func TestMain(m *testing.M) { os.Exit(flashtest.Main(m)) }
 // opened gives the handle of a device under the validation layers.
 func opened(t testing.TB) Handle {
 	t.Helper()
-	h := devices.add(&device{Device: flashtest.Device(t), attached: true})
+	return added(t, flashtest.Device(t))
+}
+
+// added gives the handle of a device.
+func added(t testing.TB, d *flash.Device) Handle {
+	t.Helper()
+	h := devices.add(&device{Device: d, attached: true})
 	t.Cleanup(func() { _, _ = devices.take(h) })
 	return h
 }
