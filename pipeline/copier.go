@@ -70,7 +70,8 @@ func (p *Copier) make() (err error) {
 // Apart says whether copies have a queue of their own.
 func (p *Copier) Apart() bool { return p != nil && p.ctx != nil && p.queue != p.ctx.dev.Queue() }
 
-// Copy copies size bytes and waits until they are there: for the host, and for all work that is submitted later.
+// Copy copies size bytes and waits until they are there: for the host, and for all work that is submitted later. After
+// ErrUnended the device may still be copying.
 func (p *Copier) Copy(dst *vk.Buffer, dstOffset uint64, src *vk.Buffer, srcOffset, size uint64) error {
 	if p == nil {
 		return ErrClosed

@@ -10,6 +10,8 @@ var (
 	ErrClosed = errors.New("pipeline: used after Close")
 	// ErrInFlight is returned when a recording is changed or submitted again before it was waited for.
 	ErrInFlight = errors.New("pipeline: the recording is in flight; wait for its Pending first")
+	// ErrUnended is returned where work that was submitted could not be waited for: the device may still be using its memory.
+	ErrUnended = errors.New("pipeline: the work may not have ended")
 	// ErrCompileOnly is returned by what would run on the device of a context that compiles alone (Options.CompileOnly).
 	ErrCompileOnly = errors.New("pipeline: the context compiles alone, and nothing runs")
 	// ErrCompiling is returned where the driver has been compiling a kernel for a minute. It goes on: a later call may find the kernel.

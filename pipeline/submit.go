@@ -109,15 +109,14 @@ func (c *Context) Submit(r *Recording) (*Pending, error) {
 }
 
 // Await waits for a fence. Where the driver cannot, for lack of memory say, it waits for the device: a wait that fails says nothing of
-// the work, which may still be using memory. An error other than a device that is lost or closed means that the work may not have
-// ended.
+// the work, which may still be using memory. An error other than a device that is lost or closed is ErrUnended.
 func (c *Context) Await(f *vk.Fence) error {
 	err := f.Wait(-1)
 	if err == nil || errors.Is(err, vk.ErrDeviceLost) || errors.Is(err, vk.ErrClosed) {
 		return err
 	}
 	if e := c.dev.WaitIdle(); e != nil {
-		return errors.Join(err, e)
+		return fmt.Errorf("%w: %w", ErrUnended, errors.Join(err, e))
 	}
 	return nil
 }

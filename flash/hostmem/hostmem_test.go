@@ -85,6 +85,55 @@ func TestMover(t *testing.T) {
 	require.ErrorIs(t, err, flash.ErrArgument)
 }
 
+// TestCopyNotWaitedFor: memory of the host that a copy may still use, because it could not be waited for, is kept for good, where the
+// device has imported it; the tensor is freed once the device was waited for.
+func TestCopyNotWaitedFor(t *testing.T) {
+	f := vk.NewFaults()
+	d, err := flash.Attach(testDevice(t).External(), flash.WithoutDiskCache(), flash.WithFaults(f))
+	require.NoError(t, err)
+	for _, imports := range []bool{true, false} {
+		for _, out := range []bool{true, false} {
+			m, err := NewMover(d)
+			require.NoError(t, err)
+			x, err := d.NewTensor(flash.F32, 1, 1, 1, 16)
+			require.NoError(t, err)
+			require.NoError(t, x.Upload(bg, make([]float32, 16)))
+			h, err := New(64)
+			require.NoError(t, err)
+			if !imports {
+				h.imported[d] = nil
+			}
+			imported := m.Imports(h)
+			require.NoError(t, f.Arm("wait", 1, 0))
+			require.NoError(t, f.Arm("idle", 1, 0))
+			if out {
+				err = m.ToHost(bg, h, 0, x, 0, 64)
+			} else {
+				err = m.ToDevice(bg, x, 0, h, 0, 64)
+			}
+			require.ErrorIs(t, err, vk.ErrOutOfHostMemory)
+			f.Disarm()
+
+			require.NoError(t, f.Arm("idle", 1, 0))
+			require.ErrorIs(t, x.Close(), vk.ErrOutOfHostMemory)
+			f.Disarm()
+			require.NoError(t, x.Close())
+			if err = h.Close(); !imported {
+				require.NoError(t, err)
+				require.NoError(t, m.Close())
+				continue
+			}
+			require.ErrorIs(t, err, vk.ErrOutOfHostMemory)
+			_, kept := importedMemory.Load(h)
+			require.True(t, kept)
+			require.NoError(t, h.imported[d].Close()) // the copy has ended, as only this test knows
+			h.pin.Unpin()
+			importedMemory.Delete(h)
+		}
+	}
+	require.NoError(t, d.Close())
+}
+
 // TestHostMemoryForgotten keeps memory that a device has imported and that nobody closed: its address is the device's.
 func TestHostMemoryForgotten(t *testing.T) {
 	d := testDevice(t)

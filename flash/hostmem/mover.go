@@ -90,9 +90,19 @@ func (m *Mover) move(ctx context.Context, h *Memory, at uint64, t *flash.Tensor,
 	if err != nil {
 		return err
 	}
-	defer release(h, t)
-	if err := copyIt(b, place); err != nil {
-		return within.Fail(m.dev, err)
+	err = within.Fail(m.dev, copyIt(b, place))
+	if errors.Is(err, pipeline.ErrUnended) {
+		if b != nil {
+			h.keep(err)
+		} else { // staging buffers are the device's
+			h.moving.Done()
+		}
+		within.Begun(t)
+	} else {
+		release(h, t)
+	}
+	if err != nil {
+		return err
 	}
 	if ctx != nil && ctx.Err() != nil {
 		return fmt.Errorf("flash: %w", context.Cause(ctx))
