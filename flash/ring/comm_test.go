@@ -174,6 +174,22 @@ func TestLocalFailures(t *testing.T) {
 	}
 }
 
+// TestLocalCloseBesideBarrier: a rank that closes its Comm while another comes to a gathering is missed, whichever is first.
+func TestLocalCloseBesideBarrier(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	for range 20000 {
+		comms, err := Local(2)
+		require.NoError(t, err)
+		begin := make(chan struct{})
+		closed := make(chan error)
+		go func() { <-begin; closed <- comms[0].Close() }()
+		close(begin)
+		require.ErrorIs(t, comms[1].Barrier(ctx), ErrRank)
+		require.NoError(t, <-closed)
+	}
+}
+
 // A rank that never comes ends waits when the context says, and not before.
 func TestLocalMissingRank(t *testing.T) {
 	comms, err := Local(2)

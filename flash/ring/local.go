@@ -187,14 +187,15 @@ func (c *local) Share(ctx context.Context, mine any) ([]any, error) {
 	if err := c.failure(); err != nil {
 		return nil, err
 	}
-	for i, left := range c.left {
+	c.mu.Lock()
+	for i, left := range c.left { // under the lock: a rank that closes its Comm later finds this one waiting
 		select {
 		case <-left:
+			c.mu.Unlock()
 			return nil, c.gone(i)
 		default:
 		}
 	}
-	c.mu.Lock()
 	r := &c.round
 	if r.values == nil {
 		r.values, r.here = make([]any, c.size), make([]bool, c.size)
