@@ -4,7 +4,7 @@ package main
 #define VKATTN_NO_PROTOTYPES
 #include "vkattn.h"
 
-static void vkattn_call(void (*f)(void *), void *context) { f(context); }
+static void vkattn_call(void (*f)(void *), uintptr_t context) { f((void *)context); }
 */
 import "C"
 
@@ -44,11 +44,11 @@ func openOptions(o *C.vkattn_open_options) (door.OpenOptions, error) {
 // queueLock is a sync.Locker by two functions of the caller's.
 type queueLock struct {
 	lock, unlock *[0]byte
-	context      unsafe.Pointer
+	context      uintptr // no pointer of Go's: C may pass (void *)1, which ends the process where a stack that grows has it as a pointer
 }
 
-func (l *queueLock) Lock()   { C.vkattn_call(l.lock, l.context) }
-func (l *queueLock) Unlock() { C.vkattn_call(l.unlock, l.context) }
+func (l *queueLock) Lock()   { C.vkattn_call(l.lock, C.uintptr_t(l.context)) }
+func (l *queueLock) Unlock() { C.vkattn_call(l.unlock, C.uintptr_t(l.context)) }
 
 func externalOf(e *C.vkattn_external) (out door.External, err error) {
 	if err := given("external", e); err != nil {
@@ -69,7 +69,7 @@ func externalOf(e *C.vkattn_external) (out door.External, err error) {
 		return out, door.Required("external.lock and unlock, both or neither,")
 	}
 	if e.lock != nil {
-		out.Lock = &queueLock{e.lock, e.unlock, e.context}
+		out.Lock = &queueLock{e.lock, e.unlock, *(*uintptr)(unsafe.Pointer(&e.context))}
 	}
 	return out, nil
 }

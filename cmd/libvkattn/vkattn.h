@@ -17,7 +17,7 @@
  * HANDLES are numbers that are never used twice: one that is closed, of another kind, or made up gives VKATTN_CLOSED.
  *
  * STRUCTURES begin with their size, which the caller sets to sizeof; what else is zero has its default. Pointers to tensors that are
- * optional may be NULL. Nothing that is passed is kept after the call.
+ * optional may be NULL. Nothing that is passed is kept after the call, but for lock, unlock and context of vkattn_external.
  *
  * THREADS. All functions may be called from any thread at any time; calls on one cache take turns. A call returns when its work is done.
  * A process must not fork and go on using the library in the child.
@@ -162,7 +162,7 @@ typedef struct vkattn_open_options {
 
 /* A Vulkan device of the caller's, which outlives what is made from it and is never destroyed here. Vulkan wants submissions to one
  * queue one at a time: a program that submits to it while it calls this library gives lock and unlock, which are called around each
- * submission, on any thread, both of a submission on the same one. */
+ * submission, on any thread, both of a submission on the same one. They and context are used until vkattn_device_close has returned. */
 typedef struct vkattn_external {
   uint32_t size;         /* sizeof(vkattn_external) */
   uint32_t api_version;  /* that the instance was created with, VK_API_VERSION_1_1 or more; 0: the device's */
