@@ -191,6 +191,26 @@ func TestArgumentsClosed(t *testing.T) {
 	}
 }
 
+// TestSmallPlanCloseBesideUse: a plan that is closed between a call's first look and its recording makes none, which nobody would close.
+func TestSmallPlanCloseBesideUse(t *testing.T) {
+	d := testDevice(t)
+	p, err := d.PlanAccumulate(AccumulateProblem{Shape: [4]int{1, 1, 1, 8}})
+	require.NoError(t, err)
+	a := Accumulate{X: plainly(t, d)(F32, [4]int{1, 1, 1, 8}), Y: plainly(t, d)(F32, [4]int{1, 1, 1, 8})}
+	done := make(chan error)
+	d.mu.Lock() // where the call waits after it has found the plan open
+	before := len(d.live)
+	go func() { done <- p.Accumulate(bg, a) }()
+	time.Sleep(50 * time.Millisecond)
+	err = p.release() // of Close, which waits too
+	d.mu.Unlock()
+	require.NoError(t, err)
+	require.ErrorIs(t, <-done, ErrClosed)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	require.Len(t, d.live, before)
+}
+
 // TestTensorCloseBesideSubmit: a tensor that is closed while a recording that uses it is submitted was either in time, and the submission
 // fails, or is waited for. The validation layer tells of a buffer that is freed in use.
 func TestTensorCloseBesideSubmit(t *testing.T) {

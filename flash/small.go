@@ -24,12 +24,20 @@ type smallPlan struct {
 // usable says why nothing can be done with the plan; p.mu is not held.
 func (p *smallPlan) usable() error {
 	p.mu.Lock()
-	closed := p.closed
+	err := p.open()
 	p.mu.Unlock()
-	if closed {
-		return fmt.Errorf("%w: %s", ErrClosed, p.name)
+	if err != nil {
+		return err
 	}
 	return p.dev.usable()
+}
+
+// open is ErrClosed after Close; p.mu is held.
+func (p *smallPlan) open() error {
+	if p.closed {
+		return fmt.Errorf("%w: %s", ErrClosed, p.name)
+	}
+	return nil
 }
 
 // run prepares the recording that the plan keeps, which the first call makes, submits it and waits.
@@ -42,6 +50,9 @@ func (p *smallPlan) run(ctx context.Context, recording func(timestamps bool) (*R
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if err := p.open(); err != nil { // it may have been closed since
+		return err
+	}
 	if p.kept == nil {
 		var err error
 		if p.kept, err = recording(false); err != nil {

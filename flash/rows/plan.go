@@ -186,13 +186,21 @@ func (p *Plan) usable() error {
 		return err
 	}
 	p.mu.Lock()
-	closed := p.closed
+	err := p.open()
 	p.mu.Unlock()
-	if closed {
+	if err != nil {
+		return err
+	}
+	_, err = within.Env(p.dev)
+	return err
+}
+
+// open is ErrClosed after Close; p.mu is held.
+func (p *Plan) open() error {
+	if p.closed {
 		return fmt.Errorf("%w: Plan", flash.ErrClosed)
 	}
-	_, err := within.Env(p.dev)
-	return err
+	return nil
 }
 
 // Rotate turns rows and waits.
@@ -214,6 +222,9 @@ func (p *Plan) run(ctx context.Context, prepare func(*Recording) error) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if err := p.open(); err != nil { // it may have been closed since
+		return err
+	}
 	if p.kept == nil {
 		var err error
 		if p.kept, err = p.recording(nil); err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/internal/flashtest"
+	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/internal/ref"
 )
 
@@ -55,6 +56,23 @@ func (g *guarded) put(want []float64, off map[int]float64, y ref.Array, dtype fl
 			}
 		}
 	}
+}
+
+// TestPlanCloseBesideUse: a plan that is closed between a call's first look and its recording makes none, which nobody would close.
+func TestPlanCloseBesideUse(t *testing.T) {
+	d := flashtest.Device(t)
+	p, err := PlanRotate(d, RotateProblem{Batch: 1, Heads: 1, Rows: 2, HeadDim: 8, Rotary: Rotary{Columns: 8, Base: 10000}})
+	require.NoError(t, err)
+	x := flashtest.RowMajor(t, d)(flash.F32, [4]int{1, 1, 2, 8})
+	env := within.Env
+	defer func() { within.Env = env }()
+	within.Env = func(d *flash.Device) (*kernel.Env, error) { // which a call asks after it has found the plan open
+		within.Env = env
+		require.NoError(t, p.Close())
+		return env(d)
+	}
+	require.ErrorIs(t, p.Rotate(bg, Rotation{X: x}), flash.ErrClosed)
+	require.Nil(t, p.kept)
 }
 
 // TestRotate: rows of any layout and type are turned as float64 says, by frequencies at positions near and far, tables by position and by
