@@ -121,7 +121,9 @@ func rewrite(r *Recording, place func() error) error {
 
 // idle says without waiting whether the device has finished with the latest submission.
 func (r *Recording) idle() (bool, error) {
-	r.mu.Lock()
+	if r.lockUnlessWaited() != 0 {
+		return false, nil
+	}
 	defer r.mu.Unlock()
 	if r.inFlight == nil {
 		return true, nil

@@ -62,14 +62,18 @@ func (d *Device) Submit(recordings ...Submittable) (_ Pending, err error) {
 		}
 		j.recordings, j.commands = append(j.recordings, r), append(j.commands, r.rec)
 	}
-	for _, r := range j.recordings {
-		r.mu.Lock()
-	}
+	locked := 0
 	defer func() {
-		for _, r := range j.recordings {
+		for _, r := range j.recordings[:locked] {
 			r.mu.Unlock()
 		}
 	}()
+	for _, r := range j.recordings {
+		if r.lockUnlessWaited() != 0 {
+			return Pending{}, ErrInFlight
+		}
+		locked++
+	}
 	d.submitting.RLock()
 	defer d.submitting.RUnlock()
 	for _, r := range j.recordings {
@@ -155,7 +159,9 @@ func (p Pending) Done() (_ bool, err error) {
 	if r == nil {
 		return true, badArgument("Pending", "empty", "must come from Submit")
 	}
-	r.mu.Lock()
+	if waited := r.lockUnlessWaited(); waited != 0 {
+		return waited != p.submit, nil
+	}
 	defer r.mu.Unlock()
 	if p.submit != r.submits || r.inFlight == nil {
 		return true, nil

@@ -5,8 +5,78 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/vkattn/vkattn/vk"
 )
+
+// TestNothingWaitsBesideWait: while a goroutine waits for a submission, others are told at once that it is in flight, and submit what is
+// not.
+func TestNothingWaitsBesideWait(t *testing.T) {
+	d := testDevice(t)
+	if !d.env.Ctx.HasPoints() {
+		t.Skip("the device has no timeline semaphores to hold its queue with")
+	}
+	s := newSample(t, Problem{Batch: 1, Heads: 2, QueryLen: 5, KeyLen: 9, HeadDim: 8})
+	plan := mustPlan(t, d, s.p, WithTier(TierScalar))
+	var recordings [2]*Recording
+	var sets [2]Forward
+	for i := range recordings {
+		var err error
+		recordings[i], err = plan.NewRecording()
+		require.NoError(t, err)
+		sets[i] = s.tensors(t, d, plainly(t, d))
+		require.NoError(t, recordings[i].Forward(sets[i]))
+	}
+	r := recordings[0]
+	earlier, err := r.Submit()
+	require.NoError(t, err)
+	require.NoError(t, earlier.Wait(bg))
+
+	hold, err := d.dev.NewTimelineSemaphore(0)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, hold.Close()) }()
+	require.NoError(t, d.dev.Queue().Submit(vk.Submission{Wait: []vk.TimelinePoint{{Semaphore: hold, Value: 1}}}))
+	pending, err := r.Submit()
+	require.NoError(t, err)
+	waited, asked := make(chan error, 1), make(chan struct{})
+	go func() { waited <- pending.Wait(bg) }()
+	for r.mu.TryLock() { // until it waits
+		r.mu.Unlock()
+		time.Sleep(time.Millisecond)
+	}
+	var other Pending
+	go func() {
+		defer close(asked)
+		done, err := pending.Done()
+		assert.NoError(t, err)
+		assert.False(t, done)
+		done, err = earlier.Done()
+		assert.NoError(t, err)
+		assert.True(t, done)
+		_, err = r.Submit()
+		assert.ErrorIs(t, err, ErrInFlight)
+		assert.ErrorIs(t, r.Forward(sets[0]), ErrInFlight)
+		_, err = d.Submit(recordings[1], r)
+		assert.ErrorIs(t, err, ErrInFlight)
+		other, err = d.Submit(recordings[1])
+		assert.NoError(t, err)
+	}()
+	select {
+	case <-asked:
+	case <-time.After(time.Minute):
+		t.Error("somebody waits for the device")
+	}
+	require.NoError(t, hold.Signal(1))
+	require.NoError(t, <-waited)
+	<-asked
+	require.NoError(t, other.Wait(bg))
+	done, err := pending.Done()
+	require.NoError(t, err)
+	require.True(t, done)
+	s.check(t, plan, sets[1])
+}
 
 // TestSubmitSeveral: attention over two halves of the keys and the merge of both are one submission, again and again, whose result is
 // attention over all keys; the Pending speaks of all three.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/vkattn/vkattn/internal/kernel"
@@ -83,6 +84,7 @@ type Recording struct {
 
 	takeBack func(*Recording) // given a recording of a plan's own once its submission was waited for; nil: nobody is
 	mu       sync.Mutex       // recordings that are taken back outlive the Pending that a caller may still hold
+	waited   atomic.Uint64    // the submission that is being waited for, with mu held; 0: none
 	rec      *pipeline.Recording
 	writer   kernel.Recorder
 	tensors  []*Tensor
@@ -147,7 +149,9 @@ func (r *Recording) begin(plan string, has bool) error {
 	if !has {
 		return badArgument(r.name, "for "+r.first, "must come from %s", plan)
 	}
-	r.mu.Lock()
+	if r.lockUnlessWaited() != 0 {
+		return ErrInFlight
+	}
 	err := r.usable()
 	if err == nil && r.inFlight != nil {
 		err = ErrInFlight
@@ -156,6 +160,17 @@ func (r *Recording) begin(plan string, has bool) error {
 		r.mu.Unlock()
 	}
 	return err
+}
+
+// lockUnlessWaited locks r.mu and gives 0, or at once the submission that another goroutine, which holds r.mu meanwhile, waits for.
+func (r *Recording) lockUnlessWaited() (submit uint64) {
+	for !r.mu.TryLock() {
+		if submit = r.waited.Load(); submit != 0 {
+			return submit
+		}
+		time.Sleep(time.Microsecond) // all others hold it for moments
+	}
+	return 0
 }
 
 // usable says why nothing can be done with the recording; r.mu is held.
@@ -225,7 +240,9 @@ func (r *Recording) Submit() (_ Pending, err error) {
 	if err := r.made(); err != nil {
 		return Pending{}, err
 	}
-	r.mu.Lock()
+	if r.lockUnlessWaited() != 0 {
+		return Pending{}, ErrInFlight
+	}
 	defer r.mu.Unlock()
 	r.dev.submitting.RLock()
 	defer r.dev.submitting.RUnlock()
@@ -273,6 +290,8 @@ func (r *Recording) wait() error {
 	if r.inFlight == nil {
 		return r.err
 	}
+	r.waited.Store(r.submits)
+	defer r.waited.Store(0)
 	err := r.dev.fail(r.inFlight.Wait(context.Background()))
 	if err != nil && r.inFlight.InFlight() {
 		return err // and to be waited for again: the device may be using the tensors
