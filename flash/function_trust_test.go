@@ -187,6 +187,7 @@ func TestStrangeFunctionsAreTrusted(t *testing.T) {
 		"square":     build(score.S().Mul(score.S()).Mul(score.Const(20))),
 		"no number":  build(score.S().Sub(slope.Log())),
 		"of nothing": build(score.S().Log()),
+		"edges":      build(score.S().Abs().Log()), // whose slope at 0 is none
 		"jump":       build(score.S().Less(score.Const(0)).Select(score.S().Mul(score.Const(30)), score.S())),
 	} {
 		for _, dtype := range []DType{F32, F16} {

@@ -86,8 +86,8 @@ func undeclared(name string, field any) error {
 	return nil
 }
 
-// maskOf is a launch's mask: a part of the caller's, or of keys that begin with rows of zeros, what leaves these out where the caller has
-// none.
+// maskOf is a launch's mask: a part of the caller's, or of keys that begin with copies of the first, what leaves these out where the caller
+// has none.
 func (w *pass) maskOf(l *launch) *flash.Tensor {
 	if l.pad == 0 || w.of.Mask != nil {
 		return w.slice(w.of.Mask, l.problem.Mask, l)
@@ -98,7 +98,8 @@ func (w *pass) maskOf(l *launch) *flash.Tensor {
 	return w.view(t, uint64(granule-l.pad), flash.Bool, [4]int{1, 1, 1, l.problem.KeyLen}, [4]int{})
 }
 
-// biasOf is a launch's bias: a part of the caller's, with −∞ for rows of zeros before the keys where a mask does not leave them out.
+// biasOf is a launch's bias: a part of the caller's, with −∞ for copies of the first key before the keys where a mask does not leave them
+// out.
 func (w *pass) biasOf(l *launch) *flash.Tensor {
 	of := l.problem.Bias
 	if l.pad == 0 || w.of.Mask == nil {
@@ -122,14 +123,23 @@ func (w *pass) biasOf(l *launch) *flash.Tensor {
 	return t
 }
 
-// keysOf is a launch's keys and values of a block, with zeros before them where it wants such.
+// keysOf is a launch's keys and values of a block, with copies of the first ones before them where it wants some: numbers that functions of
+// the scores are made for.
 func (w *pass) keysOf(l *launch, block pair) pair {
 	own := w.pairRows(block, l.keys)
 	if l.pad == 0 {
 		return own
 	}
 	padded := w.pair("pad", w.problem.DType, l.problem.KeyLen)
-	w.fillPair(w.pairRows(padded, Span{0, l.pad}), 0)
+	first, before := w.pairRows(own, Span{0, 1}), w.pairRows(padded, Span{0, l.pad})
+	if w.err != nil {
+		return padded
+	}
+	for _, x := range [][2]*flash.Tensor{{first.k, before.k}, {first.v, before.v}} {
+		strides := x[0].Strides()
+		strides[2] = 0
+		w.copies(w.view(x[0], x[0].Offset(), w.problem.DType, x[1].Shape(), strides), x[1])
+	}
 	w.copyPair(own, w.pairRows(padded, Span{l.pad, l.problem.KeyLen}))
 	return padded
 }

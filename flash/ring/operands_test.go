@@ -395,6 +395,15 @@ func TestOperandRanks(t *testing.T) {
 	}
 }
 
+// logarithm is a function that has no finite slope where a score is 0.
+func logarithm() score.Function {
+	f, err := score.New(score.S().Abs().Log())
+	if err != nil {
+		panic(err)
+	}
+	return f
+}
+
 // packedCases are packed sequences that chunks cut: of length 0 and 1, longer than a rank's rows and shorter, with rows behind the last
 // one.
 var packedCases = []struct {
@@ -423,6 +432,9 @@ var packedCases = []struct {
 	{"dropout fp16, sinks", flash.Problem{Batch: 3, Heads: 2, QueryLen: 200, HeadDim: 16, DType: flash.F16, Dropout: 0.2, Sinks: true,
 		Packed: flash.Packed{Queries: 260, Keys: 330}},
 		[]int32{0, 131, 140, 251}, []int32{0, 100, 100, 290}, Shard{}, false, nil, nil},
+	{"dropout, no slope at 0", flash.Problem{Batch: 1, Heads: 2, QueryLen: 200, HeadDim: 16, DType: flash.F32, Dropout: 0.25,
+		ScoreFunction: logarithm(), Packed: flash.Packed{Queries: 220, Keys: 220}}, []int32{10, 210}, nil, Shard{Order: Plain}, false,
+		nil, nil},
 	{"functions", flash.Problem{Batch: 4, Heads: 2, QueryLen: 100, HeadDim: 16, DType: flash.F32, Causal: flash.CausalBottomRight,
 		ScoreFunction: bySequence(), Packed: flash.Packed{Queries: 150, Keys: 150}},
 		[]int32{0, 40, 41, 141, 150}, nil, Shard{}, false, nil, nil},

@@ -96,7 +96,7 @@ type launch struct {
 	sequences Span   // which
 	begins    [2]int // its first query's row of the whole, and its first key's
 	startsAt  int    // where their starts stand in a pass's tensor of starts
-	pad       int    // rows of zeros before the keys, which a mask leaves out
+	pad       int    // copies of the first before the keys, which a mask leaves out
 }
 
 // step is what a rank computes with the block of one rank.

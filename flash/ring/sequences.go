@@ -183,7 +183,7 @@ func (q *sequences) startsOf(l *launch) (out []int32) {
 
 // cutSequence are the launches, of a pair of chunks, of a sequence that an end of a chunk cuts. Dropout's draws serve keys among so many
 // neighbours, counted from the sequence's first, and a byte of bits has eight: where the chunk's begin among some, these are a launch of
-// their own, with rows of zeros in place of the neighbours before, which a mask leaves out, or a bias where the launch has a mask.
+// their own, with copies of the first in place of the neighbours before, which a mask leaves out, or a bias where the launch has a mask.
 func (s *schedule) cutSequence(c *chunks2, b int) (out []launch) {
 	used, keys := meet(s.packed.usedQueries(b), c.q), meet(s.packed.usedKeys(b), c.k)
 	if used.Len() == 0 || keys.Len() == 0 {
