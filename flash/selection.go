@@ -21,6 +21,7 @@ import (
 type selectionKey struct {
 	problem        attn.Problem // without its functions
 	score, sees    string       // which become the same code
+	both           string       // with one another, where there are both: they may share tables
 	implementation Implementation
 	tier           Tier
 	tuning         string
@@ -90,6 +91,9 @@ func (s *selections) put(key *selectionKey, made *selection) {
 func (d *Device) selected(p *attn.Problem, o *planOptions) (*selection, error) {
 	key := selectionKey{problem: *p, score: p.Score.CacheKey(), sees: p.Sees.CacheKey(), implementation: o.implementation, tier: o.tier,
 		noStored: o.noStored}
+	if !p.Score.Identity() && !p.Sees.Everything() {
+		key.both = p.Code().CacheKey()
+	}
 	key.problem.Score, key.problem.Sees = attn.Problem{}.Score, attn.Problem{}.Sees
 	if len(o.tuning) > 0 {
 		key.tuning = kernel.Constants(o.tuning).String()

@@ -112,3 +112,27 @@ func TestMaskBlocksOfOtherTables(t *testing.T) {
 		require.NoError(t, m.Close())
 	}
 }
+
+// TestPlansOfSharedTables: two plans of one function and of masks of the same code, which read another one of the function's tables, are two
+// plans.
+func TestPlansOfSharedTables(t *testing.T) {
+	d := testDevice(t)
+	const n = 16
+	own := make([]int32, n)
+	for i := range own {
+		own[i] = int32(i)
+	}
+	one, each := score.TableInt(make([]int32, n), n), score.TableInt(own, n)
+	f, err := score.New(score.S().Add(one.At(score.Key()).Add(each.At(score.Key())).Float().Mul(score.Const(0.01))))
+	require.NoError(t, err)
+	for _, ids := range []score.IntTensor{one, each} {
+		p := Problem{Batch: 1, Heads: 1, QueryLen: n, HeadDim: 8, ScoreFunction: f, MaskFunction: score.Documents(ids)}
+		plan := mustPlan(t, d, p, WithTier(TierScalar))
+		s := newSample(t, plan.Problem())
+		s.in.Score, s.in.Sees = p.ScoreFunction, p.MaskFunction
+		s.answer(t)
+		in := s.tensors(t, d, plainly(t, d))
+		require.NoError(t, plan.Forward(bg, in))
+		s.check(t, plan, in)
+	}
+}

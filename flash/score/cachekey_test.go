@@ -28,6 +28,16 @@ func TestCacheKey(t *testing.T) {
 	assert.Equal(t, score.PrefixLM(3).CacheKey(), score.PrefixLM(3).CacheKey())
 	assert.NotEqual(t, score.PrefixLM(3).CacheKey(), score.PrefixLM(4).CacheKey())
 	assert.NotEqual(t, score.Code{}.CacheKey(), score.Code{FirstBinding: 1}.CacheKey())
+	// One function and one mask each: which of the function's tables the mask reads is part of what the code becomes.
+	a, b := score.TableInt([]int32{0, 0}, 2), score.TableInt([]int32{0, 1}, 2)
+	f, _ := score.New(score.S().Add(a.At(score.Key()).Add(b.At(score.Key())).Float()))
+	masks := [...]score.MaskFunction{score.Documents(a), score.Documents(b), score.Documents(score.TableInt([]int32{0, 1}, 2))}
+	keys := map[string]bool{}
+	for _, m := range masks {
+		assert.Equal(t, masks[0].CacheKey(), m.CacheKey())
+		keys[score.Code{Score: f, Mask: m}.CacheKey()] = true
+	}
+	assert.Len(t, keys, len(masks))
 	assert.True(t, score.Function{}.Identity())
 	assert.False(t, score.Softcap(2).Identity())
 	assert.True(t, score.MaskFunction{}.Everything())

@@ -54,9 +54,17 @@ func (c Code) tensors() ([]*tensor, error) {
 	return list, nil
 }
 
-// CacheKey identifies what the code becomes, as Function.CacheKey does.
+// CacheKey identifies what the code becomes, as Function.CacheKey does, and which captured tensors Score and the others share.
 func (c Code) CacheKey() string {
-	return fmt.Sprintf("%s-%s-%s-%d", c.Score.CacheKey(), c.Mask.CacheKey(), c.Gradient.CacheKey(), c.FirstBinding)
+	list, slots := slices.Clone(c.Score.get().tensors), []int{}
+	for _, t := range slices.Concat(c.Mask.get().tensors, c.Gradient.get().of.tensors) {
+		slot, err := slotOf(&list, t)
+		if err != nil { // which Splice will say
+			slot = -1
+		}
+		slots = append(slots, slot)
+	}
+	return fmt.Sprintf("%s-%s-%s-%d-%v", c.Score.CacheKey(), c.Mask.CacheKey(), c.Gradient.CacheKey(), c.FirstBinding, slots)
 }
 
 // Hooks counts the hooks of a module.

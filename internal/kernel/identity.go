@@ -47,7 +47,7 @@ func (c *code) hashed(sum [sha256.Size]byte) string {
 
 // codeRevision counts changes of what vk.WithFloatControls16 and score.Splice make of modules: words are kept on disk under their identity,
 // and those of an earlier revision are no longer what it stands for.
-const codeRevision = "1"
+const codeRevision = "2"
 
 // named is a module with functions in place of its hooks, where the constants say that it takes any.
 func (e *Env) named(module string, c Constants, functions score.Code) (*code, error) {

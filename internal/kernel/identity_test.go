@@ -39,7 +39,7 @@ func TestCodeRevision(t *testing.T) {
 	require.NoError(t, err)
 	require.NotEqual(t, asked, made)
 	sum := sha256.Sum256(spirv.Bytes(made))
-	require.Equal(t, map[string]string{"1": "c610a7c4e85b9cf9ebc786db2108e0ab2ba5b14776aec2ba52985c319fd3847d"}[codeRevision],
+	require.Equal(t, map[string]string{"2": "c610a7c4e85b9cf9ebc786db2108e0ab2ba5b14776aec2ba52985c319fd3847d"}[codeRevision],
 		hex.EncodeToString(sum[:]))
 }
 
