@@ -49,13 +49,13 @@ var benchMutants = []Mutant{
 	},
 	{
 		ID: "report-peer-ratio", File: "cmd/vkattn/internal/report/compare.go",
-		Old: "x.peers[peerKey{row.Shape(), impl}]/row.Fwd.Ms)", New: "x.peers[peerKey{row.Shape(), impl}])",
+		Old: "out.Peers = append(out.Peers, ms/row.Fwd.Ms)", New: "out.Peers = append(out.Peers, ms)",
 		Breaks: "the speed against a peer is the peer's time",
 		Kill:   []Killer{summaries},
 	},
 	{
 		ID: "report-repeated-rows", File: "cmd/vkattn/internal/report/compare.go",
-		Old: "x.peers[k] = result.Median(v)", New: "x.peers[k] = v[0]",
+		Old: "out[k] = result.Median(v)", New: "out[k] = v[0]",
 		Breaks: "of a peer's repeated rows the first counts alone",
 		Kill:   []Killer{in("./cmd/vkattn/internal/report", "TestRepeatedPeerRowsCountWithTheirMedian")},
 	},
