@@ -46,6 +46,7 @@ func (p Problem) MaskShape() [3]int { return p.filled().MaskShape() }
 type BlockMask struct {
 	blocks  Blocks
 	shape   [3]int
+	heads   int // of which batch entries have masks of their own; else 0
 	nonzero int
 	words   *Tensor
 }
@@ -66,7 +67,7 @@ func (d *Device) NewBlockMask(ctx context.Context, p Problem, bits []bool) (_ *B
 	if n := uint64(shape[0]) * uint64(shape[1]) * uint64(shape[2]); uint64(len(bits)) != n {
 		return nil, badArgument("len(bits)", len(bits), "must be %d, for %d masks of %d × %d blocks", n, shape[0], shape[1], shape[2])
 	}
-	m := &BlockMask{blocks: p.Blocks, shape: shape}
+	m := &BlockMask{blocks: p.Blocks, shape: shape, heads: p.Blocks.headsOf(p.Heads)}
 	if m.words, err = d.allocate("block mask", F32, [4]int{1, 1, shape[0], kernel.MaskWords(shape)}, attn.Contiguous); err != nil {
 		return nil, err
 	}
@@ -138,7 +139,7 @@ func (m *BlockMask) place(pass string, d *Device, p *Problem, to *pipeline.Bindi
 		return badArgument(pass+".Blocks", nil, "must be the mask of the problem's blocks, from NewBlockMask")
 	case p.Blocks == (Blocks{}):
 		return badArgument(pass+".Blocks", m, "must be nil: Problem.Blocks is zero")
-	case m.blocks != p.Blocks || m.shape != p.MaskShape():
+	case m.blocks != p.Blocks || m.shape != p.MaskShape() || m.heads != p.Blocks.headsOf(p.Heads):
 		return badArgument(pass+".Blocks", m, "must be of %v blocks of %d × %d", p.MaskShape(), p.Blocks.Queries, p.Blocks.Keys)
 	}
 	if m.words.usable(pass) != nil {
@@ -149,6 +150,14 @@ func (m *BlockMask) place(pass string, d *Device, p *Problem, to *pipeline.Bindi
 	}
 	*to = m.words.bound.Binding
 	return nil
+}
+
+// headsOf is the number of heads where it says which of the masks is whose: where batch entries have masks of each head. Else it is 0.
+func (b Blocks) headsOf(heads int) int {
+	if b.PerHead && b.PerBatch {
+		return heads
+	}
+	return 0
 }
 
 // String gives the size of a block, queries by keys, for example "64x128 per head".

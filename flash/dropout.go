@@ -14,14 +14,17 @@ const maxMask = 1 << 28
 // unit vectors for v, so that o shows weights one by one. That takes ⌈KeyLen/ValueDim⌉ runs: it is for tests and for looking. A function
 // of the scores, by which weights may vanish, is left out: draws do not depend on it, and the kernel of that tier runs without.
 //
-// The error is an [*ArgumentError] for packed sequences, and for problems whose passes take more tensors than q, k, v and o.
+// The error is an [*ArgumentError] for packed sequences and pages, and for problems whose passes take more tensors than q, k, v and o.
 func (p *Plan) DropoutMask(ctx context.Context, seed uint64, offset uint32) (mask []bool, err error) {
 	if err := p.usable(); err != nil {
 		return nil, err
 	}
 	pr := &p.problem
-	if pr.Packed != (Packed{}) {
+	switch {
+	case pr.Packed != (Packed{}):
 		return nil, badArgument("Problem.Packed", pr.Packed, "must be zero: a mask is of a batch")
+	case pr.Pages != (Pages{}):
+		return nil, badArgument("Problem.Pages", pr.Pages, "must be zero: a mask is of a batch")
 	}
 	if !p.attn.Score.Identity() {
 		plain := *pr

@@ -73,4 +73,9 @@ func TestDropoutMaskOfFunctions(t *testing.T) {
 	_, err = packed.DropoutMask(bg, 5, 6)
 	require.ErrorIs(t, err, ErrArgument)
 	require.ErrorContains(t, err, "Problem.Packed")
+	pages := mustPlan(t, d, Problem{Batch: 2, Heads: 1, QueryLen: 1, KeyLen: 64, HeadDim: 16, Dropout: 0.5,
+		Pages: Pages{Size: 16, Count: 4, PerSequence: 4}})
+	_, err = pages.DropoutMask(bg, 5, 6)
+	require.ErrorIs(t, err, ErrArgument)
+	require.ErrorContains(t, err, "Problem.Pages")
 }

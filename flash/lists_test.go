@@ -158,6 +158,13 @@ func TestBadLists(t *testing.T) {
 	requireRefused(t, "Backward.Lists", plan.Backward(bg, b))
 	_, err = plan.NewRecording(ForJVP())
 	require.ErrorIs(t, err, ErrUnsupported)
+	for _, dtype := range []DType{F32, F16} {
+		mapped := p
+		mapped.DType = dtype
+		_, err = mustPlan(t, d, mapped).MapInfo()
+		require.ErrorIs(t, err, ErrUnsupported)
+		require.ErrorContains(t, err, "it reads no lists of keys")
+	}
 
 	dropped := p
 	dropped.Dropout = 0.5

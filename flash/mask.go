@@ -215,7 +215,8 @@ func (m *MaskBlocks) place(pass string, plan *Plan, to *pipeline.Binding) error 
 		return badArgument(pass+".MaskBlocks", nil, "must be the mask of the problem's classes, from NewMaskBlocks")
 	case !p.Blocks.Classed:
 		return badArgument(pass+".MaskBlocks", m, "must be nil: Problem.MaskBlocks is zero")
-	case m.of.Blocks != p.Blocks || m.of.ClassMask() != p.ClassMask() || m.of.MaskShape() != p.MaskShape():
+	case m.of.Blocks != p.Blocks || m.of.ClassMask() != p.ClassMask() || m.of.MaskShape() != p.MaskShape() ||
+		p.Blocks.PerHead && p.Blocks.PerBatch && m.of.Heads != p.Heads:
 		return badArgument(pass+".MaskBlocks", m, "must be of %v blocks of %v, and made with the problem's QueryLen, KeyLen, Causal "+
 			"and Window, and with lengths where it has them", p.MaskShape(), p.Blocks)
 	case m.key != plan.classes:

@@ -69,6 +69,18 @@ func (d *Device) captured(ctx context.Context, p *Problem) (out []captured, err 
 	return out, nil
 }
 
+// checkCaptures says that its functions capture more than kernels bind, or two tensors of one name.
+func (p *Problem) checkCaptures() error {
+	captures, err := score.Code{Score: p.ScoreFunction, Mask: p.MaskFunction}.Captures()
+	if err != nil {
+		return badArgument("Problem.MaskFunction", p.MaskFunction, "%v", err)
+	}
+	if len(captures) > MaxCaptured {
+		return badArgument("Problem.ScoreFunction", p.ScoreFunction, "functions capture %d tensors, at most %d", len(captures), MaxCaptured)
+	}
+	return nil
+}
+
 // withTables puts those that the plan owns behind the tensors that a recording of it keeps.
 func (p *Plan) withTables(tensors []*Tensor) []*Tensor {
 	for _, c := range p.captured {
@@ -198,12 +210,8 @@ func (p *Problem) checkScores() error {
 	if err := p.MaskFunction.Err(); err != nil {
 		return badArgument("Problem.MaskFunction", p.MaskFunction, "%v", err)
 	}
-	captures, err := score.Code{Score: p.ScoreFunction, Mask: p.MaskFunction}.Captures()
-	if err != nil {
-		return badArgument("Problem.MaskFunction", p.MaskFunction, "%v", err)
-	}
-	if len(captures) > MaxCaptured {
-		return badArgument("Problem.ScoreFunction", p.ScoreFunction, "functions capture %d tensors, at most %d", len(captures), MaxCaptured)
+	if err := p.checkCaptures(); err != nil {
+		return err
 	}
 	for _, t := range p.byScore() {
 		if t.added && t.of.Keys == 1 && p.KeyLen > 1 {

@@ -113,8 +113,8 @@ func TestMaskBlocksOfOtherTables(t *testing.T) {
 	}
 }
 
-// TestPlansOfSharedTables: two plans of one function and of masks of the same code, which read another one of the function's tables, are two
-// plans.
+// TestPlansOfSharedTables: two plans of one function and of masks of the same code, which read another one of the function's tables, are
+// two plans.
 func TestPlansOfSharedTables(t *testing.T) {
 	d := testDevice(t)
 	const n = 16
@@ -134,5 +134,43 @@ func TestPlansOfSharedTables(t *testing.T) {
 		in := s.tensors(t, d, plainly(t, d))
 		require.NoError(t, plan.Forward(bg, in))
 		s.check(t, plan, in)
+	}
+}
+
+// TestMasksOfOtherHeads: masks of each head of each batch entry are those of as many heads, whatever the product of both is.
+func TestMasksOfOtherHeads(t *testing.T) {
+	d := testDevice(t)
+	p := Problem{Batch: 1, Heads: 2, QueryLen: 32, HeadDim: 8, MaskFunction: madeMask(t,
+		score.Batch().Add(score.Head()).Equal(score.Key()).Not()),
+		MaskBlocks: Blocks{Queries: 16, Keys: 16, PerHead: true, PerBatch: true}}
+	plan := mustPlan(t, d, p, WithTier(TierScalar))
+	f := newSample(t, plan.Problem()).tensors(t, d, plainly(t, d))
+	other := p
+	other.Batch, other.Heads = 2, 1
+	for own, of := range map[bool]Problem{true: p, false: other} {
+		m, err := d.NewMaskBlocks(bg, of)
+		require.NoError(t, err)
+		f.MaskBlocks = m
+		if err = plan.Forward(bg, f); own {
+			require.NoError(t, err)
+		} else {
+			require.ErrorIs(t, err, ErrArgument)
+		}
+		require.NoError(t, m.Close())
+	}
+	p.Blocks, p.MaskFunction, p.MaskBlocks = p.MaskBlocks, Problem{}.MaskFunction, Blocks{}
+	other.Blocks, other.MaskFunction, other.MaskBlocks = p.Blocks, p.MaskFunction, Blocks{}
+	plan = mustPlan(t, d, p, WithTier(TierScalar))
+	f.MaskBlocks = nil
+	for own, of := range map[bool]Problem{true: p, false: other} {
+		m, err := d.NewBlockMask(bg, of, make([]bool, 2*2*2))
+		require.NoError(t, err)
+		f.Blocks = m
+		if err = plan.Forward(bg, f); own {
+			require.NoError(t, err)
+		} else {
+			require.ErrorIs(t, err, ErrArgument)
+		}
+		require.NoError(t, m.Close())
 	}
 }

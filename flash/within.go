@@ -74,5 +74,5 @@ func (p Problem) moved() (_ Problem, err error) {
 	if err != nil {
 		return p, badArgument("Problem.Within", r, "functions cannot be asked there: %v", err)
 	}
-	return p, nil
+	return p, p.checkCaptures() // a table of places may have been added to either
 }

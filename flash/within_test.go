@@ -2,6 +2,7 @@ package flash
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -143,5 +144,34 @@ func TestWithinBadInput(t *testing.T) {
 		var bad *ArgumentError
 		require.ErrorAs(t, err, &bad, name)
 		require.Equal(t, c.bad, bad.Argument, name)
+	}
+}
+
+// TestWithinCaptures: functions that capture as much as can be bound, and read positions, have a table of places besides in a part.
+func TestWithinCaptures(t *testing.T) {
+	d := testDevice(t)
+	sum := score.S()
+	for i := range MaxCaptured - 2 {
+		sum = sum.Add(score.Capture(fmt.Sprint("c", i), 2).At(score.Head()))
+	}
+	last := score.Capture("last", 64)
+	for captured, fits := range map[int]bool{MaxCaptured - 2: true, MaxCaptured - 1: false} {
+		e := sum
+		if captured > MaxCaptured-2 {
+			e = e.Add(last.At(score.Key()))
+		}
+		f, err := score.New(e.Add(score.Key().Float().Mul(score.Const(0.01))))
+		require.NoError(t, err)
+		mask, err := score.NewMask(score.Query().GreaterEqual(score.Key()))
+		require.NoError(t, err)
+		plan, err := d.Plan(Problem{Batch: 1, Heads: 2, QueryLen: 8, HeadDim: 8, ScoreFunction: f, MaskFunction: mask,
+			Within: Within{Queries: 64, Keys: 64, Key: 8}}, WithTier(TierScalar))
+		if !fits {
+			require.ErrorIs(t, err, ErrArgument)
+			require.ErrorContains(t, err, "functions capture 9 tensors, at most 8")
+			continue
+		}
+		require.NoError(t, err)
+		require.NoError(t, plan.Close())
 	}
 }

@@ -80,6 +80,8 @@ func MapLacks(c *kernel.Capabilities, p *attn.Problem) string {
 		return fmt.Sprintf("head dimension %d: it takes up to %d", q.HeadDim, attn.MostDim)
 	case q.Quantised():
 		return "it reads no quantised keys"
+	case !q.Lists.None():
+		return "it reads no lists of keys"
 	}
 	if why := c.LacksArguments(&kernel.PassArgs().Map); why != "" {
 		return why

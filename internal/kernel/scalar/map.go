@@ -67,6 +67,9 @@ func (t *MapTile) Constants(p *attn.Problem, v kernel.MapVariant) kernel.Constan
 
 // MapLacks says what the device or the problem lacks for maps, "" when it can make them.
 func MapLacks(c *kernel.Capabilities, p *attn.Problem) string {
+	if !p.Lists.None() {
+		return "it reads no lists of keys"
+	}
 	if why := c.LacksArguments(&kernel.PassArgs().Map); why != "" {
 		return why
 	}
