@@ -57,6 +57,7 @@ float weight(float s, float l, uint query, uint key, bool masked, float float_ke
     if (!KEYS_ARE_ROWS && key >= key_count()) p = 0;
     if (BLOCKS_BY_SCORE) { if (!block_allows(query, key)) p = 0; }
   }
+  if (SLOPES) { if (p == 0) slope = 1; }   // of a pair that is hidden it may be infinite
   return p;
 }
 float weight(float s, float l, uint query, uint key, bool masked, out float slope) {
@@ -88,7 +89,10 @@ void weights(uint c, bool masked) {
   if (ASKED && masked) {
     if (asked) EACH_SCORE {
       const uint row = row_of(r, e), col = column_of(c, n, e);
-      if (!sees(query_of(row, col), key_of(row, col))) S[r * NS + n][e] = 0;
+      if (!sees(query_of(row, col), key_of(row, col))) {
+        S[r * NS + n][e] = 0;
+        if (SLOPES) slopes[r * NS + n][e] = 1;
+      }
     }
   }
   if (DROPOUT && !BITS) EACH_SCORE S[r * NS + n][e] = is_kept(c, r, n, e) ? S[r * NS + n][e] : -S[r * NS + n][e];
@@ -123,7 +127,7 @@ void weights_of_piece(uint row, uint col0, uint s_at, uint dp_at, bool masked, o
     const uint col = col0 + e, query = query_of(row, col), key = key_of(row, col);
     float slope;
     float w = weight(E[s_at + e], lse_at(row, col, 0, 0), query, key, masked, slope);
-    if (ASKED && masked) { if (asked) { if (!sees(query, key)) w = 0; } }
+    if (ASKED && masked) { if (asked) { if (!sees(query, key)) { w = 0; slope = 1; } } }
     if (DROPOUT) w = kept(drawn_word(query, key, key / 2 % 4), byte_of(key)) ? w : -w;
     ds[e] = score_gradient(w, E[dp_at + e], delta_at(row, col, 0, 0));
     if (SLOPES) ds[e] *= slope;

@@ -110,6 +110,7 @@ void query_tile(uint query0, uint bh, bool edge) {
       if (ASKED) { if (asked) { if (!sees(query, key)) s = NEG_INFINITY; } }
       if (BLOCKS_BY_SCORE) { if (!block_allows(query, key)) s = NEG_INFINITY; }
       const float p = weight_of(s * LOG2E);
+      if (SCORED) { if (p == 0) slope = 1; }   // of a pair that is hidden it may be infinite
       float x = X[i * MC4 + j / 4][j % 4], z = p;
       if (DROPOUT) {
         if (TY * i % DRAW_STEP == 0) drawn = draw(draw_group(key), query, bh);

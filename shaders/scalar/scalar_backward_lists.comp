@@ -256,7 +256,9 @@ void weigh() {
         const vec2 scored = scored_with_slope(S[r * U + u] * scale, item_query[u], min(item_key[u], last_key()));
         above = scored.x - l; slope = scored.y;
       }
-      const float p = weight_of(above * LOG2E), ds = p * (X[r * U + u] - dl) * slope;
+      const float p = weight_of(above * LOG2E);
+      if (SCORED) { if (p == 0) slope = 1; }   // of a key that is hidden it may be infinite
+      const float ds = p * (X[r * U + u] - dl) * slope;
       S[r * U + u] = is_there[u] ? p : 0;
       X[r * U + u] = is_there[u] ? ds : 0;
     }

@@ -70,18 +70,18 @@ void key_tile(uint key0, uint bh, bool edge) {
         const vec2 scored = scored_with_slope(S[i * MC4 + j / 4][j % 4] * scale, query, key);
         s = scored.x - l[i]; slope = scored.y;
       }
-      bool seen = !edge || has(keys, key);
-      if (ASKED) { if (asked) seen = seen && sees(query, key); }
-      if (BLOCKS_BY_SCORE) seen = seen && block_allows(query, key);
-      if (!seen) s = NEG_INFINITY;
+      if (edge && !has(keys, key)) s = NEG_INFINITY;
+      if (ASKED) { if (asked) { if (!sees(query, key)) s = NEG_INFINITY; } }
+      if (BLOCKS_BY_SCORE) { if (!block_allows(query, key)) s = NEG_INFINITY; }
+      const float p = weight_of(s * LOG2E);
+      if (SCORED) { if (p == 0) slope = 1; }   // of a pair that is hidden it may be infinite
       float x = X[i * MC4 + j / 4][j % 4];
       if (DROPOUT) {
         if (j % 2 == 0 && 4 * TX * (j / 4) % DRAW_STEP == 0) drawn[j / 2 % 2] = draw(draw_group(key), query, bh);
         x = kept(drawn[j / 2 % 2], key) ? x * keep : 0;
       }
-      X[i * MC4 + j / 4][j % 4] = weight_of(s * LOG2E) * (x - dl[i]) * slope;
-      // Without any key, and where a row of zeros stands for one, the slope may be anything.
-      if (PADDED || SCORED) { if (!seen) X[i * MC4 + j / 4][j % 4] = 0; }
+      X[i * MC4 + j / 4][j % 4] = p * (x - dl[i]) * slope;
+      if (PADDED) { if (edge && !has(keys, key)) X[i * MC4 + j / 4][j % 4] = 0; }   // without any key x may be anything
     }
   }
   sum_tile(false, key0, edge);
