@@ -69,11 +69,8 @@ func init() {
 			}
 			return t.dev, t.bytesAt(0, int(t.Bytes())), nil
 		},
-		Release: (*Tensor).letGo,
-		Begun: func(t *Tensor) {
-			t.mem.busy.Add(1)
-			t.letGo()
-		},
+		Release:      (*Tensor).letGo,
+		Begun:        (*Tensor).begun,
 		Ended:        func(t *Tensor) { t.mem.busy.Add(-1) },
 		Place:        place,
 		Pages:        func(problem string, p attn.Pages) error { return Pages(p).check(problem) },

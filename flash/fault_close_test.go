@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/vkattn/vkattn/vk"
 )
 
 // A device is closed while goroutines do everything that can be done with one. Each of them gets results until then, and
@@ -275,4 +277,29 @@ func TestTensorCloseBesideTransfers(t *testing.T) {
 	}
 	require.NotZero(t, whole.Load())
 	require.NotZero(t, refused.Load())
+}
+
+// A tensor is closed after a copy that could not be waited for: whoever closes it waits for the device.
+func TestTensorCloseAfterUnendedCopy(t *testing.T) {
+	f := vk.NewFaults()
+	d, err := Attach(testDevice(t).External(), WithoutDiskCache(), WithFaults(f))
+	require.NoError(t, err)
+	values := make([]float32, 16)
+	for _, copies := range []func(*Tensor) error{
+		func(x *Tensor) error { return x.Upload(bg, values) },
+		func(x *Tensor) error { return x.Download(bg, values) },
+	} {
+		x, err := d.NewTensor(F32, 1, 1, 1, 16)
+		require.NoError(t, err)
+		require.NoError(t, x.Upload(bg, values))
+		require.NoError(t, f.Arm("wait", 1, 0))
+		require.NoError(t, f.Arm("idle", 1, 0))
+		require.ErrorIs(t, copies(x), vk.ErrOutOfHostMemory)
+		f.Disarm()
+		require.NoError(t, f.Arm("idle", 1, 0))
+		require.ErrorIs(t, x.Close(), vk.ErrOutOfHostMemory, "it may be in use")
+		f.Disarm()
+		require.NoError(t, x.Close())
+	}
+	require.NoError(t, d.Close())
 }

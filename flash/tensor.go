@@ -274,6 +274,21 @@ func (t *Tensor) hold() error {
 // letGo is the end of a copy that hold kept the tensor's memory for.
 func (t *Tensor) letGo() { t.mem.copies.Done() }
 
+// begun is letGo where work that uses the tensor was submitted and may not have ended: who closes the tensor waits for the device.
+func (t *Tensor) begun() {
+	t.mem.busy.Add(1)
+	t.letGo()
+}
+
+// copied is the end of a copy with what became of it.
+func (t *Tensor) copied(err *error) {
+	if errors.Is(*err, pipeline.ErrUnended) {
+		t.begun()
+		return
+	}
+	t.letGo()
+}
+
 // overlaps says whether two tensors share memory; nil shares none.
 func (t *Tensor) overlaps(o *Tensor) bool {
 	return o != nil && (o == t || o.mem.buf.Handle() == t.mem.buf.Handle() && t.layout.Overlaps(&o.layout))
@@ -325,7 +340,7 @@ func (t *Tensor) Upload(ctx context.Context, values []float32) (err error) {
 	if err := t.checkTransfer("values", len(values), uint64(t.Elements())); err != nil {
 		return err
 	}
-	defer t.letGo()
+	defer t.copied(&err)
 	if dim := t.layout.Shape[3]; !t.layout.Dense() {
 		return t.uploadRows(ctx, func(row int, dst []byte) { attn.Encode(attn.DType(t.dtype), dst, values[row*dim:(row+1)*dim]) })
 	}
@@ -360,7 +375,7 @@ func (t *Tensor) Download(ctx context.Context, values []float32) (err error) {
 	if err := t.checkTransfer("values", len(values), uint64(t.Elements())); err != nil {
 		return err
 	}
-	defer t.letGo()
+	defer t.copied(&err)
 	dim := t.layout.Shape[3]
 	if !t.layout.Dense() {
 		raw := make([]byte, t.layout.Span)
@@ -390,7 +405,7 @@ func (t *Tensor) UploadBytes(ctx context.Context, data []byte) (err error) {
 	if err := t.checkTransfer("data", len(data), t.Bytes()); err != nil {
 		return err
 	}
-	defer t.letGo()
+	defer t.copied(&err)
 	return t.dev.fail(t.dev.env.Ctx.Upload(ctx, t.bytesAt(0, len(data)), data))
 }
 
@@ -400,7 +415,7 @@ func (t *Tensor) DownloadBytes(ctx context.Context, data []byte) (err error) {
 	if err := t.checkTransfer("data", len(data), t.Bytes()); err != nil {
 		return err
 	}
-	defer t.letGo()
+	defer t.copied(&err)
 	return t.dev.fail(t.dev.env.Ctx.Download(ctx, t.bytesAt(0, len(data)), data))
 }
 

@@ -14,7 +14,7 @@ func Upload16[T ~uint16](ctx context.Context, t *Tensor, values []T) (err error)
 	if err := t.check16(len(values)); err != nil {
 		return err
 	}
-	defer t.letGo()
+	defer t.copied(&err)
 	dim := t.layout.Shape[3]
 	return t.uploadRows(ctx, func(row int, dst []byte) {
 		for i, v := range values[row*dim : (row+1)*dim] {
@@ -30,7 +30,7 @@ func Download16[T ~uint16](ctx context.Context, t *Tensor, values []T) (err erro
 	if err := t.check16(len(values)); err != nil {
 		return err
 	}
-	defer t.letGo()
+	defer t.copied(&err)
 	raw := make([]byte, t.layout.Span)
 	if err := t.dev.env.Ctx.Download(ctx, t.bytesAt(0, len(raw)), raw); err != nil {
 		return t.dev.fail(err)

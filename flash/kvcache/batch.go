@@ -49,6 +49,7 @@ type Batch struct {
 
 	// What follows is guarded by cache.mu.
 	now      int    // slot of the latest step
+	stepped  bool   // there has been one
 	written  uint64 // bytes of it that the device may not see yet
 	foreign  bool   // commands are in command buffers of the caller's, of which nothing is known here
 	known    []rowState

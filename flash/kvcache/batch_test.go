@@ -172,6 +172,10 @@ func TestCacheMisuse(t *testing.T) {
 	requireRefused(t, "length", c.Truncate(s, 31))
 	requireRefused(t, "before", c.Drop(s, 31))
 
+	unused, err := c.NewBatch(1, 1)
+	require.NoError(t, err)
+	requireRefused(t, "Batch", unused.Record(1))
+
 	require.NoError(t, b.Step([]Request{{s, 1}}))
 	requireRefused(t, "Cache", b.Step([]Request{{s, 1}}))
 	requireRefused(t, "Cache", other.Step([]Request{{s, 1}}))

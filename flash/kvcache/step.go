@@ -58,7 +58,7 @@ func (b *Batch) Step(requests []Request) (err error) {
 	if err := b.write(&b.slots[next]); err != nil { // the device was closed or lost, and the sequences with it
 		return within.Fail(c.dev, err)
 	}
-	b.now = next
+	b.now, b.stepped = next, true
 	if !b.foreign {
 		c.staged = b
 	}
@@ -184,6 +184,9 @@ func (b *Batch) Record(cmd uintptr) (err error) {
 	}
 	c := b.cache
 	defer c.mu.Unlock()
+	if !b.stepped { // or its commands would read memory that nobody has written
+		return badArgument("Batch", "without a step", "needs Step first")
+	}
 	if err := b.flush(); err != nil {
 		return err
 	}

@@ -100,5 +100,6 @@ func (g *GPU) Everything() *kernel.Capabilities {
 	e := &c.Enabled
 	e.CooperativeMatrix, e.VulkanMemoryModel, e.Float16, e.Int16, e.BFloat16Type, e.BFloat16CooperativeMatrix = true, true, true,
 		true, true, true
+	e.Maintenance4 = true
 	return c
 }
