@@ -154,7 +154,9 @@ func (p *parsed) instruction(at int, op uint32, a []uint32) error {
 		p.constants[[2]uint32{a[0], a[2]}] = a[1]
 		p.values[a[1]] = [2]uint32{a[0], a[2]}
 	}
-	p.define(at, a, -1)
+	if op < spvTypeBool || op > spvTypeVector { // which name the type that they make: a width follows, or that of components
+		p.define(at, a, -1)
+	}
 	return nil
 }
 
@@ -212,5 +214,7 @@ func (p *parsed) codeFrom(at int) int {
 	return at
 }
 
-// after is the first word behind the instruction at a word where another may be put.
-func (p *parsed) after(at int) int { return p.codeFrom(at + int(p.words[at]>>16)) }
+// after is the first word behind a definition in a function where another instruction may be put: behind a parameter, where code begins.
+func (p *parsed) after(d definition) int {
+	return max(p.codeFrom(d.at+int(p.words[d.at]>>16)), p.entries[d.function])
+}

@@ -212,10 +212,10 @@ func (e *emitter) known(id uint32) operand {
 	switch {
 	case ok && d.function < 0:
 		return operand{id: id}
-	case !ok || d.function != e.h.function || e.p.after(d.at) > e.h.at:
+	case !ok || d.function != e.h.function || e.p.after(d) > e.h.at:
 		return operand{id, e.h.at}
 	}
-	return operand{id, e.p.after(d.at)}
+	return operand{id, e.p.after(d)}
 }
 
 // integer is an int whose bits the hook passes as a float: what was converted to it, if that can be seen.
