@@ -46,6 +46,6 @@
 //	        vec4(uintBitsToFloat(key), intBitsToFloat(position), 0, 0), ETA)
 //
 // whose last operand, a constant, is the [Hook]. [Splice] puts straight-line code in its place. The last two components of the second
-// vector may hold float(key) and float(position) instead of zeros, where a kernel has them cheaper than a conversion for each pair: then
-// they are used.
+// vector may hold float(key) and float(position − key) instead of zeros, where a kernel has them cheaper than a conversion for each pair:
+// then they are used.
 package score
