@@ -12,7 +12,7 @@
 package specialize
 
 // Revision counts changes of what is made of a module. Who remembers what was found out about a specialized module names it.
-const Revision = 3
+const Revision = 4
 
 // Env is the environment variable that says whether modules are specialized, 1 for yes, 0 for no; without it they are.
 const Env = "VKATTN_SPECIALIZE"

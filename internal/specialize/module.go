@@ -147,7 +147,7 @@ func parse(words []uint32, given map[uint32]uint32) (*module, error) {
 
 // operands is the least number of operands of instructions that the rest looks into.
 var operands = [...]int{opUndef: 2, opName: 1, opTypeBool: 1, opTypeInt: 3, opTypeFloat: 2, opConstantTrue: 2, opConstantFalse: 2,
-	opConstant:     3,
+	opConstant: 3, opConstantComposite: 2, opConstantSampler: 2, opReplicated: 2, opSpecReplicated: 2, opVariable: 2,
 	opConstantNull: 2, opSpecTrue: 2, opSpecFalse: 2, opSpecConstant: 3, opSpecComposite: 2, opSpecOp: 3, opFunction: 4,
 	opDecorate: 2, opPhi: 2,
 	opLoopMerge: 3, opSelectionMerge: 2, opLabel: 1, opBranch: 1, opBranchConditional: 3, opSwitch: 2, opDecorateID: 2, opDecorateString: 2}
@@ -216,7 +216,8 @@ func (m *module) global(op uint32, a []uint32) error {
 		return set(a[1], value{state: varying})
 	case opSpecOp:
 		return set(a[1], m.compute(a[0], a[2], a[3:]))
-	case opUndef:
+	// Left unknown, they would be what no instruction makes: a branch on them has no side that is taken.
+	case opUndef, opConstantComposite, opConstantSampler, opReplicated, opSpecComposite, opSpecReplicated, opVariable:
 		return set(a[1], value{state: varying})
 	}
 	return nil

@@ -16,6 +16,7 @@ const (
 	opConstantFalse     = 42
 	opConstant          = 43
 	opConstantComposite = 44
+	opConstantSampler   = 45
 	opConstantNull      = 46
 	opSpecTrue          = 48
 	opSpecFalse         = 49
@@ -83,6 +84,8 @@ const (
 	opDecorateID        = 332
 	opMatrixStore       = 4458 // OpCooperativeMatrixStoreKHR
 	opTerminate         = 4416 // OpTerminateInvocation
+	opReplicated        = 4461 // OpConstantCompositeReplicateEXT
+	opSpecReplicated    = 4462 // OpSpecConstantCompositeReplicateEXT
 	opDecorateString    = 5632
 )
 
