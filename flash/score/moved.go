@@ -5,7 +5,7 @@ package score
 type Places struct{ Query, Key, Head, Position, Batch int }
 
 // Moved is the function shifted: its s′ at (query, key) is that of f at (query + Query, key + Key), and so on. Functions moved to other
-// places have the same code: the places are values of a table.
+// places have the same code: the places are values of a table. It is an error if one of them, or Position − Key, does not fit 32 bits.
 func (f Function) Moved(to Places) (Function, error) {
 	if err := f.Err(); err != nil || f.Identity() {
 		return f, err
@@ -23,8 +23,15 @@ func (m MaskFunction) Moved(to Places) (MaskFunction, error) {
 
 // moved replaces the inputs of expressions.
 func moved(stages []*node, to Places) []*node {
-	table := TableInt([]int32{int32(to.Query), int32(to.Key), int32(to.Head), int32(to.Position), int32(to.Position - to.Key),
-		int32(to.Batch)}, 6)
+	var values []int32
+	for _, v := range []int{to.Query, to.Key, to.Head, to.Position, to.Position - to.Key, to.Batch} {
+		n := ConstInt(v).n
+		if n.err != nil {
+			return []*node{bad("Moved(%+v): places, and Position − Key, must fit 32 bits", to)}
+		}
+		values = append(values, int32(n.bits))
+	}
+	table := TableInt(values, len(values))
 	at := func(i int) Int { return table.At(ConstInt(i)) }
 	by := map[op]Int{opQuery: at(0), opKey: at(1), opHead: at(2), opPosition: at(3), opBatch: at(5)}
 	ahead := at(4).Float() // how much further the query is ahead of the key

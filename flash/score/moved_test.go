@@ -71,3 +71,23 @@ func TestMoved(t *testing.T) {
 	_, err = bad.Moved(to)
 	require.Error(t, err)
 }
+
+// TestMovedTooFar: places that devices have no numbers for are refused, and none is another one's.
+func TestMovedTooFar(t *testing.T) {
+	f, m := ALiBi([]float32{1}), PrefixLM(7)
+	for _, to := range []Places{{Query: 1 << 32}, {Key: -1<<31 - 1}, {Head: 1 << 31}, {Batch: 1 << 40}, {Position: math.MaxInt},
+		{Position: math.MaxInt32, Key: -1}, {Position: math.MinInt32, Key: 1}} {
+		there, err := f.Moved(to)
+		require.ErrorContains(t, err, "must fit 32 bits")
+		require.Error(t, there.Err())
+		_, err = m.Moved(to)
+		require.ErrorContains(t, err, "must fit 32 bits")
+	}
+	for _, to := range []Places{{Query: math.MaxInt32, Batch: math.MinInt32}, {Position: math.MaxInt32},
+		{Key: math.MaxInt32, Position: -1}} {
+		_, err := f.Moved(to)
+		require.NoError(t, err)
+		_, err = m.Moved(to)
+		require.NoError(t, err)
+	}
+}
