@@ -39,6 +39,10 @@ type MaskBlocks struct {
 	captured   []captured
 }
 
+// maxClassedPairs is the most pairs that a block of MaskBlocks may have: one workgroup asks about all of them, in one dispatch, which must
+// end before a watchdog takes the device for stuck.
+const maxClassedPairs = 1 << 26
+
 // blocks are those of the problem's block mask or of its classes; a normalized problem has one of them.
 func (p Problem) blocks() attn.Blocks {
 	if p.MaskBlocks == (Blocks{}) {
@@ -53,6 +57,10 @@ func (p Problem) blocks() attn.Blocks {
 func (p *Problem) checkClasses() error {
 	if err := p.MaskBlocks.check("MaskBlocks"); err != nil {
 		return err
+	}
+	if n := int64(min(p.MaskBlocks.Queries, p.QueryLen)) * int64(min(p.MaskBlocks.Keys, p.KeyLen)); n > maxClassedPairs {
+		return badArgument("Problem.MaskBlocks", p.MaskBlocks, "must have at most %d pairs of the problem in a block, not %d",
+			maxClassedPairs, n)
 	}
 	if p.MaskFunction.Everything() {
 		return badArgument("Problem.MaskBlocks", p.MaskBlocks, "must be zero: Problem.MaskFunction lets all pairs take part, so that "+

@@ -380,6 +380,12 @@ func TestBadMasks(t *testing.T) {
 	bad(func(p *Problem) { p.MaskFunction = score.MaskFunction{} }, "Problem.MaskBlocks is 4x4: must be zero: Problem.MaskFunction lets "+
 		"all pairs take part")
 	bad(func(p *Problem) { p.Blocks = Blocks{Queries: 4, Keys: 4} }, "must be zero beside Problem.Blocks")
+	bad(func(p *Problem) { p.QueryLen, p.MaskBlocks = 1<<14, Blocks{Queries: 1 << 20, Keys: 1<<12 + 1} },
+		"Problem.MaskBlocks is 1048576x4097: must have at most 67108864 pairs of the problem in a block, not 67125248")
+	wide := p // blocks beyond the problem's end are cut
+	wide.MaskBlocks = Blocks{Queries: 1 << 20, Keys: 1 << 20}
+	_, err := wide.Normalize()
+	require.NoError(t, err)
 	for _, set := range []func(*Problem){func(p *Problem) { p.KeyLengths = true }, func(p *Problem) { p.Packed = Packed{9, 9} }} {
 		bad(set, "must be zero beside lengths and packed sequences, which move the Position")
 	}
@@ -389,7 +395,7 @@ func TestBadMasks(t *testing.T) {
 	}
 	plain := p
 	plain.MaskBlocks = Blocks{}
-	_, err := d.NewMaskBlocks(bg, plain)
+	_, err = d.NewMaskBlocks(bg, plain)
 	require.ErrorContains(t, err, "Problem.MaskBlocks is 0x0: must be the sizes")
 	plan := mustPlan(t, d, p)
 	f := newSample(t, p).tensors(t, d, plainly(t, d))

@@ -47,7 +47,8 @@ type Problem struct {
 	Scale    float64 // finite and normal, as is its product with log₂ e in fp32; 0 means 1/√HeadDim; may be negative
 	Dropout  float64 // probability of dropping a weight, from 0 (none) up to, not including, 511/512; taken to the nearest 1/256
 	Blocks   Blocks  // of a block mask, which Flash takes; zero: none
-	// of blocks that MaskFunction is asked of beforehand, in a MaskBlocks, which Flash takes; zero: it is asked of each pair in each pass
+	// of blocks that MaskFunction is asked of beforehand, in a MaskBlocks, which Flash takes, each with at most 2²⁶ pairs of the problem;
+	// zero: it is asked of each pair in each pass
 	MaskBlocks Blocks
 	Lists      Lists // of the keys that each query sees, from Forward.Lists, which Flash takes; zero: all
 
