@@ -34,11 +34,19 @@ func newCapturedSample(t *testing.T, d *Device, p Problem, table []float32) *cap
 	copy(shape[4-len(declared):], declared)
 	s.f = Forward{Q: filled(p.QShape()), K: filled(p.KShape()), V: filled(p.VShape()), O: mk(p.DType, p.OShape()),
 		LSE: mk(F32, p.LSEShape()), Seed: 3}
+	if p.Sinks {
+		sinks := [4]int{1, 1, 1, p.Heads}
+		s.f.Sinks = mk(F32, sinks)
+		require.NoError(t, s.f.Sinks.Upload(bg, randomValues(r, F32, sinks)))
+	}
 	s.f.Captured[0] = mk(F32, shape)
 	require.NoError(t, s.f.Captured[0].Upload(bg, table))
 	s.do = randomValues(r, p.DType, p.OShape())
 	s.b = Backward{Forward: s.f, DO: mk(p.DType, p.OShape()), DQ: mk(p.DType, p.QShape()), DK: mk(p.DType, p.KShape()),
 		DV: mk(p.DType, p.VShape())}
+	if p.Sinks {
+		s.b.DSinks = mk(F32, s.f.Sinks.Shape())
+	}
 	s.b.DCaptured[0] = mk(F32, shape)
 	require.NoError(t, s.b.DO.Upload(bg, s.do))
 	require.NoError(t, s.plan.Forward(bg, s.f))
@@ -145,6 +153,47 @@ func TestCapturedRepeats(t *testing.T) {
 			require.NoError(t, plan.Close())
 		})
 	}
+}
+
+// TestCapturedSums: what gradients with respect to captured tensors are added up in is allocated where one is first asked for, once, and
+// passes without any are what they were before and behind it.
+func TestCapturedSums(t *testing.T) {
+	d := testDevice(t)
+	const elements = 1 << 16
+	p := Problem{Batch: 1, Heads: 2, QueryLen: 19, KeyLen: 23, HeadDim: 8, DType: F32, Sinks: true,
+		ScoreFunction: score.RelativeBias(score.Capture("table", elements/2, 2), score.Key())}
+	s := newCapturedSample(t, d, p, randomValues(rand.New(rand.NewPCG(1, 2)), F32, [4]int{1, 1, elements / 2, 2}))
+	info, err := s.plan.BackwardInfo()
+	require.NoError(t, err)
+	require.Greater(t, info.WorkspaceBytes, uint64(8*elements))
+	taken := func() uint64 { return d.Usage().ByLabel["workspace"].Current }
+	before := taken()
+	r, err := s.plan.NewRecording(ForBackward())
+	require.NoError(t, err)
+	defer r.Close()
+	run := func(b Backward) (out [][]float32) {
+		require.NoError(t, r.Backward(b))
+		pending, err := r.Submit()
+		require.NoError(t, err)
+		require.NoError(t, pending.Wait(bg))
+		for _, x := range []*Tensor{b.DQ, b.DK, b.DV, b.DSinks} {
+			out = append(out, download(t, x))
+		}
+		return out
+	}
+	without := s.b
+	without.DCaptured = Captured{}
+	first := run(without)
+	small := taken() - before
+	require.Less(t, small, uint64(8*elements))
+	require.Equal(t, first, run(s.b))
+	sums := download(t, s.b.DCaptured[0])
+	whole := taken() - before
+	require.GreaterOrEqual(t, whole, small+8*elements)
+	require.Equal(t, first, run(without))
+	require.Equal(t, first, run(s.b))
+	require.Equal(t, sums, download(t, s.b.DCaptured[0]))
+	require.Equal(t, whole, taken()-before, "nothing more")
 }
 
 // TestCapturedNaN: a term that is no number makes the gradient none, and the next one is a number again.

@@ -14,7 +14,7 @@ type PassInfo struct {
 	Tier           Tier           // of the kernel, by the hardware that it needs; other passes may have another
 	Kernel         string         // with its tile, for example "scalar_forward 64x32"
 	KernelName     string         // without, for example "scalar_forward"
-	WorkspaceBytes uint64         // device memory of each recording, beyond tensors and Weights
+	WorkspaceBytes uint64         // device memory of each recording, beyond tensors and Weights; with what only DCaptured needs
 	Tuning         map[string]int // parameters in effect by name, of a pass that takes any
 	WhyNotFaster   []string       // kernels preferred over the chosen one, each with the reason it was not chosen
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/pipeline"
 	"github.com/vkattn/vkattn/vk"
 )
 
@@ -20,6 +21,8 @@ type passCommands struct {
 	backward  Backward         // the same of a backward pass
 	jvp       JVP              // and of one in forward mode
 	sizes     []uint64         // of the workspace that is not allocated yet: a forward pass that keeps its weights needs none
+	sums      uint64           // size of what only gradients with respect to captured tensors need, until it is allocated
+	sumsAt    int              // and its place in the workspace
 }
 
 func newRecording(p *Plan, opts recordingOptions) (*Recording, error) {
@@ -46,6 +49,11 @@ func newRecording(p *Plan, opts recordingOptions) (*Recording, error) {
 	r := &Recording{dev: d, name: "Recording", first: "Forward (or Backward, or JVP)",
 		tensors: p.withTables(make([]*Tensor, mostHeld))}
 	r.pass = &passCommands{plan: p, direction: opts.pass, sizes: needs.Scratch()}
+	if s, ok := needs.(*scoreGradients); ok && s.sums > 0 {
+		c := r.pass
+		c.sums, c.sumsAt = s.sums, s.sumsAt()
+		c.sizes[c.sumsAt] = 0
+	}
 	err := r.open(kernel.RecordingInfo(n, opts.timestamps))
 	if err != nil {
 		return nil, err
@@ -64,7 +72,7 @@ func newRecording(p *Plan, opts recordingOptions) (*Recording, error) {
 	return r, nil
 }
 
-// room allocates the workspace of a pass, once.
+// room allocates the workspace of a pass, once, but for places of size 0, which are left free.
 func (r *Recording) room() error {
 	c := r.pass
 	if c.sizes == nil {
@@ -74,6 +82,10 @@ func (r *Recording) room() error {
 		return err
 	}
 	for i, size := range c.sizes {
+		if size == 0 {
+			r.writer.Scratch = append(r.writer.Scratch, pipeline.Binding{})
+			continue
+		}
 		b, err := r.dev.env.Ctx.Alloc("workspace", size, vk.DeviceLocal)
 		if err != nil {
 			c.sizes = c.sizes[i:]
@@ -83,6 +95,24 @@ func (r *Recording) room() error {
 		r.writer.Scratch = append(r.writer.Scratch, b.All())
 	}
 	c.sizes = nil
+	return nil
+}
+
+// roomForSums allocates what gradients with respect to captured tensors are added up in, once: it may be larger than all else.
+func (r *Recording) roomForSums() error {
+	c := r.pass
+	if c.sums == 0 {
+		return nil
+	}
+	if err := r.dev.roomFor("workspace", []uint64{c.sums}); err != nil {
+		return err
+	}
+	b, err := r.dev.env.Ctx.Alloc("workspace", c.sums, vk.DeviceLocal)
+	if err != nil {
+		return r.dev.fail(err)
+	}
+	r.rec.Own(b)
+	r.writer.Scratch[c.sumsAt], c.sums = b.All(), 0
 	return nil
 }
 
@@ -158,7 +188,8 @@ func (r *Recording) commands(what string, table []attn.Operand, tier Tier, recor
 	return nil
 }
 
-// Backward is Forward for a recording made with ForBackward.
+// Backward is Forward for a recording made with ForBackward. The first time with a DCaptured allocates too: what its elements are added up
+// in.
 func (r *Recording) Backward(b Backward) (err error) {
 	defer during("Recording.Backward", &err)
 	if err := r.beginPass(passBackward); err != nil {
@@ -174,6 +205,11 @@ func (r *Recording) Backward(b Backward) (err error) {
 	}
 	if r.ready && b == c.backward {
 		return nil
+	}
+	if c.grads.HasDCaptured {
+		if err := r.roomForSums(); err != nil {
+			return err
+		}
 	}
 	b.tensors((*[mostHeld]*Tensor)(r.tensors))
 	r.weights, c.grads.Weights = b.Weights, b.Weights.all()

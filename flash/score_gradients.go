@@ -140,6 +140,9 @@ func (s *scoreGradients) Scratch() []uint64 {
 	return slices.Concat(s.BackwardProgram.Scratch(), s.before.Scratch())
 }
 
+// sumsAt is the place of the sums in Scratch, behind δ, where there are any.
+func (s *scoreGradients) sumsAt() int { return s.first + 1 }
+
 func (s *scoreGradients) Dispatches() int {
 	n := s.BackwardProgram.Dispatches() + s.before.Dispatches()
 	for _, b := range s.biases {
