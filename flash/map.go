@@ -3,6 +3,7 @@ package flash
 import (
 	"context"
 	"fmt"
+	"math/bits"
 	"slices"
 
 	"github.com/vkattn/vkattn/internal/attn"
@@ -180,7 +181,8 @@ func (p *Plan) Map(ctx context.Context, m Map) (err error) {
 	return p.maps.run(ctx, p.newMapRecording, func(r *Recording) error { return r.Map(m) })
 }
 
-// MapInfo says how the plan makes maps. The kernel is chosen at the first call of this or of anything that needs it.
+// MapInfo says how the plan makes maps. The kernel is chosen at the first call of this or of anything that needs it. WorkspaceBytes are
+// those of every recording: maps of few cells, whose work is cut into pieces, take up to 16 MiB more, by their shapes.
 func (p *Plan) MapInfo() (_ PassInfo, err error) {
 	defer during("MapInfo", &err)
 	if err := p.usable(); err != nil {
@@ -299,13 +301,16 @@ func (r *Recording) Map(m Map) (err error) {
 	return nil
 }
 
-// roomForPieces allocates the workspace that a map of this shape needs, unless an earlier one needed as much.
+// roomForPieces allocates the workspace that a map of this shape needs, unless an earlier one needed as much. Nothing of the recording is
+// in flight, and what it holds is written anew: the workspace it has outgrown goes at once. Sizes are powers of two, so that maps of
+// growing shapes seldom need another.
 func (r *Recording) roomForPieces() error {
 	c := r.mapping
 	size, err := c.program.Pieces(&c.m)
 	if err != nil || size == 0 || c.pieces != nil && c.pieces.Size() >= size {
 		return r.dev.fail(err)
 	}
+	size = 1 << bits.Len64(size-1)
 	if err := r.dev.roomFor("workspace", []uint64{size}); err != nil {
 		return err
 	}
@@ -314,6 +319,7 @@ func (r *Recording) roomForPieces() error {
 		return r.dev.fail(err)
 	}
 	r.rec.Own(b)
+	c.pieces.Close()
 	c.pieces = b
 	return nil
 }

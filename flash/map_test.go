@@ -180,6 +180,32 @@ func TestMapRecording(t *testing.T) {
 	require.ErrorIs(t, plan.Map(bg, whole.m), ErrClosed)
 }
 
+// TestGrowingMaps: a recording keeps the workspace of its largest map, and none that it has outgrown.
+func TestGrowingMaps(t *testing.T) {
+	d := testDevice(t)
+	mk := plainly(t, d)
+	const widths = 100
+	p := Problem{Batch: 1, Heads: 1, QueryLen: 512, KeyLen: widths, HeadDim: 16, DType: F32}
+	plan := mustPlan(t, d, p, WithTier(TierScalar))
+	r, err := plan.NewMapRecording()
+	require.NoError(t, err)
+	m := Map{Forward: Forward{Q: mk(F32, p.QShape()), K: mk(F32, p.KShape()), LSE: mk(F32, p.LSEShape())}}
+	cells := mk(F32, [4]int{1, 1, 1, widths})
+	before := d.Usage().ByLabel["workspace"].Buffers
+	for w := 1; w <= widths; w++ {
+		m.Out, err = cells.View(0, F32, [4]int{1, 1, 1, w}, [4]int{})
+		require.NoError(t, err)
+		require.NoError(t, r.Map(m))
+		require.Equal(t, before+1, d.Usage().ByLabel["workspace"].Buffers, "%d cells, in pieces", w)
+		if w%10 == 0 {
+			require.NoError(t, finish(r.Submit()))
+		}
+	}
+	require.NoError(t, r.Close())
+	require.Equal(t, before, d.Usage().ByLabel["workspace"].Buffers)
+	require.NoError(t, plan.Close())
+}
+
 // TestBadMaps: what cannot be gives an error that names the field and the rule.
 func TestBadMaps(t *testing.T) {
 	b := newMisfits(t)
