@@ -131,6 +131,11 @@ func (h *hazards) need(b *barrier, buffer uintptr, lo, hi uint64, stage vk.Stage
 	if !covered {
 		b.behindPrior(&h.prior, stage, mode)
 	}
+	// An indirect dispatch is of two stages: where one alone has memory to see and the other waits for reads, what the barrier makes
+	// available is visible to both all the same, as passed takes it to be.
+	if b.dstAccesses != 0 {
+		b.dstAccesses |= allAccesses(b.dstStages)
+	}
 }
 
 // behindPrior adds the dependency on what preceded the recording: on its writes for any access, on its reads for a write.

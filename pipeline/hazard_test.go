@@ -328,6 +328,45 @@ func TestHazardsForgetWhatAWriteImplies(t *testing.T) {
 	assert.Zero(t, access(0, 16, compute, Read), "two barriers in a row lead from the first write here")
 }
 
+// TestHazardsOfIndirectDispatches: where an indirect dispatch's kernel only waits for reads, and its workgroups are read from what was
+// written, one barrier is for both, and a later dispatch sees whatever else was written before it.
+func TestHazardsOfIndirectDispatches(t *testing.T) {
+	const compute, indirect = vk.StageCompute, vk.StageIndirect
+	const x, y, z = 1, 2, 3
+	for _, kernelFirst := range []bool{true, false} {
+		var h hazards
+		h.reset()
+		var b barrier
+		for _, buffer := range []uintptr{x, y} {
+			h.need(&b, buffer, 0, 64, compute, Write)
+		}
+		h.passed(b)
+		for _, buffer := range []uintptr{x, y} {
+			h.did(buffer, 0, 64, compute, Write)
+		}
+		b = barrier{}
+		h.need(&b, z, 0, 64, compute, Read)
+		require.Zero(t, b)
+		h.did(z, 0, 64, compute, Read)
+
+		if kernelFirst {
+			h.need(&b, z, 0, 64, compute, Write)
+		}
+		h.need(&b, x, 0, vk.DispatchIndirectBytes, indirect, Read)
+		if !kernelFirst {
+			h.need(&b, z, 0, 64, compute, Write)
+		}
+		require.Equal(t, barrier{compute, vk.AccessShaderWrite, compute | indirect, allAccesses(compute | indirect)}, b)
+		h.passed(b)
+		h.did(x, 0, vk.DispatchIndirectBytes, indirect, Read)
+		h.did(z, 0, 64, compute, Write)
+
+		b = barrier{}
+		h.need(&b, y, 0, 64, compute, Read)
+		require.Zero(t, b, "it was made visible")
+	}
+}
+
 // TestHazardsNextOfAPart: a use declared for a part of what was written does not stand for the rest.
 func TestHazardsNextOfAPart(t *testing.T) {
 	const fragment = vk.Stage(1 << 7)
