@@ -27,17 +27,17 @@ var vendors = map[string]uint32{"nvidia": 0x10de, "amd": 0x1002, "intel": 0x8086
 // types are the kinds of device.
 var types = []string{"cpu", "integrated", "discrete", "virtual", "other"}
 
-// span is the numbers from least to most.
-type span struct{ least, most int }
+// span is the numbers from least to most. Vendors number devices with 32 bits, which an int may not have.
+type span struct{ least, most int64 }
 
-const unbounded = 1<<31 - 1
+const unbounded = 1<<32 - 1
 
-func (s span) has(n int) bool { return n >= s.least && n <= s.most }
+func (s span) has(n int64) bool { return n >= s.least && n <= s.most }
 
 func (s span) String() string {
 	switch {
 	case s.least == s.most:
-		return strconv.Itoa(s.least)
+		return strconv.FormatInt(s.least, 10)
 	case s.most == unbounded:
 		return fmt.Sprintf("%d..", s.least)
 	case s.least == 0:
@@ -52,7 +52,7 @@ func parseSpan(text string) (span, error) {
 	s := span{0, unbounded}
 	var err error
 	if low != "" || !ranged {
-		if s.least, err = parseNumber(low); err != nil {
+		if s.least, err = parseBits(low, 32); err != nil {
 			return span{}, err
 		}
 	}
@@ -61,7 +61,7 @@ func parseSpan(text string) (span, error) {
 		return s, nil
 	}
 	if high != "" {
-		if s.most, err = parseNumber(high); err != nil {
+		if s.most, err = parseBits(high, 32); err != nil {
 			return span{}, err
 		}
 	}
@@ -72,16 +72,22 @@ func parseSpan(text string) (span, error) {
 }
 
 func parseNumber(text string) (int, error) {
+	n, err := parseBits(text, 31)
+	return int(n), err
+}
+
+// parseBits reads a number of so many bits.
+func parseBits(text string, most int) (int64, error) {
 	base := 10
 	digits, hex := strings.CutPrefix(text, "0x")
 	if hex {
 		base = 16
 	}
-	n, err := strconv.ParseUint(digits, base, 31)
+	n, err := strconv.ParseUint(digits, base, most)
 	if err != nil {
-		return 0, fmt.Errorf("%q is no number from 0 to %d", text, unbounded)
+		return 0, fmt.Errorf("%q is no number from 0 to %d", text, int64(1)<<most-1)
 	}
-	return int(n), nil
+	return int64(n), nil
 }
 
 // parseFragment reads 16x8x16.
@@ -114,7 +120,7 @@ func parseFact(name, value string) (f fact, err error) {
 	switch name {
 	case "vendor":
 		if n, named := vendors[value]; named {
-			f.span = span{int(n), int(n)}
+			f.span = span{int64(n), int64(n)}
 			return f, nil
 		}
 		f.span, err = parseSpan(value)
@@ -137,21 +143,21 @@ func parseFact(name, value string) (f fact, err error) {
 func (f *fact) holds(d *Device) bool {
 	switch f.name {
 	case "vendor":
-		return f.span.has(int(d.Vendor))
+		return f.span.has(int64(d.Vendor))
 	case "id":
-		return f.span.has(int(d.ID))
+		return f.span.has(int64(d.ID))
 	case "type":
 		return d.Type == f.text
 	case "multiprocessors":
-		return f.span.has(d.Multiprocessors)
+		return f.span.has(int64(d.Multiprocessors))
 	case "subgroups":
-		return f.span.has(d.Subgroups)
+		return f.span.has(int64(d.Subgroups))
 	case "shared":
-		return f.span.has(d.SharedKiB)
+		return f.span.has(int64(d.SharedKiB))
 	case "lanes":
-		return f.span.has(d.Lanes)
+		return f.span.has(int64(d.Lanes))
 	case "least_lanes":
-		return f.span.has(d.LeastLanes)
+		return f.span.has(int64(d.LeastLanes))
 	}
 	if f.frag == ([3]int{}) {
 		return len(d.Fragments) == 0
@@ -192,10 +198,10 @@ func Exactly(d Device) Selector {
 			vendor = name
 		}
 	}
-	s := Selector{{name: "vendor", text: vendor, span: span{int(d.Vendor), int(d.Vendor)}},
-		{name: "id", text: fmt.Sprintf("%#x", d.ID), span: span{int(d.ID), int(d.ID)}}}
+	s := Selector{{name: "vendor", text: vendor, span: span{int64(d.Vendor), int64(d.Vendor)}},
+		{name: "id", text: fmt.Sprintf("%#x", d.ID), span: span{int64(d.ID), int64(d.ID)}}}
 	add := func(name string, n int) {
-		s = append(s, fact{name: name, text: strconv.Itoa(n), span: span{n, n}})
+		s = append(s, fact{name: name, text: strconv.Itoa(n), span: span{int64(n), int64(n)}})
 	}
 	if slices.Contains(types, d.Type) {
 		s = append(s, fact{name: "type", text: d.Type})

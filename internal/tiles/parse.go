@@ -14,7 +14,7 @@ const (
 	MostBytes   = 1 << 20
 	mostRows    = 1 << 12
 	mostDevices = 1 << 8
-	mostName    = 64 // bytes of a family's name
+	MostName    = 64 // bytes of a family's name
 )
 
 // Error is what is wrong with a file, and where.
@@ -107,10 +107,10 @@ func (p *parser) name(words []string) error {
 	if err := p.once(words[0]); err != nil {
 		return err
 	}
-	if len(words) != 2 || len(words[1]) > mostName || strings.ContainsFunc(words[1], func(r rune) bool {
+	if len(words) != 2 || len(words[1]) > MostName || strings.ContainsFunc(words[1], func(r rune) bool {
 		return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '_' && r != '-'
 	}) {
-		return p.bad("%s needs one name of small letters, digits, _ and -, of %d at most", words[0], mostName)
+		return p.bad("%s needs one name of small letters, digits, _ and -, of %d at most", words[0], MostName)
 	}
 	if words[0] == "family" {
 		p.family.Name = words[1]

@@ -48,7 +48,8 @@ func familyName(device string) string {
 		return '-'
 	}, device)
 	name = strings.Join(strings.FieldsFunc(name, func(r rune) bool { return r == '-' }), "-")
-	return strings.Trim(name[:min(len(name), 60)]+"-tuned", "-")
+	const end = "-tuned"
+	return strings.Trim(name[:min(len(name), tiles.MostName-len(end))]+end, "-")
 }
 
 // row is an entry of the tuning file as a row of tiles.

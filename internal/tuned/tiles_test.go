@@ -91,6 +91,18 @@ func TestExportedTiles(t *testing.T) {
 	}
 	require.Greater(t, found, 50)
 
+	long := Device{Caps: kerneltest.Hopper(), Driver: d.Driver} // as names of devices and their numbers may be
+	long.Caps.Facts.Name, long.Caps.Facts.DeviceID = strings.Repeat("Long ", 16), 0xa8670000
+	text, err = long.Tiles([]Entry{{Key: long.Key("matrix_forward", filled(attn.Problem{Batch: 1, Heads: 8, QueryLen: 64, HeadDim: 64})),
+		Tuning: map[string]int{"w": 2}}})
+	require.NoError(t, err)
+	file, err = catalogue.ParseTiles("mine.tiles", text)
+	require.NoError(t, err)
+	_, err = file.Over(long.Caps.TilesDevice())
+	require.NoError(t, err)
+	_, err = file.Over(d.Caps.TilesDevice())
+	require.Error(t, err, "they are for another device")
+
 	_, err = d.Tiles([]Entry{other})
 	require.ErrorContains(t, err, "no tiles are stored that were measured on NVIDIA H200")
 	bad := entries[0]
