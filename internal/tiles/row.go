@@ -92,6 +92,10 @@ func (r *Row) Suits(p *Problem) bool {
 	case c.Fragment != [3]int{} && p.Fragment != c.Fragment:
 		return false
 	}
+	// Tune measures windows by themselves; other rows of causal masks are for windows too.
+	if r.Source == Tuned && c.Mask != "" && (c.Mask == "window") != p.Window {
+		return false
+	}
 	// What tune measured is for where keys lay when it was measured; other rows are for any place unless they name one.
 	if cache := (Conditions{Page: p.Page, KeyType: p.KeyType, ValueType: p.ValueType, Packed: p.Packed}); r.Source == Tuned &&
 		c.cache() != cache {
@@ -114,7 +118,7 @@ type Conditions struct {
 	LeastQueries, MostQueries int
 	LeastKeys, MostKeys       int
 	MostRows                  int    // of a key head: queries of all query heads that read it
-	Mask                      string // causal (a window too), none, window
+	Mask                      string // causal (a window too, but of what tune measured), none, window
 	DType                     string
 	Dropout                   bool // there is some
 	Plain                     bool // neither dropout nor a block mask

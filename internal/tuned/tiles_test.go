@@ -35,6 +35,7 @@ func TestExportedTiles(t *testing.T) {
 	entry := func(kernel string, p attn.Problem, tuning map[string]int) Entry {
 		return Entry{Key: d.Key(kernel, filled(p)), Tuning: tuning, Tile: "a tile", Gain: 1.25, Problem: "seq # 1\nB1"}
 	}
+	window := attn.NewWindow(100, 0)
 	entries := []Entry{
 		entry("matrix_forward", attn.Problem{Batch: 1, Heads: 8, QueryLen: 4096, HeadDim: 64, DType: attn.F16,
 			ByPosition: attn.ByPosition{Causal: attn.CausalTopLeft}},
@@ -49,6 +50,13 @@ func TestExportedTiles(t *testing.T) {
 			map[string]int{"w": 4, "lpr": 8, "u": 4, "parts": 64}),
 		entry("scalar_decode", attn.Problem{Batch: 1, Heads: 8, QueryLen: 1, KeyLen: 100, HeadDim: 128, DType: attn.F16},
 			map[string]int{"w": 2}),
+		// a window has an entry of its own, behind one of the same without, and none beside the causal one above
+		entry("scalar_forward", attn.Problem{Batch: 1, Heads: 8, QueryLen: 4096, HeadDim: 64, DType: attn.F16,
+			ByPosition: attn.ByPosition{Causal: attn.CausalTopLeft}},
+			map[string]int{"br": 16}),
+		entry("scalar_forward", attn.Problem{Batch: 1, Heads: 8, QueryLen: 4096, HeadDim: 64, DType: attn.F16,
+			ByPosition: attn.ByPosition{Window: window}},
+			map[string]int{"br": 32}),
 	}
 	other := entries[0]
 	other.Device = "another"
@@ -69,10 +77,13 @@ func TestExportedTiles(t *testing.T) {
 	for _, kernel := range []string{"matrix_forward", "scalar_forward", "scalar_decode"} {
 		for _, queries := range []int{1, 4, 16, 17, 64, 511, 512, 4096} {
 			for _, keys := range []int{1, 100, 1024, 1025, 4096, 4097, 5000, 8192, 8193, 1 << 15, 1<<15 + 1, 1 << 16, 1<<16 + 1} {
-				for i := range 2 * 2 * 3 * 3 {
+				for i := range 2 * 2 * 3 * 3 * 2 {
 					p := attn.Problem{Batch: 1, Heads: 8, QueryLen: queries, KeyLen: keys, HeadDim: 64 << (i % 2),
 						ValueDim: 64 << (i / 2 % 2),
-						DType:    attn.DType(i / 4 % 3), ByPosition: attn.ByPosition{Causal: attn.Causal(i / 12)}}
+						DType:    attn.DType(i / 4 % 3), ByPosition: attn.ByPosition{Causal: attn.Causal(i / 12 % 3)}}
+					if i >= 36 {
+						p.Window = window
+					}
 					var want map[string]int
 					for _, e := range entries {
 						if e.Key == d.Key(kernel, filled(p)) {
