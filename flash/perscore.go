@@ -161,7 +161,8 @@ func (c *Captured) apart(pass string, table []attn.Operand, given []*Tensor) err
 }
 
 // PerScore describes a tensor that goes with a problem's scores, of shape [Batch, Heads, Queries, Keys]. Each length is the problem's own
-// (Batch, Heads, QueryLen, KeyLen) or 1, which stands for all. The zero value is no such tensor. Any strides will do whose last is 1.
+// (Batch, Heads, QueryLen, KeyLen) or 1, which stands for all; a bias's Keys are the problem's. The zero value is no such tensor. Any
+// strides will do whose last is 1.
 type PerScore struct {
 	DType                       DType // of a bias: F32 or the problem's; of a mask: Bool, a byte for each pair, or Bit
 	Batch, Heads, Queries, Keys int
@@ -215,8 +216,8 @@ func (p *Problem) checkScores() error {
 	}
 	for _, t := range p.byScore() {
 		if t.added && t.of.Keys == 1 && p.KeyLen > 1 {
-			return badArgument("Problem."+t.field, t.of.shape(), "one number for all keys of a row changes nothing: Keys must be %d",
-				p.KeyLen)
+			return badArgument("Problem."+t.field, t.of.shape(), "no kernel adds one number to the scores of all keys of a row: Keys "+
+				"must be %d", p.KeyLen)
 		}
 		if err := t.of.check(t.field, p, t.types...); err != nil {
 			return err

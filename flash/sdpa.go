@@ -38,11 +38,11 @@ type SDPAOptions struct {
 	Seed    uint64  // of Dropout, with Offset; ignored without
 	Offset  uint32  // likewise
 
-	// Bias is added to scores: fp32 or q's type, [batch, heads, queries, keys], each of these the problem's own or 1 for all. PyTorch calls
-	// it a floating attn_mask. nil: none
+	// Bias is added to scores: fp32 or q's type, [batch, heads, queries, keys], of which each but keys may be 1 for all of the problem's.
+	// PyTorch calls it a floating attn_mask. nil: none
 	Bias *Tensor
-	// Mask says which keys a query may attend to: Bool or Bit, of Bias's shapes, where nonzero bytes, or bits, may be. PyTorch calls it a
-	// boolean attn_mask. nil: all
+	// Mask says which keys a query may attend to: Bool or Bit, of Bias's shapes, or with 1 for all keys, where nonzero bytes, or bits, may
+	// be. PyTorch calls it a boolean attn_mask. nil: all
 	Mask *Tensor
 	// Sinks are logits without a value, one for each query head: fp32 [1, 1, 1, heads]. nil: none
 	Sinks *Tensor

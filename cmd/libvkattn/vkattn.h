@@ -113,8 +113,8 @@ typedef struct vkattn_forward {
   const vkattn_tensor *o;             /* output */
   const vkattn_tensor *lse;           /* output, optional: F32 [B, Hq, Nq, 1] in row-major order; what backward passes need */
   const vkattn_tensor *max_logit;     /* output, optional: F32 [1, 1, B, Hq], the largest score of each head */
-  const vkattn_tensor *bias;          /* optional: F32 or q's type, [B, Hq, Nq, Nk], each of these the problem's own or 1 for all */
-  const vkattn_tensor *mask;          /* optional: BOOL of such a shape; a pair whose byte is 0 is hidden */
+  const vkattn_tensor *bias;          /* optional: F32 or q's type, [B, Hq, Nq, Nk], of which each but Nk may be 1 for all */
+  const vkattn_tensor *mask;          /* optional: BOOL of such a shape, or with 1 for Nk; a pair whose byte is 0 is hidden */
   const vkattn_tensor *sinks;         /* optional: F32 [1, 1, 1, Hq], a logit without a value beside each head's scores */
   const vkattn_tensor *query_lengths; /* optional: INT32 [1, 1, 1, B], how many queries each batch entry has */
   const vkattn_tensor *key_lengths;   /* likewise of keys */

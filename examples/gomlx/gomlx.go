@@ -122,6 +122,7 @@ func fallBack(err error) error {
 //
 //   - a scale of 0, which flash takes for the usual one;
 //   - an additive mask beside Bias, of which flash has one, and either of another type than fp32 and query's;
+//   - either with one number for all keys of a row;
 //   - masks of rank 3, whose first axis GoMLX takes for the batch in one place and, by broadcasting, for heads in another;
 //   - a layout that is neither of the two.
 //
@@ -178,6 +179,9 @@ func Options(query, key, value, mask Value, numHeads, numKVHeads int, axesLayout
 	}
 	if b := opts.Bias; err == nil && b != nil && b.DType() != flash.F32 && b.DType() != query.Tensor.DType() {
 		err = lacks("numbers of type %v that are added to the scores of a query of type %v", b.DType(), query.Tensor.DType())
+	}
+	if b, keys := opts.Bias, key.Tensor.Shape()[3-heads]; err == nil && b != nil && b.Shape()[3] == 1 && keys > 1 {
+		err = lacks("one number, of %v, that is added to the scores of all %d keys of a row", b.Shape(), keys)
 	}
 	return opts, err
 }

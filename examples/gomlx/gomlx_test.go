@@ -193,6 +193,7 @@ func TestRefused(t *testing.T) {
 	bias, _ := c.numbers(1, 1, queries, AxesLayoutBHSD)
 	third, _ := c.numbers(1, batch, queries, AxesLayoutBHSD)
 	third.Rank = 3
+	one := c.put(flash.F32, ref.NewTensor(1, 1, queries, 1), AxesLayoutBHSD)
 	half := c.put(flash.F16, ref.NewTensor(1, 1, queries, keys), AxesLayoutBHSD)
 	for _, test := range []struct {
 		name            string
@@ -212,6 +213,9 @@ func TestRefused(t *testing.T) {
 		{"bias of rank 3", q, Value{}, heads, keyHeads, 0, 1, &ScaledDotProductAttentionConfig{Bias: third}, true, "Bias of rank 3"},
 		{"type of a mask", q, half, heads, keyHeads, 0, 1, nil, true, "numbers of type float16"},
 		{"type of Bias", q, Value{}, heads, keyHeads, 0, 1, &ScaledDotProductAttentionConfig{Bias: half}, true, "numbers of type float16"},
+		{"one for all keys", q, one, heads, keyHeads, 0, 1, nil, true, "one number, of [1 1 5 1]"},
+		{"Bias that is one for all keys", q, Value{}, heads, keyHeads, 0, 1, &ScaledDotProductAttentionConfig{Bias: one}, true,
+			"one number, of [1 1 5 1]"},
 		{"numHeads", q, Value{}, 8, keyHeads, 0, 1, nil, false, "query [2 4 5 8] has 4 heads, the operator says 8"},
 		{"numKVHeads", q, Value{}, heads, 1, 0, 1, nil, false, "key [2 2 7 8] has 2 heads, the operator says 1"},
 		{"no query", Value{}, Value{}, heads, keyHeads, 0, 1, nil, false, "there is no query"},
