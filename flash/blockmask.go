@@ -38,7 +38,7 @@ func (b Blocks) check(field string) error {
 
 // MaskShape is the shape of the problem's block mask, or of its MaskBlocks: masks, rows and columns of blocks. There is one mask, Heads
 // with Blocks.PerHead, Batch with Blocks.PerBatch, and with both Batch·Heads, those of the first batch entry first. It is zero without a
-// mask.
+// mask, and where Blocks.Queries or Blocks.Keys is missing, which no plan takes.
 func (p Problem) MaskShape() [3]int { return p.filled().MaskShape() }
 
 // BlockMask is a block mask in device memory: which blocks of a problem's scores are attended to. It may be used by any number of plans

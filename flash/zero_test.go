@@ -3,6 +3,8 @@ package flash
 import (
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/vkattn/vkattn/internal/zerotest"
 )
 
@@ -12,4 +14,5 @@ func TestNoMethodPanicsOnZero(t *testing.T) {
 		Causal(0), DType(0), Device{}, DeviceInfo{}, Implementation(0), Layout(0), MaskBlocks{}, MergePlan{},
 		Pages{}, Pending{}, Plan{}, Pool(0), Problem{}, Recording{}, SDPAGradients{},
 		Tensor{}, UnsupportedError{}, Weights{}, Window{})
+	require.Zero(t, Problem{Batch: 1, Heads: 1, QueryLen: 8, Blocks: Blocks{Keys: 64}}.MaskShape(), "half a block's size was forgotten")
 }

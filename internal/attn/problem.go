@@ -73,9 +73,9 @@ func (p *Problem) keyShape(d int) [4]int {
 }
 
 // MaskShape is the shape of the block mask, or of the classes of blocks: masks (1, times Heads with Blocks.PerHead, times Batch with
-// Blocks.PerBatch), rows and columns of blocks; zero without one.
+// Blocks.PerBatch), rows and columns of blocks; zero without one, and where blocks have no size, which nobody has checked yet.
 func (p Problem) MaskShape() [3]int {
-	if p.Blocks.None() {
+	if p.Blocks.None() || p.Blocks.Queries < 1 || p.Blocks.Keys < 1 {
 		return [3]int{}
 	}
 	masks := 1
