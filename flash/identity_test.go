@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/pipeline"
 	"github.com/vkattn/vkattn/vk"
 )
 
@@ -52,4 +53,14 @@ func TestVerdictsBelongToAModule(t *testing.T) {
 	other, err := d.env.ProofKey([]kernel.Compiled{{Module: module, Constants: set}})
 	require.NoError(t, err)
 	require.NotEqual(t, key, other)
+
+	// What the pipeline asks of subgroups is the driver's business as well.
+	keys := map[string]bool{other: true}
+	made := []pipeline.KernelInfo{{SubgroupSize: 16}, {SubgroupSize: 32}, {FullSubgroups: true}, {SubgroupSize: 32, FullSubgroups: true}}
+	for _, m := range made {
+		key, err := d.env.ProofKey([]kernel.Compiled{{Module: module, Constants: set, Made: m}})
+		require.NoError(t, err)
+		keys[key] = true
+	}
+	require.Len(t, keys, 1+len(made))
 }

@@ -43,7 +43,7 @@ func TestVerdictsKeepTheirKeys(t *testing.T) {
 		if n := d.env.Ctx.Specialized(); n > 0 {
 			specialized = fmt.Sprintf(" specialized %d", n)
 		}
-		require.Equal(t, fmt.Sprintf("check 2%s %s %.16s%v", specialized, module, hex.EncodeToString(sum[:]), c), key)
+		require.Equal(t, fmt.Sprintf("check 3%s %s %.16s%v", specialized, module, hex.EncodeToString(sum[:]), c), key)
 	}
 }
 

@@ -22,8 +22,8 @@ func TestStoredVerdicts(t *testing.T) {
 	env, err := within.Env(d)
 	require.NoError(t, err)
 	for key, value := range map[string]string{
-		"check 2 matrix_forward.f16 0337cb143c991863 D=16":                                              kernel.Passed,
-		"check 2 specialized 2 matrix_backward_kv.f16 0123456789abcdef D=8 back.q 0123456789abcdef D=8": "dq is wrong",
+		"check 3 matrix_forward.f16 0337cb143c991863 D=16 subgroups of 32":                                             kernel.Passed,
+		"check 3 specialized 2 matrix_backward_kv.f16 0123456789abcdef D=8 full subgroups back.q 0123456789abcdef D=8": "dq is wrong",
 		"layout of float16": "rows",
 	} {
 		_, _, err := kernel.AddKnown(v.File, env.Identity(), key, value)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/vkattn/vkattn/flash/score"
 	"github.com/vkattn/vkattn/internal/attn"
+	"github.com/vkattn/vkattn/pipeline"
 )
 
 // What kernels on matrices compute rests on more than Vulkan promises, and what any kernel computes that functions of the user's were put
@@ -17,19 +18,21 @@ import (
 const Passed = "pass"
 
 // selfCheckRevision changes when self-checks judge otherwise: verdicts on disk are of one.
-const selfCheckRevision = 2
+const selfCheckRevision = 3
 
-// Compiled is what a driver compiles: a module with its specialization constants.
+// Compiled is what a driver compiles: a module with its specialization constants, and sizes of subgroups.
 type Compiled struct {
 	Module    string
 	Constants Constants
-	Functions score.Code // of its scores, which stand in the module where the constants say so
+	Functions score.Code          // of its scores, which stand in the module where the constants say so
+	Made      pipeline.KernelInfo // sizes of subgroups
 }
 
 // HasFunctions says whether functions of the user's are put into a problem's kernels.
 func HasFunctions(p *attn.Problem) bool { return !p.Score.Identity() || !p.Sees.Everything() }
 
-// ProofKey names what a driver compiles for kernels that are tried together: modules by the hash of what they are with functions in them.
+// ProofKey names what a driver compiles for kernels that are tried together: modules by the hash of what they are with functions in them,
+// and what the pipeline asks of subgroups.
 func (e *Env) ProofKey(kernels []Compiled) (string, error) {
 	var key strings.Builder
 	fmt.Fprintf(&key, "check %d", selfCheckRevision)
@@ -47,6 +50,12 @@ func (e *Env) ProofKey(kernels []Compiled) (string, error) {
 		}
 		fmt.Fprintf(&key, " %s %.16s", k.Module, hash)
 		key.WriteString(k.Constants.String())
+		if k.Made.SubgroupSize != 0 {
+			fmt.Fprintf(&key, " subgroups of %d", k.Made.SubgroupSize)
+		}
+		if k.Made.FullSubgroups {
+			key.WriteString(" full subgroups")
+		}
 	}
 	return key.String(), nil
 }

@@ -137,7 +137,7 @@ func (p *Pass) proofs() (out []kernel.Compiled) {
 	for _, last := range [...]bool{false, true} {
 		for i := range p.Stages {
 			if s := &p.Stages[i]; s.Proves && s.Again == 0 && s.Last == last {
-				out = append(out, kernel.Compiled{Module: s.Module, Constants: s.Constants, Functions: p.functions(s)})
+				out = append(out, kernel.Compiled{Module: s.Module, Constants: s.Constants, Functions: p.functions(s), Made: s.Made})
 			}
 		}
 	}

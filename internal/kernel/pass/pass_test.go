@@ -53,7 +53,8 @@ func TestPassIsData(t *testing.T) {
 
 // TestProofsInOrder: a pipeline is named once, however many stages have it, and those that are to be last behind the others.
 func TestProofsInOrder(t *testing.T) {
-	stages := []Stage{{Module: "delta"}, {Module: "weights", Proves: true, Last: true}, {Module: "product", Proves: true}}
+	stages := []Stage{{Module: "delta"}, {Module: "weights", Proves: true, Last: true}, {Module: "product", Proves: true,
+		Made: pipeline.KernelInfo{SubgroupSize: 32}}}
 	for _, s := range stages[1:] {
 		s.Again = 2
 		stages = append(stages, s)
@@ -61,6 +62,7 @@ func TestProofsInOrder(t *testing.T) {
 	var names []string
 	for _, k := range (&Pass{Problem: &attn.Problem{}, Stages: stages}).proofs() {
 		names = append(names, k.Module)
+		require.Equal(t, k.Module == "product", k.Made.SubgroupSize == 32, "with the sizes of its subgroups")
 	}
 	require.Equal(t, []string{"product", "weights"}, names)
 }
