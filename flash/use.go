@@ -50,16 +50,15 @@ func (t *Tensor) Use() TensorUse {
 	return t.use
 }
 
-// declare says in an empty recording how its tensors, which may be nil, are used outside of it.
+// declare says in an empty recording how its tensors, which may be nil, are used outside of it: each tensor's own bytes, not those of a
+// neighbour that the binding begins in.
 func declare(rec *pipeline.Recording, tensors []*Tensor) error {
 	for _, t := range tensors {
 		if t == nil || t.use == (TensorUse{}) {
 			continue
 		}
-		if err := rec.Prior(t.bound.Binding, t.use.Prior); err != nil {
-			return err
-		}
-		if err := rec.Next(t.bound.Binding, t.use.Next); err != nil {
+		b := t.bound.Binding
+		if err := rec.Used(b, t.Offset()-b.Offset, t.use.Prior, t.use.Next); err != nil {
 			return err
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vkattn/vkattn/pipeline"
+	"github.com/vkattn/vkattn/vk"
 )
 
 // TestUsed: every kind of pass declares the uses of its tensors, a changed use writes a recording anew, and that allocates nothing.
@@ -107,6 +108,53 @@ func TestUsed(t *testing.T) {
 				give([]TensorUse{{}, {Prior: Untouched}}[i%2])
 			}))
 		})
+	}
+}
+
+// TestUsedBesideNeighbour: a declared use is of a tensor's own bytes, although what kernels are given begins in its neighbour's.
+func TestUsedBesideNeighbour(t *testing.T) {
+	d := testDevice(t)
+	mk := plainly(t, d)
+	heads := int(d.env.Caps.Facts.Limits.MinStorageBufferAlignment) / 8 // lse is half of that many bytes, and o begins behind it
+	if heads == 0 {
+		t.Skip("bindings may begin anywhere")
+	}
+	p := Problem{Batch: 1, Heads: heads, QueryLen: 1, KeyLen: 4, HeadDim: 16, DType: F16}
+	plan := mustPlan(t, d, p, WithTier(TierScalar))
+	defer plan.Close()
+	var listing *pipeline.Listing
+	d.env.Ctx.List(func(l *pipeline.Listing) { listing = l })
+	r, err := plan.NewRecording()
+	d.env.Ctx.List(nil)
+	require.NoError(t, err)
+	defer r.Close()
+	buffer := mk(F32, [4]int{1, 1, heads, 16})
+	lse, err := buffer.View(0, F32, p.LSEShape(), [4]int{})
+	require.NoError(t, err)
+	o, err := buffer.View(lse.Bytes(), F16, p.OShape(), [4]int{})
+	require.NoError(t, err)
+	require.Less(t, o.bound.Binding.Offset, o.Offset())
+	untouched := TensorUse{Prior: Untouched, Next: Untouched}
+	q, k, v := mk(F16, p.QShape()).Used(untouched), mk(F16, p.KShape()).Used(untouched), mk(F16, p.VShape()).Used(untouched)
+	pool, err := d.dev.NewCommandPool()
+	require.NoError(t, err)
+	defer pool.Close()
+	cmd, err := pool.Allocate()
+	require.NoError(t, err)
+
+	const fragment = vk.Stage(0x80)
+	reads := Use{Stages: fragment, Accesses: vk.AccessShaderRead}
+	for _, of := range []TensorUse{{}, untouched, {Prior: reads, Next: reads}} {
+		require.NoError(t, r.Forward(Forward{Q: q, K: k, V: v, O: o.Used(of), LSE: lse}))
+		require.NoError(t, cmd.Begin(true))
+		require.NoError(t, r.Record(cmd.Handle()))
+		require.NoError(t, cmd.End())
+		before, after := listing.Operations[0].Before, listing.After
+		require.Equal(t, pipeline.DefaultPrior.Stages|of.Prior.Stages&fragment, before.From.Stages, "lse is written behind what was before")
+		require.Equal(t, pipeline.DefaultPrior.Accesses, before.From.Accesses)
+		require.Equal(t, Use{Stages: vk.StageCompute, Accesses: vk.AccessShaderWrite}, after.From, "what follows sees lse")
+		require.Equal(t, pipeline.DefaultNext.Stages|of.Next.Stages&fragment, after.To.Stages)
+		require.Equal(t, pipeline.DefaultNext.Accesses, after.To.Accesses)
 	}
 }
 

@@ -30,6 +30,7 @@ type rangeState struct {
 	prior    priorState
 	declared bool // prior was declared for exactly this range; else hazards.prior holds
 	next     Use
+	own      uint64 // where what prior and next were declared of begins, where that is behind lo: bytes before it are a neighbour's
 
 	write       vk.Stage       // stages of the last write; 0 when the recording has not written
 	writeSeenBy vk.Stage       // stages ordered behind it, with its data visible
@@ -93,11 +94,21 @@ func (h *hazards) at(buffer uintptr, lo, hi uint64) *rangeState {
 	return &h.ranges[len(h.ranges)-1]
 }
 
+// ofAll says whether what was declared of r, which it overlaps, holds of all that an access to bytes [lo, hi) touches.
+func (r *rangeState) ofAll(lo, hi uint64) bool { return r.lo <= lo && hi <= r.hi }
+
+// ofSome says whether it holds of some of that. An access that begins before own and ends behind it is one to a binding that was moved
+// down.
+func (r *rangeState) ofSome(lo, hi uint64) bool { return max(r.lo, r.own) < hi && lo < r.hi }
+
 func (h *hazards) declarePrior(buffer uintptr, lo, hi uint64, u Use) {
 	r := h.at(buffer, lo, hi)
 	r.declared = u != (Use{})
 	r.prior = priorState{use: u}
 }
+
+// belongs says that what is declared of exactly this range is of its bytes from own on.
+func (h *hazards) belongs(buffer uintptr, lo, hi, own uint64) { h.at(buffer, lo, hi).own = own }
 
 func (h *hazards) declareNext(buffer uintptr, lo, hi uint64, u Use) {
 	h.at(buffer, lo, hi).next = u
@@ -115,9 +126,9 @@ func (h *hazards) need(b *barrier, buffer uintptr, lo, hi uint64, stage vk.Stage
 		if r.buffer != buffer || r.hi <= lo || hi <= r.lo {
 			continue
 		}
-		if r.declared {
+		if r.declared && r.ofSome(lo, hi) {
 			b.behindPrior(&r.prior, stage, mode)
-			covered = covered || (r.lo <= lo && hi <= r.hi)
+			covered = covered || r.ofAll(lo, hi)
 		}
 		if r.write != 0 && r.writeSeenBy&stage == 0 {
 			b.merge(barrier{r.write, writes(r.write), stage, allAccesses(stage)})
@@ -185,9 +196,10 @@ func (h *hazards) did(buffer uintptr, lo, hi uint64, stage vk.Stage, mode Mode) 
 	}
 	r := h.at(buffer, lo, hi)
 	if mode&Write != 0 {
-		// Ranges inside the written one have nothing left to wait for that this write does not imply: it waited for them.
+		// Ranges inside the written one have nothing left to wait for that this write does not imply: it waited for them. A neighbour's
+		// has uses of its own.
 		for i := range h.ranges {
-			if o := &h.ranges[i]; o.buffer == buffer && lo <= o.lo && o.hi <= hi {
+			if o := &h.ranges[i]; o.buffer == buffer && lo <= o.lo && o.hi <= hi && o.hi > r.own {
 				o.write, o.writeSeenBy, o.reads = 0, 0, [readers]reads{}
 				o.prior, o.declared = priorState{use: Untouched}, true
 			}
@@ -216,11 +228,11 @@ func (h *hazards) final() (b barrier) {
 		covered := false
 		for j := range h.ranges {
 			o := &h.ranges[j]
-			if o.next == (Use{}) || o.buffer != r.buffer || o.hi <= r.lo || r.hi <= o.lo {
+			if o.next == (Use{}) || o.buffer != r.buffer || !o.ofSome(r.lo, r.hi) {
 				continue
 			}
 			b.before(r, o.next)
-			covered = covered || (o.lo <= r.lo && r.hi <= o.hi)
+			covered = covered || o.ofAll(r.lo, r.hi)
 		}
 		if !covered {
 			b.before(r, DefaultNext)

@@ -367,6 +367,43 @@ func TestHazardsOfIndirectDispatches(t *testing.T) {
 	}
 }
 
+// TestHazardsBesideNeighbour: what is declared of a binding that begins in a neighbour's bytes does not stand for the neighbour, in
+// whichever order one operation touches both.
+func TestHazardsBesideNeighbour(t *testing.T) {
+	const compute, transfer = vk.StageCompute, vk.StageTransfer
+	neighbour, moved := touch{1, 0, 32, Write}, touch{1, 0, 96, Write} // of which bytes from 32 on are its own
+	for _, order := range [][]touch{{neighbour, moved}, {moved, neighbour}} {
+		var h hazards
+		h.reset()
+		h.declarePrior(1, 0, 96, Untouched)
+		h.declareNext(1, 0, 96, Untouched)
+		h.belongs(1, 0, 96, 32)
+		var b barrier
+		h.need(&b, 1, moved.lo, moved.hi, compute, Write)
+		assert.Zero(t, b, "the declared use is of all that is its own")
+		for _, x := range order {
+			h.need(&b, 1, x.lo, x.hi, compute, x.mode)
+		}
+		assert.Equal(t, barrier{DefaultPrior.Stages, DefaultPrior.Accesses, compute, allAccesses(compute)}, b)
+		h.passed(b)
+		for _, x := range order {
+			h.did(1, x.lo, x.hi, compute, x.mode)
+		}
+		assert.Equal(t, barrier{compute, vk.AccessShaderWrite, DefaultNext.Stages, DefaultNext.Accesses}, h.final())
+	}
+
+	var h hazards // a write that waits for nothing leaves what was before to the neighbour
+	h.reset()
+	h.declarePrior(1, 0, 96, Untouched)
+	h.declareNext(1, 0, 96, Untouched)
+	h.belongs(1, 0, 96, 32)
+	h.did(1, 0, 96, compute, Write)
+	assert.Zero(t, h.final())
+	var b barrier
+	h.need(&b, 1, 0, 32, transfer, Read)
+	assert.Equal(t, DefaultPrior.Stages, b.srcStages)
+}
+
 // TestHazardsNextOfAPart: a use declared for a part of what was written does not stand for the rest.
 func TestHazardsNextOfAPart(t *testing.T) {
 	const fragment = vk.Stage(1 << 7)

@@ -21,7 +21,8 @@ type RecordingInfo struct {
 // Between Reset and Record or Submit the operations are listed in the order in which they shall take effect. The first
 // error sticks: it is returned by the call that made it and by Record and Submit.
 //
-// After a warm-up of the same shape, Reset, Prior, Next, Dispatch, DispatchIndirect, Copy, Fill, Record, Submit and Wait allocate nothing.
+// After a warm-up of the same shape, Reset, Prior, Next, Used, Dispatch, DispatchIndirect, Copy, Fill, Record, Submit and Wait allocate
+// nothing.
 //
 // A recording belongs to one goroutine at a time. While a command buffer that it was written into may still run, it must
 // not be Reset, nor what its bindings name be closed; for its own command buffer Reset refuses to.
@@ -229,6 +230,21 @@ func (r *Recording) Next(b Binding, u Use) error {
 	}
 	defer r.leave()
 	r.hazards.declareNext(b.Buffer.Handle(), b.Offset, b.Offset+b.Size, u)
+	return nil
+}
+
+// Used is Prior and Next of a binding whose first bytes, so many, are something else's: those that BindAligned has it begin before.
+func (r *Recording) Used(b Binding, before uint64, prior, next Use) error {
+	if err := r.Prior(b, prior); err != nil {
+		return err
+	}
+	if err := r.declare("Used", &b, next); err != nil {
+		return err
+	}
+	defer r.leave()
+	buffer, lo, hi := b.Buffer.Handle(), b.Offset, b.Offset+b.Size
+	r.hazards.declareNext(buffer, lo, hi, next)
+	r.hazards.belongs(buffer, lo, hi, lo+min(before, b.Size-1))
 	return nil
 }
 
