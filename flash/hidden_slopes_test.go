@@ -28,7 +28,8 @@ func TestHiddenSlopes(t *testing.T) {
 	tensor.ScoreFunction = build(score.S().Div(width.At(score.Key())))
 	tensor.Mask = PerScore{DType: Bool, Batch: 1, Heads: 1, Queries: 1, Keys: keys}
 	function.ScoreFunction, function.MaskFunction = tensor.ScoreFunction, madeMask(t, width.At(score.Key()).Equal(score.Const(0)).Not())
-	ahead.ScoreFunction, ahead.Causal = build(score.S().Div(score.Position().Sub(score.Key()).Add(score.ConstInt(1)).Float())), CausalTopLeft
+	ahead.ScoreFunction = build(score.S().Div(score.Position().Sub(score.Key()).Add(score.ConstInt(1)).Float()))
+	ahead.Causal = CausalTopLeft
 	edges.ScoreFunction = build(score.S().Abs().Log())
 	values := make([]float32, keys) // 0 of the hidden ones
 	bits := make([]byte, keys)
@@ -59,7 +60,8 @@ func TestHiddenSlopes(t *testing.T) {
 		gradients := func(impl Implementation, tier Tier, tuning map[string]int) [3][]float32 {
 			plan := mustPlan(t, d, x.p, WithImplementation(impl), WithTier(TierScalar), WithBackwardTuning(tuning))
 			plan.gradient.tier = tier
-			b := Backward{Forward: f, DO: upload(x.p.OShape(), 4), DQ: mk(F16, x.p.QShape()), DK: mk(F16, x.p.KShape()), DV: mk(F16, x.p.VShape())}
+			b := Backward{Forward: f, DO: upload(x.p.OShape(), 4), DQ: mk(F16, x.p.QShape()), DK: mk(F16, x.p.KShape()),
+				DV: mk(F16, x.p.VShape())}
 			if impl == Standard {
 				weights, err := plan.NewWeights()
 				require.NoError(t, err)

@@ -85,7 +85,7 @@ var pipelineMutants = []Mutant{
 	},
 	{
 		ID: "hazard-forgotten-range", File: hazardFile,
-		Old: "o.buffer == buffer && lo <= o.lo && o.hi <= hi {", New: "o.buffer == buffer && o.lo < hi && lo < o.hi {",
+		Old: "o.buffer == buffer && lo <= o.lo && o.hi <= hi &&", New: "o.buffer == buffer && o.lo < hi && lo < o.hi &&",
 		Breaks: "a write makes earlier uses of bytes beyond its own range forgotten",
 		Kill:   []Killer{in("./pipeline", "TestHazardsForgetWhatAWriteImplies"), hazardTests},
 	},
