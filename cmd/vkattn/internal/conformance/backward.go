@@ -157,10 +157,13 @@ func (c *Case) backward(ctx context.Context, dev *flash.Device, target Target, p
 	r *Result) (err error) {
 	info, err := plan.BackwardInfo()
 	if err != nil {
-		if unsupported(err) {
+		if unsupported(err) || target.formsGradients() && errors.Is(err, flash.ErrArgument) { // of a forced form no tile fits
 			r.NoGradients = err.Error()
 			return nil
 		}
+		return err
+	}
+	if err := target.formed(&info); err != nil {
 		return err
 	}
 	why := strings.Join(info.WhyNotFaster, "; ")

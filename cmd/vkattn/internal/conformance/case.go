@@ -32,6 +32,7 @@ type Case struct {
 	Share    float64        // of the block mask's blocks that are attended to, where Problem.Blocks is set
 	Sample   int            // number of rows, chosen at random, that are compared; 0 means all
 	Tuning   map[string]int // forced besides the target's
+	Backward map[string]int // the same of the backward kernels alone
 	// Only restricts the case, its Tuning above all, to these implementations; nil means all.
 	Only []flash.Implementation
 

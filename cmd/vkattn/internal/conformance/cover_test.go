@@ -287,7 +287,7 @@ func (c *Case) compiles(t Target) []kernel {
 		seconds = columns / 3
 	}
 	for _, rows := range []string{"keys " + rowsName(p.KeyLen), "queries " + rowsName(p.QueryLen)} {
-		out = append(out, kernel{fmt.Sprint("backward ", of, t.Tier, same, rows, aligned), seconds})
+		out = append(out, kernel{fmt.Sprint("backward ", of, t.Tier, t.Tuning["form"], same, rows, aligned), seconds})
 	}
 	return out
 }

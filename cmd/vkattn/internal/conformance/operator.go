@@ -54,7 +54,7 @@ func (o *operator) judge(r *Result, got []float64, shape [4]int) {
 // values, and the scores at the stage that the case asks for.
 func (c *Case) operate(ctx context.Context, dev *flash.Device, t Target, r *Result) error {
 	of := c.operator.of
-	got, err := of.Run(ctx, dev, t.options(c.Tuning)...)
+	got, err := of.Run(ctx, dev, t.options(c.Tuning, c.Backward)...)
 	if err != nil {
 		return err
 	}

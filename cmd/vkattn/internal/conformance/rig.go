@@ -50,11 +50,7 @@ type Rig struct {
 // NewRig plans a problem for a target, and no other: more is the tuning of the forward kernel besides the target's, backward that of the
 // backward kernels. The slab stays the caller's. A problem that the target declines is [flash.ErrUnsupported].
 func NewRig(dev *flash.Device, t Target, p flash.Problem, more, backward map[string]int, s *Slab) (*Rig, error) {
-	options := t.options(more)
-	if len(backward) > 0 {
-		options = append(options, flash.WithBackwardTuning(backward))
-	}
-	plan, err := dev.Plan(p, options...)
+	plan, err := dev.Plan(p, t.options(more, backward)...)
 	if err != nil {
 		return nil, err
 	}

@@ -298,7 +298,7 @@ func unsupported(err error) bool {
 }
 
 func (c *Case) execute(ctx context.Context, dev *flash.Device, t Target, r *Result) (err error) {
-	plan, err := dev.Plan(c.Problem, t.options(c.Tuning)...)
+	plan, err := dev.Plan(c.Problem, t.options(c.Tuning, c.Backward)...)
 	if err != nil {
 		return err
 	}

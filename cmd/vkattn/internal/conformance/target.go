@@ -182,7 +182,7 @@ func tunings(dev *flash.Device, t Target) map[string]int {
 	if t.MasksBlocks() {
 		p.Blocks = flash.Blocks{Queries: 64, Keys: 64}
 	}
-	plan, err := dev.Plan(p, t.options(nil)...)
+	plan, err := dev.Plan(p, t.options(nil, nil)...)
 	if err != nil {
 		return nil
 	}
@@ -193,19 +193,45 @@ func tunings(dev *flash.Device, t Target) map[string]int {
 // onCPU tells drivers that run shaders on the CPU, where sizes must stay small.
 func onCPU(info flash.DeviceInfo) bool { return info.Facts != nil && info.Facts.Type == vk.DeviceCPU }
 
-// options are those that make a plan for this target and no other.
-func (t Target) options(tuning map[string]int) []flash.PlanOption {
+// options are those that make a plan for this target and no other. tuning is that of a case; ofBackward too, of the backward kernels alone,
+// for names that kernels of both passes have.
+func (t Target) options(tuning, ofBackward map[string]int) []flash.PlanOption {
 	all := maps.Clone(t.Tuning)
 	if all == nil {
 		all = map[string]int{}
 	}
 	maps.Copy(all, tuning)
 	out := []flash.PlanOption{flash.WithImplementation(t.Implementation), flash.WithTier(t.Tier)}
-	if len(all) > 0 {
+	if len(all)+len(ofBackward) > 0 {
 		forward, backward := tune.Split(all)
+		maps.Copy(backward, ofBackward)
+		for _, name := range formNames {
+			if v, ok := t.Tuning[name]; ok {
+				backward[name] = v
+			}
+		}
 		out = append(out, flash.WithTuning(forward), flash.WithBackwardTuning(backward))
 	}
 	return out
+}
+
+// formNames are the numbers of a target that its backward kernels have too, and are given: a form of the forward kernel alone would leave
+// gradients to the device's own, whichever target they are said to be of.
+var formNames = []string{"form", "fm", "fn", "fk"}
+
+// formsGradients says whether the target has such a number.
+func (t Target) formsGradients() bool {
+	return slices.ContainsFunc(formNames, func(name string) bool { _, ok := t.Tuning[name]; return ok })
+}
+
+// formed checks that a backward pass has them.
+func (t Target) formed(info *flash.PassInfo) error {
+	for _, name := range formNames {
+		if want, ok := t.Tuning[name]; ok && info.Tuning[name] != want {
+			return fmt.Errorf("asked for %v, the backward pass has %s=%d", t, name, info.Tuning[name])
+		}
+	}
+	return nil
 }
 
 // A CPU driver takes seconds to compile a kernel of matrix fragments, ever more with the head

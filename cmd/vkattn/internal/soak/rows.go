@@ -93,7 +93,7 @@ func (d *differential) apart(ctx context.Context, f *family, id ID, p flash.Prob
 	for n := from; n < to && ctx.Err() == nil; n++ {
 		id.Case = n
 		c, more := f.draw(d.o.Seed, id, p)
-		c.Tuning = f.tuning
+		c.Tuning, c.Backward = f.tuning, f.backward
 		r := c.Run(context.WithoutCancel(ctx), d.dev, f.target)
 		if err := d.dev.Lost(); err != nil {
 			return err
