@@ -58,6 +58,9 @@ func TestConformance(t *testing.T) {
 					require.True(t, r.Pass, "%v: %s", c.Problem, r.Failure)
 					if f := target.Family(); target.Tier == flash.TierScalar && (f == "flash2" || f == "standard") {
 						require.Empty(t, r.NoGradients)
+						if f == "flash2" && r.Gradients && c.hasTangents() {
+							require.NotEmpty(t, r.Tangents, "no pass in forward mode: %s", r.NoTangents)
+						}
 					}
 					count.Lock()
 					ran[target.String()]++

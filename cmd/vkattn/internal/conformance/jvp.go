@@ -99,6 +99,7 @@ func (c *Case) jvp(ctx context.Context, dev *flash.Device, plan *flash.Plan, f *
 	info, err := plan.JVPInfo()
 	if err != nil {
 		if unsupported(err) {
+			r.NoTangents = err.Error()
 			return nil
 		}
 		return err

@@ -68,6 +68,7 @@ type Result struct {
 	NoLSE          bool   // lse was not asked for
 	Gradients      bool   // the backward pass ran too
 	Tangents       string // the kernel of the pass in forward mode that ran too
+	NoTangents     string // why the target has no such pass
 	Accumulated    bool   // and gradients were added to others
 	ForwardFailed  bool   // the failure is of the forward pass, or of the one in forward mode
 	Pass           bool
