@@ -56,6 +56,7 @@ func TestConformance(t *testing.T) {
 						t.Skip(r.Skipped)
 					}
 					require.True(t, r.Pass, "%v: %s", c.Problem, r.Failure)
+					c.requireZerosFail(t, target)
 					if f := target.Family(); target.Tier == flash.TierScalar && (f == "flash2" || f == "standard") {
 						require.Empty(t, r.NoGradients)
 						if f == "flash2" && r.Gradients && c.hasTangents() {

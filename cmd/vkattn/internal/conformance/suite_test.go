@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -107,6 +108,31 @@ func TestCheckNoticesErrors(t *testing.T) {
 			require.Contains(t, r.Failure, mistake.finds, mistake.name)
 		}
 	}
+}
+
+// Zeros are wrong wherever o is not zero, however far plain attention is off: with scores of a thousand in bf16, by more than o is.
+func TestCheckNoticesZeros(t *testing.T) {
+	s := &suite{small: true}
+	for _, add := range []func(*suite){core, numerics, magnitudes, scored} {
+		add(s)
+	}
+	for _, c := range s.cases {
+		require.NoError(t, c.prepare(), c.Name)
+		c.requireZerosFail(t, Target{Implementation: flash.Flash, Tier: flash.TierScalar})
+		c.release()
+	}
+}
+
+// requireZerosFail has the check judge zeros in place of o.
+func (c *Case) requireZerosFail(t *testing.T, target Target) {
+	t.Helper()
+	if !slices.ContainsFunc(c.o, func(x float64) bool { return x != 0 }) || target.Implementation == flash.Standard {
+		return // whose scores are rounded
+	}
+	q := c.inputs.Q
+	var r Result
+	c.check(target, make([]float32, q.B*q.H*q.N*c.inputs.V.D), nil, &r)
+	require.Contains(t, r.Failure, "o: ", "%s: zeros pass on %v", c.Name, target)
 }
 
 // What a device does not offer is skipped; a kernel that failed its self-check is not what a device lacks.
