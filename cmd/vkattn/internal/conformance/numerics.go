@@ -169,6 +169,15 @@ func grids(s *suite) {
 				Batch: 4, Heads: 4, KeyHeads: 2, QueryLen: 70, KeyLen: 90, HeadDim: s.dim(16), DType: flash.BF16,
 				Causal: flash.CausalBottomRight, KeyLengths: true, QueryLengths: true}})
 	}
+	// dS cut by key heads: what is masked, and what sinks take, must be there in each slab.
+	kept, bytes := flash.Problem{Batch: 2, Heads: 8, KeyHeads: 4, QueryLen: 300, KeyLen: 333, HeadDim: 64, DType: flash.F16,
+		Causal: flash.CausalBottomRight, Sinks: true}, 1<<20
+	if s.small {
+		kept.QueryLen, kept.KeyLen, kept.HeadDim, bytes = 45, 61, s.dim(64), 24<<10
+	}
+	kept.Mask = flash.PerScore{DType: flash.Bool, Batch: 2, Heads: 8, Queries: kept.QueryLen, Keys: kept.KeyLen}
+	s.add(&Case{Name: name(flash.F16, "scores/kept-slabs"), Only: []flash.Implementation{flash.Flash}, Core: true, Gradients: true,
+		Backward: map[string]int{keepDS: 1, "max_slab": bytes}, Problem: kept})
 	s.add(&Case{Name: name(flash.F16, "grid/batch-times-heads-70000"), Sample: 300, once: s.small, Problem: flash.Problem{
 		Batch: 70, Heads: 1000, KeyHeads: 500, QueryLen: 1, KeyLen: 2, HeadDim: 1, DType: flash.F16}})
 }

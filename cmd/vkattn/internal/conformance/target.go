@@ -9,6 +9,7 @@ import (
 	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/flash/tune"
 	"github.com/vkattn/vkattn/internal/attn"
+	kernels "github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/vk"
 )
 
@@ -239,8 +240,8 @@ func (t Target) formed(info *flash.PassInfo) error {
 const (
 	lightDim  = 32
 	lightLast = "core/d64"
-	// The one case whose backward pass such a target runs: three kernels of fragments more. Those of standard attention are small ones,
-	// and run in all of its cases.
+	// The one case whose backward pass such a target runs, beside those that are about backward kernels (Case.Backward): three kernels of
+	// fragments more. Those of standard attention are small ones, and run in all of its cases.
 	lightGradients = "core/gqa/f16"
 )
 
@@ -263,11 +264,14 @@ func (t Target) ofBackward() bool {
 }
 
 func (t Target) skipsGradients(c *Case) bool {
-	return t.light && !t.ofBackward() && t.Implementation != flash.Standard && c.Name != lightGradients
+	return t.light && !t.ofBackward() && len(c.Backward) == 0 && t.Implementation != flash.Standard && c.Name != lightGradients
 }
 
 // hasGradients says whether the case's gradients are computed on this target.
 func (t Target) hasGradients(c *Case) bool { return !t.skipsGradients(c) && t.info.Backward != "" }
+
+// keepDS is the tuning parameter of the backward pass that insists on the kernel of keys leaving dS in memory for dq.
+const keepDS = kernels.KeepDSParameter
 
 // skip says why a case does not run on this target, "" when it does.
 func (t Target) skip(c *Case) string {
@@ -284,6 +288,9 @@ func (t Target) skip(c *Case) string {
 	}
 	if c.Only != nil && !slices.Contains(c.Only, t.Implementation) {
 		return fmt.Sprintf("for %v only", c.Only)
+	}
+	if c.Backward[keepDS] == 1 && (t.Tier != flash.TierMatrix || t.Tuning["form"] > 1) {
+		return "dS is left in memory by kernels on matrices in form 1 alone"
 	}
 	if c.operator.stored() && t.Implementation != flash.Standard {
 		return "the scores are an output: standard alone stores them"
