@@ -221,6 +221,10 @@ func quantised(s *suite) {
 		}},
 		{"blocks-odd-fp32", 33, f8, q5, 0, [2]int{32, 64}, BNHD, flash.F32, false,
 			func(p *flash.Problem) { p.Blocks = flash.Blocks{Queries: 7, Keys: 12, PerHead: true} }},
+		{"scores-many", 40, q8, f8, 0, [2]int{32, 32}, Dense, flash.F16, false, func(p *flash.Problem) {
+			p.ScoreFunction, p.Window = score.ALiBi([]float32{0.5, 0.25, 0.125, 0.0625}), flash.SlidingWindow(30, -1)
+			p.Bias = flash.PerScore{DType: p.DType, Batch: 1, Heads: p.Heads, Queries: p.QueryLen, Keys: p.KeyLen}
+		}},
 	} {
 		p := flash.Problem{Batch: 3, Heads: 4, KeyHeads: 2, QueryLen: x.queries, KeyLen: 101, HeadDim: x.dims[0], ValueDim: x.dims[1],
 			DType:   x.dtype,
@@ -238,4 +242,8 @@ func quantised(s *suite) {
 			Layouts: Layouts{K: x.layout, V: x.layout},
 			Only:    []flash.Implementation{flash.Flash}, lengths: around(max(1, x.page))})
 	}
+	// keys in parts, of which some have none of a short entry's
+	s.add(&Case{Name: name(flash.F16, "caches/quantised/f8-parts"), Only: []flash.Implementation{flash.Flash}, lengths: around(1),
+		Tuning: map[string]int{"parts": 3}, Problem: flash.Problem{Batch: 3, Heads: 4, KeyHeads: 2, QueryLen: 2, KeyLen: 700, HeadDim: 40,
+			ValueDim: 24, DType: flash.F16, KeyType: f8, ValueType: f8, KeyLengths: true, Sinks: true}})
 }

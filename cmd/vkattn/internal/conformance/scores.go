@@ -383,6 +383,12 @@ func scored(s *suite) {
 			p.Mask = flash.PerScore{DType: flash.Bit, Batch: p.Batch, Heads: 1, Queries: p.QueryLen, Keys: p.KeyLen}
 		}, true},
 		{"softcap-window", func(p *flash.Problem) { p.ScoreFunction, p.Window = capped, flash.SlidingWindow(30, 10) }, true},
+		{"swin-window", func(p *flash.Problem) { // all of this at once, the window's edges within tiles
+			p.QueryLen, p.KeyLen, p.Causal, p.ScoreFunction = 42, 42, flash.CausalNone, swin
+			bias(p, true, true, true)
+			p.Window, p.Sinks = flash.SlidingWindow(20, 5), true
+			p.Mask = flash.PerScore{DType: flash.Bool, Batch: 1, Heads: p.Heads, Queries: p.QueryLen, Keys: p.KeyLen}
+		}, false},
 	} {
 		for j, dtype := range dtypes {
 			if !s.small || i%3 == j || x.core && j == 1 {

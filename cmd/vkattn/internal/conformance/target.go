@@ -302,6 +302,10 @@ func (t Target) skip(c *Case) string {
 	}
 	d := max(c.Problem.HeadDim, c.Problem.ValueDim)
 	decode, given := t.Tuning["decode"]
+	if cached := c.Problem.KeyType != 0 || c.Problem.ValueType != 0 || c.Problem.Pages != (flash.Pages{}); cached && c.Tuning["parts"] > 1 &&
+		t.Tier == flash.TierScalar && given && decode == 0 {
+		return "of a cache it does not take keys in parts"
+	}
 	few := (!given || decode == 1) && (t.Tier != flash.TierMatrix || d > plainDim && given && c.Problem.Heads/c.Problem.KeyHeads > 8)
 	if c.Problem.Lists != (flash.Lists{}) && !(few && slices.Contains(t.info.Features, attn.WithLists.Names()[0])) {
 		return "it has no lists of keys, or not of such heads"
