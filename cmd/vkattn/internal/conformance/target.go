@@ -302,8 +302,8 @@ func (t Target) skip(c *Case) string {
 	}
 	d := max(c.Problem.HeadDim, c.Problem.ValueDim)
 	decode, given := t.Tuning["decode"]
-	if cached := c.Problem.KeyType != 0 || c.Problem.ValueType != 0 || c.Problem.Pages != (flash.Pages{}); cached && c.Tuning["parts"] > 1 &&
-		t.Tier == flash.TierScalar && given && decode == 0 {
+	cached := c.Problem.KeyType != 0 || c.Problem.ValueType != 0 || c.Problem.Pages != (flash.Pages{})
+	if cached && c.Tuning["parts"] > 1 && t.Tier == flash.TierScalar && given && decode == 0 {
 		return "of a cache it does not take keys in parts"
 	}
 	few := (!given || decode == 1) && (t.Tier != flash.TierMatrix || d > plainDim && given && c.Problem.Heads/c.Problem.KeyHeads > 8)
