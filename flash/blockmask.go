@@ -67,7 +67,7 @@ func (d *Device) NewBlockMask(ctx context.Context, p Problem, bits []bool) (_ *B
 	if n := uint64(shape[0]) * uint64(shape[1]) * uint64(shape[2]); uint64(len(bits)) != n {
 		return nil, badArgument("len(bits)", len(bits), "must be %d, for %d masks of %d × %d blocks", n, shape[0], shape[1], shape[2])
 	}
-	m := &BlockMask{blocks: p.Blocks, shape: shape, heads: p.Blocks.headsOf(p.Heads)}
+	m := &BlockMask{blocks: p.Blocks, shape: shape, heads: p.Blocks.attn().HeadsOf(p.Heads)}
 	if m.words, err = d.allocate("block mask", F32, [4]int{1, 1, shape[0], kernel.MaskWords(shape)}, attn.Contiguous); err != nil {
 		return nil, err
 	}
@@ -129,6 +129,9 @@ func (m *BlockMask) Close() error {
 	return m.words.Close()
 }
 
+// otherHeads is the rule of masks for each head of each batch entry.
+const otherHeads = "must be made for %d query heads, as each batch entry has a mask for each, and is for %d"
+
 // place checks what a pass was given against the problem, and puts it where kernels find it. It does not allocate unless it fails.
 func (m *BlockMask) place(pass string, d *Device, p *Problem, to *pipeline.Binding) error {
 	*to = pipeline.Binding{}
@@ -139,8 +142,10 @@ func (m *BlockMask) place(pass string, d *Device, p *Problem, to *pipeline.Bindi
 		return badArgument(pass+".Blocks", nil, "must be the mask of the problem's blocks, from NewBlockMask")
 	case p.Blocks == (Blocks{}):
 		return badArgument(pass+".Blocks", m, "must be nil: Problem.Blocks is zero")
-	case m.blocks != p.Blocks || m.shape != p.MaskShape() || m.heads != p.Blocks.headsOf(p.Heads):
+	case m.blocks != p.Blocks || m.shape != p.MaskShape():
 		return badArgument(pass+".Blocks", m, "must be of %v blocks of %d × %d", p.MaskShape(), p.Blocks.Queries, p.Blocks.Keys)
+	case m.heads != p.Blocks.attn().HeadsOf(p.Heads):
+		return badArgument(pass+".Blocks", m, otherHeads, p.Heads, m.heads)
 	}
 	if m.words.usable(pass) != nil {
 		return m.words.usable(pass + ".Blocks")
@@ -150,14 +155,6 @@ func (m *BlockMask) place(pass string, d *Device, p *Problem, to *pipeline.Bindi
 	}
 	*to = m.words.bound.Binding
 	return nil
-}
-
-// headsOf is the number of heads where it says which of the masks is whose: where batch entries have masks of each head. Else it is 0.
-func (b Blocks) headsOf(heads int) int {
-	if b.PerHead && b.PerBatch {
-		return heads
-	}
-	return 0
 }
 
 // String gives the size of a block, queries by keys, for example "64x128 per head".

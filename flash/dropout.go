@@ -33,8 +33,8 @@ func (p *Plan) DropoutMask(ctx context.Context, seed uint64, offset uint32) (mas
 		if err != nil {
 			return nil, err
 		}
-		defer func() { err = errors.Join(err, inner.Close()) }()
-		return inner.DropoutMask(ctx, seed, offset)
+		mask, err = inner.DropoutMask(ctx, seed, offset)
+		return mask, errors.Join(err, inner.Close())
 	}
 	rows := pr.Batch * pr.Heads * pr.QueryLen
 	if rows > maxMask/pr.KeyLen {

@@ -223,10 +223,11 @@ func (m *MaskBlocks) place(pass string, plan *Plan, to *pipeline.Binding) error 
 		return badArgument(pass+".MaskBlocks", nil, "must be the mask of the problem's classes, from NewMaskBlocks")
 	case !p.Blocks.Classed:
 		return badArgument(pass+".MaskBlocks", m, "must be nil: Problem.MaskBlocks is zero")
-	case m.of.Blocks != p.Blocks || m.of.ClassMask() != p.ClassMask() || m.of.MaskShape() != p.MaskShape() ||
-		p.Blocks.PerHead && p.Blocks.PerBatch && m.of.Heads != p.Heads:
+	case m.of.Blocks != p.Blocks || m.of.ClassMask() != p.ClassMask() || m.of.MaskShape() != p.MaskShape():
 		return badArgument(pass+".MaskBlocks", m, "must be of %v blocks of %v, and made with the problem's QueryLen, KeyLen, Causal "+
 			"and Window, and with lengths where it has them", p.MaskShape(), p.Blocks)
+	case m.of.Blocks.HeadsOf(m.of.Heads) != p.Blocks.HeadsOf(p.Heads):
+		return badArgument(pass+".MaskBlocks", m, otherHeads, p.Heads, m.of.Heads)
 	case m.key != plan.classes:
 		return badArgument(pass+".MaskBlocks", m, "must be of the problem's own mask functions, %v", p.Sees)
 	}

@@ -155,6 +155,7 @@ func TestMasksOfOtherHeads(t *testing.T) {
 			require.NoError(t, err)
 		} else {
 			require.ErrorIs(t, err, ErrArgument)
+			require.ErrorContains(t, err, "must be made for 2 query heads")
 		}
 		require.NoError(t, m.Close())
 	}
@@ -170,6 +171,7 @@ func TestMasksOfOtherHeads(t *testing.T) {
 			require.NoError(t, err)
 		} else {
 			require.ErrorIs(t, err, ErrArgument)
+			require.ErrorContains(t, err, "must be made for 2 query heads")
 		}
 		require.NoError(t, m.Close())
 	}

@@ -182,6 +182,15 @@ const BlockSparse = "blocksparse"
 // None says that there is no block mask.
 func (b Blocks) None() bool { return b == Blocks{} }
 
+// HeadsOf is the number of query heads where it says which of the masks is whose: where each batch entry has a mask for each head. Else it
+// is 0.
+func (b Blocks) HeadsOf(heads int) int {
+	if b.PerHead && b.PerBatch {
+		return heads
+	}
+	return 0
+}
+
 // OfTiles says whether every tile of queries × keys scores lies in one block.
 func (b Blocks) OfTiles(queries, keys int) bool {
 	return queries > 0 && keys > 0 && b.Queries%queries == 0 && b.Keys%keys == 0
